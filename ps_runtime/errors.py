@@ -1,0 +1,233 @@
+"""Every error that psflow raises on purpose.
+
+::
+
+    PsflowError
+    ├── UsageError               what was asked for cannot be; nothing was started
+    │   ├── ConfigError          a configuration file, flag or environment variable
+    │   ├── ModelFnError         a model_fn, or what it returned
+    │   ├── InputError           an input_fn, a data file, a row of it
+    │   ├── ModelDirError        a model_dir of another model, or of a living job
+    │   └── CapacityError        more roles than the cluster has slots
+    ├── CheckpointError          a checkpoint that is torn, missing or not ours
+    ├── TransportError
+    │   ├── ProtocolError        the peer broke the protocol
+    │   ├── RefusedError         the peer understood, and said no
+    │   ├── ClosedError          we closed it
+    │   └── BrokenPeerError      they vanished
+    ├── WaitTimeoutError         a wait ran out of time
+    ├── StoppedError             a role was told to end
+    ├── RoleFailedError          a role ended with an error
+    └── NanLossError             the loss is not a number
+
+Facts are fields and the sentence is ``__str__``. Every class survives pickling, keyword arguments included.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+__all__ = [
+    "BrokenPeerError",
+    "CapacityError",
+    "CheckpointError",
+    "ClosedError",
+    "ConfigError",
+    "InputError",
+    "ModelDirError",
+    "ModelFnError",
+    "NanLossError",
+    "ProtocolError",
+    "PsflowError",
+    "RefusedError",
+    "RoleFailedError",
+    "StoppedError",
+    "TransportError",
+    "UsageError",
+    "WaitTimeoutError",
+    "did_you_mean",
+]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the known name nearest to `name`, or an empty string.
+
+    Examples
+    --------
+    >>> did_you_mean("max_step", ["max_steps", "model_dir"])
+    "; did you mean 'max_steps'?"
+    >>> did_you_mean("zzz", ["max_steps"])
+    ''
+    """
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _rebuild(cls: type[PsflowError], facts: dict[str, Any]) -> PsflowError:
+    return cls(**facts)
+
+
+@dataclass(eq=False)
+class PsflowError(Exception):
+    """Base of all errors of psflow."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), {f.name: getattr(self, f.name) for f in fields(self)})
+
+    def __str__(self) -> str:
+        return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+
+
+@dataclass(eq=False)
+class UsageError(PsflowError):
+    """What was asked for cannot be. `faults` holds a sentence for each thing that is wrong."""
+
+    faults: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        self.faults = (self.faults,) if isinstance(self.faults, str) else tuple(self.faults)
+
+    def __str__(self) -> str:
+        return "\n".join(self.faults)
+
+
+class ConfigError(UsageError):
+    """A configuration file, a flag or an environment variable is wrong."""
+
+
+class ModelFnError(UsageError):
+    """A model_fn, or what it returned, is wrong."""
+
+
+class InputError(UsageError):
+    """An input_fn, a data file or a row of it is wrong."""
+
+
+class ModelDirError(UsageError):
+    """A model_dir belongs to another model, or to a job that is alive."""
+
+
+@dataclass(eq=False)
+class CapacityError(UsageError):
+    """The cluster has fewer free slots than the job has roles."""
+
+    faults: tuple[str, ...] = field(init=False)
+    num_roles: int
+    num_slots: int
+    where: str
+
+    def __post_init__(self) -> None:
+        self.faults = (
+            f"the job has {self.num_roles} roles, but {self.where} has {self.num_slots} free slots; "
+            "start more Dask workers, or ask for fewer roles (cluster.ps, cluster.workers)",
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.num_roles, self.num_slots, self.where)
+
+
+@dataclass(eq=False)
+class CheckpointError(PsflowError):
+    """A checkpoint cannot be read: missing, torn, changed, or of another model."""
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"checkpoint {self.path}: {self.reason}"
+
+
+class TransportError(PsflowError):
+    """Something between two roles went wrong."""
+
+
+@dataclass(eq=False)
+class ProtocolError(TransportError):
+    """The peer broke the protocol; the connection is closed and nothing was changed."""
+
+    peer: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.peer} broke the protocol: {self.reason}"
+
+
+@dataclass(eq=False)
+class RefusedError(TransportError):
+    """The peer understood the request and refused it. `code` is for programs, `reason` for people."""
+
+    peer: str
+    code: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.peer} refused: {self.reason}"
+
+
+@dataclass(eq=False)
+class ClosedError(TransportError):
+    """We closed this connection or server ourselves."""
+
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.what} is closed"
+
+
+@dataclass(eq=False)
+class BrokenPeerError(TransportError):
+    """The peer vanished. The cause is set where there is one."""
+
+    peer: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.peer} vanished: {self.reason}"
+
+
+@dataclass(eq=False)
+class WaitTimeoutError(PsflowError):
+    """A wait ran out of time."""
+
+    what: str
+    whom: str
+    timeout_secs: float
+
+    def __str__(self) -> str:
+        return f"waited {self.timeout_secs:g} s for {self.whom}: {self.what}"
+
+
+@dataclass(eq=False)
+class StoppedError(PsflowError):
+    """A role was told to end before its work was done."""
+
+    role: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.role} ends: {self.reason}"
+
+
+@dataclass(eq=False)
+class RoleFailedError(PsflowError):
+    """A role ended with an error; the first one of a job is its root cause."""
+
+    role: str
+    error: str
+
+    def __str__(self) -> str:
+        return f"{self.role} failed: {self.error}"
+
+
+@dataclass(eq=False)
+class NanLossError(PsflowError):
+    """The loss is NaN or infinite."""
+
+    loss: float
+    global_step: int
+
+    def __str__(self) -> str:
+        return f"the loss is {self.loss} at global_step {self.global_step}; lower the learning rate, or look at the input"

@@ -1,0 +1,81 @@
+"""What an optimizer is: a frozen description with a pure, in-place, whole-arena update."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["FloatArray", "LearningRate", "Optimizer", "Slots"]
+
+FloatArray = NDArray[np.floating[Any]]
+Slots = Mapping[str, FloatArray]
+LearningRate = float | Callable[[int], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer(ABC):
+    """An update rule over one flat array of parameters.
+
+    Every rule is elementwise, so it serves a whole arena, a shard of it or a run of variables alike.
+
+    Parameters
+    ----------
+    learning_rate : float or callable
+        Step size, > 0; or a schedule ``f(global_step) -> float``, which the worker evaluates for each push.
+    """
+
+    learning_rate: LearningRate
+
+    slot_names: ClassVar[tuple[str, ...]] = ()
+    """Names of the arrays that the rule keeps beside the parameters, each of their shape and dtype."""
+
+    def learning_rate_at(self, global_step: int) -> float:
+        """Return the step size at `global_step`."""
+        rate = self.learning_rate
+        return float(rate(global_step)) if callable(rate) else float(rate)
+
+    def config(self) -> dict[str, Any]:
+        """Return name and hyper-parameters but the learning rate, as plain data: what a checkpoint must agree with."""
+        return {"name": type(self).__name__} | {
+            f.name: getattr(self, f.name) for f in fields(self) if f.name != "learning_rate"
+        }
+
+    @abstractmethod
+    def initial_slot(self, name: str) -> float:
+        """Return the value that slot `name` is filled with at first."""
+
+    @abstractmethod
+    def update(
+        self,
+        parameters: FloatArray,
+        gradients: FloatArray,
+        slots: Slots,
+        scratch: FloatArray,
+        *,
+        learning_rate: float,
+        num_updates: int,
+    ) -> None:
+        """Apply one gradient in place.
+
+        Parameters
+        ----------
+        parameters, gradients : (size,) arrays of one float dtype
+            `parameters` is changed; `gradients` may be used as scratch, its content is undefined afterwards.
+        slots : mapping of slot name to (size,) array
+            Changed in place.
+        scratch : (size,) array of the same dtype
+            Free to overwrite, so that an update allocates nothing.
+        learning_rate : float
+            Step size of this update.
+        num_updates : int
+            How many updates this arena has seen, this one included (1, 2, ...).
+
+        Notes
+        -----
+        Deterministic; allocates no array; not thread-safe.
+        """

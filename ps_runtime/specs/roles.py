@@ -1,0 +1,66 @@
+"""Who is who in a job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ["Role", "RoleId", "job_roles"]
+
+
+class Role(StrEnum):
+    """What a member of a job does."""
+
+    PS = "ps"
+    CHIEF = "chief"
+    WORKER = "worker"
+    EVALUATOR = "evaluator"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleId:
+    """One role of a job, such as ``worker-1``.
+
+    Examples
+    --------
+    >>> str(RoleId(Role.WORKER, 1)), RoleId(Role.WORKER, 1).replica
+    ('worker-1', 2)
+    """
+
+    role: Role
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.role}-{self.index}"
+
+    @property
+    def trains(self) -> bool:
+        """Whether this role computes gradients: the chief does, as a worker does."""
+        return self.role in (Role.CHIEF, Role.WORKER)
+
+    @property
+    def replica(self) -> int:
+        """Index among the training replicas: the chief is 0, worker `i` is `i + 1`."""
+        if not self.trains:
+            raise ValueError(f"{self} is no training replica")
+        return 0 if self.role is Role.CHIEF else self.index + 1
+
+
+def job_roles(num_ps: int, num_workers: int, *, evaluator: bool) -> tuple[RoleId, ...]:
+    """Return the roles of a job in the order in which they start: ps, chief, workers, evaluator.
+
+    Parameters
+    ----------
+    num_ps : int
+        Number of parameter servers, at least 1.
+    num_workers : int
+        Number of workers beside the chief, which trains too; at least 0.
+    evaluator : bool
+        Whether the job has an evaluator.
+    """
+    roles = [RoleId(Role.PS, i) for i in range(num_ps)]
+    roles.append(RoleId(Role.CHIEF, 0))
+    roles += [RoleId(Role.WORKER, i) for i in range(num_workers)]
+    if evaluator:
+        roles.append(RoleId(Role.EVALUATOR, 0))
+    return tuple(roles)

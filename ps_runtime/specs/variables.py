@@ -1,0 +1,101 @@
+"""What a model consists of: its variables and the optimizers that move them, as frozen descriptions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ModelSpec", "VariableSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class VariableSpec:
+    """One variable of a model.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the model, such as ``dense/kernel``.
+    shape : tuple of int
+        ``()`` for a scalar.
+    dtype : str
+        A numpy dtype name, such as ``float32``.
+    optimizer : int or None
+        Index into `ModelSpec.optimizers`; None for a variable that is not trainable.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    optimizer: int | None
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the variable in bytes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def num_rows(self) -> int:
+        """Length of axis 0; a scalar has one row."""
+        return self.shape[0] if self.shape else 1
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """All variables of a model in the order of their creation, and the configurations of its optimizers.
+
+    `optimizers` holds `Optimizer.config()` mappings: no learning rates, which travel with each push.
+    """
+
+    variables: tuple[VariableSpec, ...]
+    optimizers: tuple[Mapping[str, Any], ...]
+
+    def to_json(self) -> str:
+        """Return the description as canonical JSON."""
+        return json.dumps(
+            {"variables": [asdict(v) for v in self.variables], "optimizers": [dict(o) for o in self.optimizers]},
+            sort_keys=True,
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> ModelSpec:
+        """Read what `to_json` wrote."""
+        data = json.loads(text)
+        variables = tuple(VariableSpec(**{**v, "shape": tuple(v["shape"])}) for v in data["variables"])
+        return cls(variables, tuple(data["optimizers"]))
+
+    @property
+    def digest(self) -> int:
+        """Return 64 bits that differ for different models; each data-plane message carries them."""
+        return int.from_bytes(hashlib.blake2b(self.to_json().encode(), digest_size=8).digest(), "little")
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all variables in bytes."""
+        return sum(v.nbytes for v in self.variables)
+
+    def differences(self, other: ModelSpec) -> list[str]:
+        """Say in sentences how `other` differs from this model: names, shapes, dtypes, optimizers."""
+        mine = {v.name: v for v in self.variables}
+        theirs = {v.name: v for v in other.variables}
+        lines = [f"variable {name!r} is missing" for name in mine if name not in theirs]
+        lines += [f"variable {name!r} is new" for name in theirs if name not in mine]
+        for name in mine.keys() & theirs.keys():
+            a, b = mine[name], theirs[name]
+            if (a.shape, a.dtype) != (b.shape, b.dtype):
+                lines.append(f"variable {name!r} is {b.dtype}{list(b.shape)}, expected {a.dtype}{list(a.shape)}")
+            elif self._optimizer_of(a) != other._optimizer_of(b):
+                lines.append(
+                    f"variable {name!r} is trained by {other._optimizer_of(b)}, expected {self._optimizer_of(a)}"
+                )
+        return sorted(lines)
+
+    def _optimizer_of(self, variable: VariableSpec) -> Mapping[str, Any] | None:
+        return None if variable.optimizer is None else self.optimizers[variable.optimizer]

@@ -1,0 +1,94 @@
+"""What a transport is: one handler on a ps, connections to it, and the laws that bind them.
+
+Laws, which the test suite runs for every transport:
+
+1. A connection has at most one request under way; its reply comes in order, or not at all if the peer vanished.
+2. A handler sees one event at a time: whole messages only, bounds checked before anything is allocated.
+3. A reply may be held: `handle` returns nothing for it now, and a later event returns it.
+4. The body of a reply is copied or sent before the next event is handled.
+5. A peer that breaks the protocol is refused, disconnected, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Protocol, Self
+
+from ps_runtime.transport.message import Kind, Message
+
+__all__ = ["Connection", "Handler", "Reply"]
+
+Reply = tuple[int, Message]
+"""Who it is for (the number of a connection), and what it says."""
+
+
+class Handler(Protocol):
+    """The policy behind a ps: events in, replies out. No sockets, no clock, no threads."""
+
+    def handle(self, peer: int, message: Message) -> Iterable[Reply]:
+        """Take a whole message of connection `peer`; return the replies that are due now, to any peer.
+
+        Raises ProtocolError: the transport then refuses and disconnects the peer.
+        """
+
+    def disconnected(self, peer: int) -> Iterable[Reply]:
+        """Take note that connection `peer` is gone; return the replies that are due to others."""
+
+    def max_body_bytes(self, peer: int, kind: Kind) -> int:
+        """Return the largest body that a message of this kind may have from this peer now."""
+
+
+class Connection(ABC):
+    """A connection from a role to one ps. Not thread-safe; every wait has a timeout."""
+
+    peer: str
+    """Whom it leads to, for error texts: ``ps-0 at 127.0.0.1:1234``."""
+    transport: str
+    """``in-process``, ``unix`` or ``tcp``."""
+
+    @abstractmethod
+    def send(self, message: Message) -> None:
+        """Send a request. Blocks until it is handed over.
+
+        Raises
+        ------
+        ClosedError, BrokenPeerError
+        """
+
+    @abstractmethod
+    def receive(self, timeout_secs: float, into: memoryview | None = None) -> Message:
+        """Wait for the reply to the request under way.
+
+        Parameters
+        ----------
+        timeout_secs : float
+        into : writable bytes view, optional
+            If the reply's body has exactly this length it is written there, and the message's body is this view.
+
+        Raises
+        ------
+        WaitTimeoutError
+            After `timeout_secs`; the reply may still be received by a later call.
+        RefusedError
+            If the peer refused the request; the connection stays usable unless the peer closed it.
+        ClosedError, BrokenPeerError, ProtocolError
+        """
+
+    def request(self, message: Message, timeout_secs: float, into: memoryview | None = None) -> Message:
+        """Send a request and wait for its reply."""
+        self.send(message)
+        return self.receive(timeout_secs, into)
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the connection. Idempotent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

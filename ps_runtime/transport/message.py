@@ -1,0 +1,145 @@
+"""What travels between a role and a ps: a fixed header and raw bytes. Nothing is ever unpickled."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from ps_runtime.errors import ProtocolError
+
+__all__ = ["HEADER", "MAX_JSON_BYTES", "NO_MEMBER", "Kind", "Message", "decode_header", "encode_header"]
+
+MAGIC = b"psf1"
+HEADER = struct.Struct("<4sHHIIQQqQQ")
+"""magic, kind, flags, member, incarnation, sequence, version, step, model digest, body length."""
+
+MAX_JSON_BYTES = 16 * 1024 * 1024
+NO_MEMBER = 0xFFFF_FFFF
+"""`member` of a peer that trains nothing: an evaluator, a watcher."""
+
+
+class Kind(IntEnum):
+    """What a message asks for, or answers."""
+
+    # requests, from a role to a ps
+    HELLO = 1
+    PULL = 2
+    PUSH = 3
+    NEXT = 4
+    FETCH = 5
+    OPEN = 6
+    INITIALIZE = 7
+    RESTORE = 8
+    READY = 9
+    AWAIT_CUT = 10
+    REQUEST_CUT = 11
+    SNAPSHOT = 12
+    RESUME = 13
+    WRITE = 14
+    COMMITTED = 15
+    WATCH = 16
+    STOP = 17
+    FINISH = 18
+    LEAVE = 19
+    STATISTICS = 20
+    # replies, from a ps to a role
+    DONE = 128
+    PARAMETERS = 129
+    GRANT = 130
+    BATCH = 131
+    CUT = 132
+    FINISHED = 133
+    REFUSED = 134
+
+
+@dataclass(slots=True)
+class Message:
+    """One message.
+
+    Parameters
+    ----------
+    kind : Kind
+    member, incarnation : int
+        Who speaks: index among the training replicas, and which life of it; `NO_MEMBER` for others.
+    sequence : int
+        Number of this push of this incarnation, from 1; on other kinds, the last one that ps-0 acknowledged.
+    version : int
+        Shard version: pulled (on a push) or served (on parameters).
+    step : int
+        A global_step.
+    digest : int
+        `ModelSpec.digest` of the speaker, so that two models never mix.
+    flags : int
+        Bits that the kind gives a meaning.
+    body : bytes-like
+        Raw bytes; a reply's body is valid until the next message is handled.
+    """
+
+    kind: Kind
+    member: int = NO_MEMBER
+    incarnation: int = 0
+    sequence: int = 0
+    version: int = 0
+    step: int = 0
+    digest: int = 0
+    flags: int = 0
+    body: bytes | bytearray | memoryview = b""
+
+    def json(self) -> dict[str, Any]:
+        """Parse the body as a JSON object.
+
+        Raises
+        ------
+        ProtocolError
+            If it is none.
+        """
+        try:
+            value = json.loads(bytes(self.body) or b"{}")
+        except (ValueError, RecursionError) as error:
+            raise ProtocolError("peer", f"the body of {self.kind.name} is not JSON ({error})") from None
+        if not isinstance(value, dict):
+            raise ProtocolError("peer", f"the body of {self.kind.name} is not a JSON object")
+        return value
+
+    @classmethod
+    def of(cls, kind: Kind, facts: Mapping[str, Any], **header: int) -> Message:
+        """Make a message whose body is a JSON object."""
+        return cls(kind, body=json.dumps(facts).encode(), **header)
+
+
+def encode_header(message: Message) -> bytes:
+    """Return the `HEADER.size` bytes that announce `message`."""
+    return HEADER.pack(
+        MAGIC,
+        message.kind,
+        message.flags,
+        message.member,
+        message.incarnation,
+        message.sequence,
+        message.version,
+        message.step,
+        message.digest,
+        len(message.body),
+    )
+
+
+def decode_header(data: bytes | bytearray | memoryview) -> tuple[Message, int]:
+    """Return the message that `data` announces, its body still empty, and the length of the body in bytes.
+
+    Raises
+    ------
+    ProtocolError
+        On a wrong magic or an unknown kind. The length is not judged here: only the handler knows its bounds.
+    """
+    magic, kind, flags, member, incarnation, sequence, version, step, digest, length = HEADER.unpack(data)
+    if magic != MAGIC:
+        raise ProtocolError("peer", f"expected the magic {MAGIC!r}, got {magic!r}")
+    try:
+        known = Kind(kind)
+    except ValueError:
+        raise ProtocolError("peer", f"unknown message kind {kind}") from None
+    return Message(known, member, incarnation, sequence, version, step, digest, flags), length
