@@ -121,8 +121,10 @@ class CapacityError(UsageError):
 
     def __post_init__(self) -> None:
         self.faults = (
-            f"the job has {self.num_roles} roles, but {self.where} has {self.num_slots} free slots; "
-            "start more Dask workers, or ask for fewer roles (cluster.ps, cluster.workers)",
+            (
+                f"the job has {self.num_roles} roles, but {self.where} has {self.num_slots} free slots; "
+                "start more Dask workers, or ask for fewer roles (cluster.ps, cluster.workers)"
+            ),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

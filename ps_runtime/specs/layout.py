@@ -7,6 +7,7 @@ optimizer come last, so a gradient is a buffer of the same layout, cut off at `S
 from __future__ import annotations
 
 import heapq
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -97,8 +98,15 @@ def _split(variable: VariableSpec, max_nbytes: int) -> list[Piece]:
     num_pieces = min(variable.num_rows, math.ceil(variable.nbytes / max_nbytes)) or 1
     bounds = [variable.num_rows * i // num_pieces for i in range(num_pieces + 1)]
     return [
-        Piece(variable.name, start, stop, (stop - start, *variable.shape[1:]) if variable.shape else (), variable.dtype, 0)
-        for start, stop in zip(bounds, bounds[1:], strict=False)
+        Piece(
+            variable.name,
+            start,
+            stop,
+            (stop - start, *variable.shape[1:]) if variable.shape else (),
+            variable.dtype,
+            offset=0,
+        )
+        for start, stop in itertools.pairwise(bounds)
     ]
 
 

@@ -1,0 +1,1 @@
+"""psflow: Estimator-style parameter-server training on numpy and Dask."""
