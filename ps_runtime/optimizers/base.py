@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FloatArray", "LearningRate", "Optimizer", "Slots"]
+__all__ = ["FloatArray", "LearningRate", "Optimizer", "Slots", "TrainOp"]
 
 FloatArray = NDArray[np.floating[Any]]
 Slots = Mapping[str, FloatArray]
@@ -44,6 +44,38 @@ class Optimizer(ABC):
         return {"name": type(self).__name__} | {
             f.name: getattr(self, f.name) for f in fields(self) if f.name != "learning_rate"
         }
+
+    def apply_gradients(self, gradients: Mapping[str, Any]) -> TrainOp:
+        """Train with gradients that model_fn has computed by hand: the fast way.
+
+        Parameters
+        ----------
+        gradients : mapping of variable name to array of the variable's shape
+            A variable that is not named, or whose gradient is None, is left alone, its slots too.
+
+        Returns
+        -------
+        TrainOp
+            For `EstimatorSpec.train_op`.
+        """
+        return TrainOp(self, gradients={n: g for n, g in gradients.items() if g is not None})
+
+    def minimize(self, loss: Any, var_list: Sequence[str] | None = None) -> TrainOp:
+        """Train with the gradients of `loss`, which autograd derives from model_fn.
+
+        Parameters
+        ----------
+        loss : scalar
+            Computed with ``autograd.numpy``; also the `loss` of the EstimatorSpec.
+        var_list : sequence of str, optional
+            Names of the variables to train; all trainable ones if left out.
+
+        Returns
+        -------
+        TrainOp
+            For `EstimatorSpec.train_op`.
+        """
+        return TrainOp(self, loss=loss, var_list=None if var_list is None else tuple(var_list))
 
     @abstractmethod
     def initial_slot(self, name: str) -> float:
@@ -79,3 +111,13 @@ class Optimizer(ABC):
         -----
         Deterministic; allocates no array; not thread-safe.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOp:
+    """What one call of model_fn wants done to its variables: hand-written `gradients`, or those of `loss`."""
+
+    optimizer: Optimizer
+    gradients: Mapping[str, Any] | None = None
+    loss: Any = None
+    var_list: tuple[str, ...] | None = None

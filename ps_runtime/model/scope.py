@@ -1,0 +1,170 @@
+"""What surrounds one call of a model_fn: where its variables come from, and what it sums up."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ps_runtime.errors import ModelFnError, did_you_mean
+from ps_runtime.initializers import Initializer, glorot_uniform, variable_rng
+
+__all__ = [
+    "BuildScope",
+    "CallScope",
+    "Declared",
+    "ModelScope",
+    "entered",
+    "get_or_create_global_step",
+    "get_variable",
+    "scalar_summary",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """A variable as `get_variable` was asked for it."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    trainable: bool
+
+
+@dataclass
+class ModelScope(ABC):
+    """One call of a model_fn."""
+
+    global_step: int
+    summaries: dict[str, Any] = field(default_factory=dict, init=False)
+
+    @abstractmethod
+    def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
+        """Return the value of a variable."""
+
+
+@dataclass
+class BuildScope(ModelScope):
+    """The first call: variables come into being, seeded by their names, and are written down in order."""
+
+    seed: int
+    values: dict[str, NDArray[Any]] = field(default_factory=dict, init=False)
+    declared: dict[str, Declared] = field(default_factory=dict, init=False)
+
+    def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
+        if name in self.declared:
+            if self.declared[name] != declared:
+                raise _differs(name, declared, self.declared[name])
+            return self.values[name]
+        value = np.asarray(initializer(declared.shape, np.dtype(declared.dtype), variable_rng(self.seed, name)))
+        if (value.shape, value.dtype.name) != (declared.shape, declared.dtype):
+            raise ModelFnError(
+                (
+                    f"the initializer of variable {name!r} gave {value.dtype.name}{list(value.shape)}, "
+                    f"expected {declared.dtype}{list(declared.shape)}",
+                )
+            )
+        self.declared[name] = declared
+        self.values[name] = value
+        return value
+
+
+@dataclass
+class CallScope(ModelScope):
+    """A later call: variables are views of what was pulled, or values that autograd traces."""
+
+    values: Mapping[str, Any]
+    declared: Mapping[str, Declared]
+
+    def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
+        known = self.declared.get(name)
+        if known is None:
+            raise ModelFnError(
+                (
+                    f"model_fn asked for the new variable {name!r}; the first call in a mode fixes the variables"
+                    f"{did_you_mean(name, self.declared)}",
+                )
+            )
+        if known.shape != declared.shape or known.dtype != declared.dtype:
+            raise _differs(name, declared, known)
+        return self.values[name]
+
+
+def _differs(name: str, asked: Declared, known: Declared) -> ModelFnError:
+    return ModelFnError(
+        (
+            f"model_fn asked for variable {name!r} as {asked.dtype}{list(asked.shape)}, "
+            f"but it is {known.dtype}{list(known.shape)}",
+        )
+    )
+
+
+_current: ContextVar[ModelScope] = ContextVar("psflow_model_scope")
+
+
+@contextmanager
+def entered(scope: ModelScope) -> Iterator[None]:
+    """Make `scope` the one that `get_variable` and its like speak to."""
+    token = _current.set(scope)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _scope(caller: str) -> ModelScope:
+    try:
+        return _current.get()
+    except LookupError:
+        raise ModelFnError((f"{caller} works only inside a model_fn that psflow calls",)) from None
+
+
+def get_variable(
+    name: str,
+    shape: tuple[int, ...] = (),
+    dtype: DTypeLike = np.float32,
+    initializer: Initializer = glorot_uniform,
+    trainable: bool = True,
+) -> Any:
+    """Return the value of a variable of the model; the first call in a mode creates it.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the model; the initial value is seeded by it.
+    shape : tuple of int
+        ``()`` for a scalar.
+    dtype : dtype
+        A float dtype for trainable variables.
+    initializer : callable ``(shape, dtype, rng) -> array``
+    trainable : bool
+        Whether an optimizer may change it.
+
+    Returns
+    -------
+    array of `shape`
+        A view, not to be written to: variables change through the optimizer alone. Valid during this call.
+
+    Raises
+    ------
+    ModelFnError
+        Outside a model_fn; for a new name, or another shape or dtype, after the first call.
+    """
+    return _scope("get_variable").variable(
+        name, Declared(tuple(int(n) for n in shape), np.dtype(dtype).name, trainable), initializer
+    )
+
+
+def get_or_create_global_step() -> int:
+    """Return the global_step that the variables of this call belong to, as far as this role knows."""
+    return _scope("get_or_create_global_step").global_step
+
+
+def scalar_summary(name: str, value: Any) -> None:
+    """Record a scalar of this batch under `name`; the chief writes it every `save_summary_steps`."""
+    _scope("summary.scalar").summaries[name] = value

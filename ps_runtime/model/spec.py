@@ -1,0 +1,91 @@
+"""What a model_fn returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from ps_runtime.errors import ModelFnError
+from ps_runtime.optimizers.base import TrainOp
+
+if TYPE_CHECKING:
+    from ps_runtime.metrics import Metric
+    from ps_runtime.model.hooks import SessionRunHook
+
+__all__ = ["EstimatorSpec", "ModeKeys"]
+
+RESERVED_METRICS = ("loss", "global_step")
+
+
+class ModeKeys(StrEnum):
+    """Why model_fn is called."""
+
+    TRAIN = "train"
+    EVAL = "eval"
+    PREDICT = "infer"
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorSpec:
+    """The answer of a model_fn to one batch.
+
+    Parameters
+    ----------
+    mode : ModeKeys
+        The mode that model_fn was called with.
+    predictions : mapping of str to array of shape (batch, ...), or such an array
+        Needed in PREDICT.
+    loss : scalar
+        Mean loss of the batch. Needed in TRAIN and EVAL.
+    train_op : TrainOp or sequence of TrainOp
+        From `Optimizer.apply_gradients` or `Optimizer.minimize`. Needed in TRAIN.
+    eval_metric_ops : mapping of str to Metric
+        Metrics of this batch; an evaluation merges those of all batches. ``loss`` and ``global_step`` are reserved.
+    training_hooks, training_chief_hooks, evaluation_hooks, prediction_hooks : sequence of SessionRunHook
+        Taken from the first call in a mode.
+
+    Raises
+    ------
+    ModelFnError
+        If something that the mode needs is missing, all faults in one message.
+    """
+
+    mode: ModeKeys
+    predictions: Any = None
+    loss: Any = None
+    train_op: TrainOp | Sequence[TrainOp] | None = None
+    eval_metric_ops: Mapping[str, Metric] = field(default_factory=dict)
+    training_hooks: Sequence[SessionRunHook] = ()
+    training_chief_hooks: Sequence[SessionRunHook] = ()
+    evaluation_hooks: Sequence[SessionRunHook] = ()
+    prediction_hooks: Sequence[SessionRunHook] = ()
+
+    def __post_init__(self) -> None:
+        faults = []
+        if self.mode in (ModeKeys.TRAIN, ModeKeys.EVAL) and self.loss is None:
+            faults.append(f"an EstimatorSpec for {self.mode} needs a loss")
+        if self.mode == ModeKeys.TRAIN and not self.train_ops:
+            faults.append("an EstimatorSpec for train needs a train_op: optimizer.apply_gradients or .minimize")
+        faults += [
+            f"train_op must come from an optimizer's apply_gradients or minimize, got {type(op).__name__}"
+            for op in self.train_ops
+            if not isinstance(op, TrainOp)
+        ]
+        if self.mode == ModeKeys.PREDICT and self.predictions is None:
+            faults.append("an EstimatorSpec for infer needs predictions")
+        faults += [
+            f"eval_metric_ops must not use the reserved name {name!r}"
+            for name in RESERVED_METRICS
+            if name in self.eval_metric_ops
+        ]
+        if faults:
+            raise ModelFnError(tuple(faults))
+
+    @property
+    def train_ops(self) -> tuple[TrainOp, ...]:
+        """The train ops, one for each optimizer."""
+        if self.train_op is None:
+            return ()
+        return tuple(self.train_op) if isinstance(self.train_op, Sequence) else (self.train_op,)
