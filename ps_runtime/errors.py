@@ -232,4 +232,6 @@ class NanLossError(PsflowError):
     global_step: int
 
     def __str__(self) -> str:
-        return f"the loss is {self.loss} at global_step {self.global_step}; lower the learning rate, or look at the input"
+        return (
+            f"the loss is {self.loss} at global_step {self.global_step}; lower the learning rate, or look at the input"
+        )
