@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FloatArray", "LearningRate", "Optimizer", "Slots", "TrainOp"]
+from ps_runtime.errors import UsageError
+
+__all__ = ["SMALLEST", "FloatArray", "LearningRate", "Optimizer", "Slots", "TrainOp"]
 
 FloatArray = NDArray[np.floating[Any]]
 Slots = Mapping[str, FloatArray]
 LearningRate = float | Callable[[int], float]
+
+SMALLEST = float(np.finfo(np.float32).tiny)
+"""Lower bound of numbers that keep a divisor from being zero: anything smaller could be zero in float32."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +33,13 @@ class Optimizer(ABC):
     Parameters
     ----------
     learning_rate : float or callable
-        Step size, > 0; or a schedule ``f(global_step) -> float``, which the worker evaluates for each push.
+        Step size, finite and >= 0; or a schedule ``f(global_step) -> float``, which the worker evaluates for each push.
+        NaN where the rule is only applied, as on a ps: there each update brings its step size.
+
+    Raises
+    ------
+    UsageError
+        If a hyper-parameter has the wrong type or lies outside its range; all faults in one error.
     """
 
     learning_rate: LearningRate
@@ -34,10 +47,33 @@ class Optimizer(ABC):
     slot_names: ClassVar[tuple[str, ...]] = ()
     """Names of the arrays that the rule keeps beside the parameters, each of their shape and dtype."""
 
+    def __post_init__(self) -> None:
+        faults = list(self._type_faults()) or list(self._range_faults())
+        if faults:
+            raise UsageError(tuple(f"{type(self).__name__}: {fault}" for fault in faults))
+        for f in fields(self):
+            if isinstance(f.default, float) and f.name != "learning_rate":
+                # 0, 0.0 and np.float32(0) are one configuration, with one JSON text
+                object.__setattr__(self, f.name, float(getattr(self, f.name)))
+
     def learning_rate_at(self, global_step: int) -> float:
-        """Return the step size at `global_step`."""
+        """Return the step size at `global_step`.
+
+        Raises
+        ------
+        UsageError
+            If it is negative, infinite or NaN.
+        """
         rate = self.learning_rate
-        return float(rate(global_step)) if callable(rate) else float(rate)
+        value = float(rate(global_step)) if callable(rate) else float(rate)
+        if not 0.0 <= value < math.inf:
+            raise UsageError(
+                (
+                    f"{type(self).__name__}: learning_rate is {value} at global_step {global_step}, "
+                    "expected a finite number >= 0; look at the schedule",
+                )
+            )
+        return value
 
     def config(self) -> dict[str, Any]:
         """Return name and hyper-parameters but the learning rate, as plain data: what a checkpoint must agree with."""
@@ -111,6 +147,26 @@ class Optimizer(ABC):
         -----
         Deterministic; allocates no array; not thread-safe.
         """
+
+    def _range_faults(self) -> Iterator[str]:
+        """Say which hyper-parameters lie outside their range; their types are right by then."""
+        rate = self.learning_rate
+        if not callable(rate) and (rate < 0.0 or math.isinf(rate)):
+            yield f"learning_rate is {rate}, expected a finite number >= 0"
+
+    def _type_faults(self) -> Iterator[str]:
+        for f in fields(self):
+            value = getattr(self, f.name)
+            is_bool = isinstance(value, (bool, np.bool))
+            if f.name == "learning_rate":
+                fits = callable(value) or (isinstance(value, Real) and not is_bool)
+                expected = "a number or a schedule f(global_step) -> float"
+            elif isinstance(f.default, bool):
+                fits, expected = isinstance(value, bool), "True or False"
+            else:
+                fits, expected = isinstance(value, Real) and not is_bool, "a number"
+            if not fits:
+                yield f"{f.name} is {value!r}, expected {expected}"
 
 
 @dataclass(frozen=True, slots=True)

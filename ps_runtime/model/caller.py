@@ -1,0 +1,148 @@
+"""Calling a model_fn: its arguments, its first call, its answer."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.errors import ModelFnError, did_you_mean
+from ps_runtime.model.scope import BuildScope, CallScope, Declared, ModelScope, entered
+from ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from ps_runtime.optimizers.base import TrainOp
+from ps_runtime.specs.variables import ModelSpec, VariableSpec
+
+__all__ = ["BuiltModel", "ModelCaller"]
+
+ARGUMENTS = ("features", "labels", "mode", "params", "config")
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltModel:
+    """What the first call of a model_fn in a mode has fixed."""
+
+    spec: EstimatorSpec
+    model: ModelSpec
+    declared: Mapping[str, Declared]
+    initial_values: Mapping[str, NDArray[Any]]
+
+
+class ModelCaller:
+    """A model_fn with its `params` and `config`.
+
+    Parameters
+    ----------
+    model_fn : callable
+        Takes any subset of ``features, labels, mode, params, config`` by name; `features` is required.
+    params : mapping
+        Hyper-parameters, handed on as they are.
+    config : object
+        Handed on as it is.
+
+    Raises
+    ------
+    ModelFnError
+        If model_fn takes other arguments.
+    """
+
+    def __init__(self, model_fn: Callable[..., EstimatorSpec], params: Mapping[str, Any], config: Any) -> None:
+        self.model_fn = model_fn
+        self.params = dict(params)
+        self.name = getattr(model_fn, "__qualname__", repr(model_fn))
+        given = {"params": self.params, "config": config}
+        accepted = _accepted_arguments(model_fn, self.name)
+        self._bound = {name: value for name, value in given.items() if name in accepted}
+        self._takes_labels = "labels" in accepted
+        self._takes_mode = "mode" in accepted
+
+    def __call__(self, features: Any, labels: Any, mode: ModeKeys, scope: ModelScope) -> EstimatorSpec:
+        """Call model_fn on one batch inside `scope`."""
+        arguments = dict(self._bound)
+        if self._takes_labels:
+            arguments["labels"] = labels
+        if self._takes_mode:
+            arguments["mode"] = mode
+        with entered(scope):
+            spec = self.model_fn(features=features, **arguments)
+        if not isinstance(spec, EstimatorSpec):
+            raise ModelFnError((f"{self.name} must return an EstimatorSpec, got {type(spec).__name__}",))
+        if spec.mode != mode:
+            raise ModelFnError((f"{self.name} was called for {mode}, but its EstimatorSpec is for {spec.mode}",))
+        return spec
+
+    def build(self, features: Any, labels: Any, mode: ModeKeys, seed: int) -> BuiltModel:
+        """Make the first call in a mode: create the variables and fix the model.
+
+        Parameters
+        ----------
+        features, labels
+            A batch of the real input.
+        mode : ModeKeys
+        seed : int
+            The initial value of each variable depends on it and on the variable's name alone.
+        """
+        scope = BuildScope(global_step=0, seed=seed)
+        spec = self(features, labels, mode, scope)
+        if mode == ModeKeys.TRAIN and not any(d.trainable for d in scope.declared.values()):
+            raise ModelFnError((f"{self.name} created no trainable variable; call get_variable",))
+        if spec.loss is not None:
+            check_loss(spec.loss, self.name)
+        model = _model_spec(scope.declared, spec.train_ops)
+        return BuiltModel(spec, model, scope.declared, scope.values)
+
+    def apply(
+        self, features: Any, labels: Any, mode: ModeKeys, values: Mapping[str, Any], global_step: int
+    ) -> EstimatorSpec:
+        """Call model_fn on values that are given, as evaluation and prediction do."""
+        declared = {n: Declared(v.shape, v.dtype.name, True) for n, v in values.items()}
+        return self(features, labels, mode, CallScope(global_step, values, declared))
+
+
+def check_loss(loss: Any, name: str) -> None:
+    """Refuse a loss that is no scalar number."""
+    value = np.asarray(loss)
+    if value.ndim or value.dtype.kind not in "fiu":
+        raise ModelFnError(
+            (f"the loss of {name} must be a scalar number, got {value.dtype.name}{list(value.shape)}; take its mean",)
+        )
+
+
+def _accepted_arguments(model_fn: Callable[..., Any], name: str) -> frozenset[str]:
+    if not callable(model_fn):
+        raise ModelFnError((f"model_fn must be callable, got {type(model_fn).__name__}",))
+    parameters = inspect.signature(model_fn).parameters
+    faults = [
+        f"{name} takes the unknown argument {p!r}; known are {', '.join(ARGUMENTS)}{did_you_mean(p, ARGUMENTS)}"
+        for p, parameter in parameters.items()
+        if p not in ARGUMENTS and parameter.default is parameter.empty
+    ]
+    if "features" not in parameters:
+        faults.append(f"{name} must take the argument 'features'")
+    if faults:
+        raise ModelFnError(tuple(faults))
+    return frozenset(parameters) & frozenset(ARGUMENTS)
+
+
+def _model_spec(declared: Mapping[str, Declared], train_ops: tuple[TrainOp, ...]) -> ModelSpec:
+    trainable = [name for name, d in declared.items() if d.trainable]
+    optimizer_of: dict[str, int] = {}
+    faults = []
+    for index, op in enumerate(train_ops):
+        named = list(op.gradients or ()) if op.var_list is None else list(op.var_list)
+        for name in trainable if len(train_ops) == 1 and op.var_list is None else named:
+            if optimizer_of.setdefault(name, index) != index:
+                faults.append(f"variable {name!r} is trained by two optimizers")
+        for name in named:
+            if name not in declared:
+                faults.append(f"train_op names the unknown variable {name!r}{did_you_mean(name, declared)}")
+            elif not declared[name].trainable:
+                faults.append(f"train_op names {name!r}, which is not trainable")
+    if faults:
+        raise ModelFnError(tuple(faults))
+    variables = tuple(VariableSpec(n, d.shape, d.dtype, optimizer_of.get(n)) for n, d in declared.items())
+    return ModelSpec(variables, tuple(op.optimizer.config() for op in train_ops))
+
