@@ -1,0 +1,24 @@
+"""Update rules that a ps applies to its arena, and schedules of their learning rates."""
+
+from ps_runtime.optimizers.adagrad import Adagrad
+from ps_runtime.optimizers.adam import Adam
+from ps_runtime.optimizers.base import LearningRate, Optimizer
+from ps_runtime.optimizers.gradient_descent import GradientDescent
+from ps_runtime.optimizers.momentum import Momentum
+from ps_runtime.optimizers.registry import OPTIMIZERS, optimizer_from_config
+from ps_runtime.optimizers.schedules import CosineDecay, ExponentialDecay, PiecewiseConstant, PolynomialDecay
+
+__all__ = [
+    "OPTIMIZERS",
+    "Adagrad",
+    "Adam",
+    "CosineDecay",
+    "ExponentialDecay",
+    "GradientDescent",
+    "LearningRate",
+    "Momentum",
+    "Optimizer",
+    "PiecewiseConstant",
+    "PolynomialDecay",
+    "optimizer_from_config",
+]

@@ -1,0 +1,144 @@
+"""Losses with their gradients: pure functions of a batch that return ``(mean loss, gradient)``.
+
+The gradient has the shape and dtype of its argument and is that of the *mean* loss, so it needs no further scaling.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.errors import InputError, ModelFnError
+
+__all__ = ["FloatArray", "mean_squared_error", "sigmoid_cross_entropy", "softmax_cross_entropy"]
+
+FloatArray = NDArray[np.floating[Any]]
+
+
+def softmax_cross_entropy(labels: NDArray[np.integer[Any]], logits: FloatArray) -> tuple[float, FloatArray]:
+    """Return the mean of ``-log softmax(logits)[label]`` and its gradient with respect to `logits`.
+
+    Parameters
+    ----------
+    labels : (batch,) integers in [0, num_classes)
+    logits : (batch, num_classes) floats
+
+    Returns
+    -------
+    loss : float
+    gradient : (batch, num_classes) array of the dtype of `logits`
+
+    Raises
+    ------
+    ModelFnError
+        If the shapes do not fit, or `labels` are no integers.
+    InputError
+        If a label lies outside [0, num_classes); names the first such row of the batch.
+
+    Examples
+    --------
+    >>> loss, gradient = softmax_cross_entropy(np.array([0]), np.array([[0.0, 0.0]]))
+    >>> round(loss, 4), gradient
+    (0.6931, array([[-0.5,  0.5]]))
+    """
+    if logits.ndim != 2 or labels.shape != logits.shape[:1]:
+        raise _shape_error("softmax_cross_entropy", "labels (batch,) and logits (batch, num_classes)", labels, logits)
+    if labels.dtype.kind not in "iu":
+        raise ModelFnError((f"softmax_cross_entropy: expected integer labels, got {labels.dtype}; convert them",))
+    batch, num_classes = logits.shape
+    if not batch:
+        return math.nan, np.zeros_like(logits)
+    _check_range(labels, num_classes)
+    rows = np.arange(batch)
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    gradient = np.exp(shifted)
+    total = gradient.sum(axis=1, keepdims=True)
+    loss = (np.log(total[:, 0]) - shifted[rows, labels]).mean()
+    np.divide(gradient, total, out=gradient)
+    gradient[rows, labels] -= 1.0
+    np.multiply(gradient, 1.0 / batch, out=gradient)
+    return float(loss), gradient
+
+
+def sigmoid_cross_entropy(labels: NDArray[Any], logits: FloatArray) -> tuple[float, FloatArray]:
+    """Return the mean of ``-z log s(x) - (1 - z) log(1 - s(x))``, with `s` the logistic function, and its gradient.
+
+    Computed as ``max(x, 0) - x * z + log(1 + exp(-|x|))``, which neither overflows nor cancels.
+
+    Parameters
+    ----------
+    labels : array of numbers in [0, 1]
+        ``z``: the probability of each event.
+    logits : array of floats of the same shape
+        ``x``.
+
+    Returns
+    -------
+    loss : float
+        Mean over all elements.
+    gradient : array of the shape and dtype of `logits`
+
+    Raises
+    ------
+    ModelFnError
+        If the shapes differ.
+    """
+    if labels.shape != logits.shape:
+        raise _shape_error("sigmoid_cross_entropy", "labels and logits of one shape", labels, logits)
+    if not logits.size:
+        return math.nan, np.zeros_like(logits)
+    truth = np.asarray(labels, logits.dtype)
+    decay = np.exp(-np.abs(logits))
+    loss = (np.maximum(logits, 0.0) - logits * truth + np.log1p(decay)).mean()
+    gradient: FloatArray = np.where(logits >= 0.0, 1.0, decay)
+    gradient = gradient.astype(logits.dtype, copy=False)
+    np.divide(gradient, decay + 1.0, out=gradient)
+    np.subtract(gradient, truth, out=gradient)
+    np.multiply(gradient, 1.0 / logits.size, out=gradient)
+    return float(loss), gradient
+
+
+def mean_squared_error(labels: NDArray[Any], predictions: FloatArray) -> tuple[float, FloatArray]:
+    """Return the mean of ``(prediction - label) ** 2`` over all elements and its gradient.
+
+    Parameters
+    ----------
+    labels : array of numbers
+    predictions : array of floats of the same shape
+
+    Returns
+    -------
+    loss : float
+    gradient : array of the shape and dtype of `predictions`
+
+    Raises
+    ------
+    ModelFnError
+        If the shapes differ: ``(batch,)`` against ``(batch, 1)`` would broadcast to a loss of ``batch * batch`` pairs.
+    """
+    if labels.shape != predictions.shape:
+        raise _shape_error("mean_squared_error", "labels and predictions of one shape", labels, predictions)
+    if not predictions.size:
+        return math.nan, np.zeros_like(predictions)
+    gradient: FloatArray = np.subtract(predictions, np.asarray(labels, predictions.dtype))
+    loss = float(np.vdot(gradient, gradient)) / predictions.size
+    gradient *= 2.0 / predictions.size
+    return loss, gradient
+
+
+def _check_range(labels: NDArray[np.integer[Any]], num_classes: int) -> None:
+    if labels.min() >= 0 and labels.max() < num_classes:
+        return
+    row = int(np.argmax((labels < 0) | (labels >= num_classes)))
+    raise InputError(
+        (f"the label of row {row} of the batch is {labels[row]}, expected an integer in [0, {num_classes})",)
+    )
+
+
+def _shape_error(function: str, expected: str, labels: NDArray[Any], others: NDArray[Any]) -> ModelFnError:
+    return ModelFnError(
+        (f"{function}: expected {expected}, got {labels.shape} and {others.shape}; reshape one of them",)
+    )

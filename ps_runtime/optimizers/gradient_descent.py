@@ -1,0 +1,43 @@
+"""Plain gradient descent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ps_runtime.optimizers.base import FloatArray, Optimizer, Slots
+
+__all__ = ["GradientDescent"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GradientDescent(Optimizer):
+    """Step against the gradient: ``p -= learning_rate * g``.
+
+    Examples
+    --------
+    >>> parameters, gradients = np.array([1.0, 2.0]), np.array([10.0, -10.0])
+    >>> rule = GradientDescent(learning_rate=0.1)
+    >>> rule.update(parameters, gradients, {}, np.empty(2), learning_rate=rule.learning_rate_at(0), num_updates=1)
+    >>> parameters
+    array([0., 3.])
+    """
+
+    def initial_slot(self, name: str) -> float:
+        """Raise KeyError: this rule keeps no slots."""
+        raise KeyError(name)
+
+    def update(
+        self,
+        parameters: FloatArray,
+        gradients: FloatArray,
+        slots: Slots,
+        scratch: FloatArray,
+        *,
+        learning_rate: float,
+        num_updates: int,
+    ) -> None:
+        """Apply one gradient in place; see `Optimizer.update`."""
+        np.multiply(gradients, learning_rate, out=gradients)
+        np.subtract(parameters, gradients, out=parameters)

@@ -1,0 +1,71 @@
+"""Gradient descent with a heavy ball."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ps_runtime.optimizers.base import FloatArray, Optimizer, Slots
+
+__all__ = ["Momentum"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Momentum(Optimizer):
+    """Step along a decaying sum of gradients.
+
+    ``m = momentum * m + g``, then ``p -= learning_rate * m``;
+    with `use_nesterov`, ``p -= learning_rate * (g + momentum * m)``.
+
+    Parameters
+    ----------
+    learning_rate : float or callable
+        Step size, see `Optimizer`.
+    momentum : float
+        Share of the sum that survives an update, in [0, 1).
+    use_nesterov : bool
+        Look one step ahead.
+
+    References
+    ----------
+    Sutskever et al., On the importance of initialization and momentum in deep learning, 2013.
+    """
+
+    momentum: float = 0.9
+    use_nesterov: bool = False
+
+    slot_names: ClassVar[tuple[str, ...]] = ("momentum",)
+
+    def initial_slot(self, name: str) -> float:
+        """Return 0 for ``momentum``."""
+        return {"momentum": 0.0}[name]
+
+    def update(
+        self,
+        parameters: FloatArray,
+        gradients: FloatArray,
+        slots: Slots,
+        scratch: FloatArray,
+        *,
+        learning_rate: float,
+        num_updates: int,
+    ) -> None:
+        """Apply one gradient in place; see `Optimizer.update`."""
+        velocity = slots["momentum"]
+        np.multiply(velocity, self.momentum, out=velocity)
+        np.add(velocity, gradients, out=velocity)
+        if self.use_nesterov:
+            np.multiply(velocity, self.momentum, out=scratch)
+            np.add(scratch, gradients, out=scratch)
+            np.multiply(scratch, learning_rate, out=scratch)
+        else:
+            np.multiply(velocity, learning_rate, out=scratch)
+        np.subtract(parameters, scratch, out=parameters)
+
+    def _range_faults(self) -> Iterator[str]:
+        yield from super()._range_faults()
+        if not 0.0 <= self.momentum < 1.0:
+            yield f"momentum is {self.momentum}, expected a number in [0, 1)"

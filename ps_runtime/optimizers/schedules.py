@@ -1,0 +1,196 @@
+"""Learning rates as functions of global_step: frozen, so that a worker can evaluate them anywhere."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ps_runtime.errors import UsageError
+
+__all__ = ["CosineDecay", "ExponentialDecay", "PiecewiseConstant", "PolynomialDecay"]
+
+
+@dataclass(frozen=True)
+class ExponentialDecay:
+    """``learning_rate * decay_rate ** (global_step / decay_steps)``.
+
+    Parameters
+    ----------
+    learning_rate : float
+        Rate at step 0, >= 0.
+    decay_steps : int
+        Steps in which the rate falls to `decay_rate` of itself, > 0.
+    decay_rate : float
+        That share, > 0.
+    staircase : bool
+        Let the rate fall once every `decay_steps` instead of a little at each step.
+
+    Examples
+    --------
+    >>> ExponentialDecay(0.1, decay_steps=10, decay_rate=0.5)(20)
+    0.025
+    """
+
+    learning_rate: float
+    decay_steps: int
+    decay_rate: float
+    staircase: bool = False
+
+    def __post_init__(self) -> None:
+        _check(
+            self,
+            learning_rate=self.learning_rate >= 0,
+            decay_steps=self.decay_steps > 0,
+            decay_rate=self.decay_rate > 0,
+        )
+
+    def __call__(self, global_step: int) -> float:
+        """Return the learning rate at `global_step`."""
+        exponent = global_step // self.decay_steps if self.staircase else global_step / self.decay_steps
+        return float(self.learning_rate * self.decay_rate**exponent)
+
+
+@dataclass(frozen=True)
+class PolynomialDecay:
+    """``(learning_rate - end_learning_rate) * (1 - t) ** power + end_learning_rate`` with ``t = step / decay_steps``.
+
+    Parameters
+    ----------
+    learning_rate : float
+        Rate at step 0, >= 0.
+    decay_steps : int
+        Steps until `end_learning_rate` is reached, > 0; it stays there.
+    end_learning_rate : float
+        Last rate, >= 0.
+    power : float
+        1 for a straight line; > 0.
+    cycle : bool
+        Stretch `decay_steps` to the next multiple of itself instead of staying at the end.
+
+    Examples
+    --------
+    >>> PolynomialDecay(0.1, decay_steps=10, end_learning_rate=0.0)(5)
+    0.05
+    """
+
+    learning_rate: float
+    decay_steps: int
+    end_learning_rate: float = 0.0001
+    power: float = 1.0
+    cycle: bool = False
+
+    def __post_init__(self) -> None:
+        _check(
+            self,
+            learning_rate=self.learning_rate >= 0,
+            decay_steps=self.decay_steps > 0,
+            end_learning_rate=self.end_learning_rate >= 0,
+            power=self.power > 0,
+        )
+
+    def __call__(self, global_step: int) -> float:
+        """Return the learning rate at `global_step`."""
+        if self.cycle:
+            share = global_step / (self.decay_steps * max(1, math.ceil(global_step / self.decay_steps)))
+        else:
+            share = min(global_step / self.decay_steps, 1.0)
+        return float(
+            (self.learning_rate - self.end_learning_rate) * (1.0 - share) ** self.power + self.end_learning_rate
+        )
+
+
+@dataclass(frozen=True)
+class PiecewiseConstant:
+    """``values[i]`` up to and including step ``boundaries[i]``, the last value after the last boundary.
+
+    Parameters
+    ----------
+    boundaries : tuple of int
+        Steps, strictly increasing.
+    values : tuple of float
+        Rates, each >= 0; one more than `boundaries`.
+
+    Examples
+    --------
+    >>> rate = PiecewiseConstant((100, 200), (0.1, 0.01, 0.001))
+    >>> rate(100), rate(101), rate(1000)
+    (0.1, 0.01, 0.001)
+    """
+
+    boundaries: tuple[int, ...]
+    values: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "boundaries", tuple(self.boundaries))
+        object.__setattr__(self, "values", tuple(self.values))
+        _check(
+            self,
+            boundaries=all(a < b for a, b in pairwise(self.boundaries)),
+            values=len(self.values) == len(self.boundaries) + 1 and all(value >= 0 for value in self.values),
+        )
+
+    def __call__(self, global_step: int) -> float:
+        """Return the learning rate at `global_step`."""
+        return float(self.values[bisect_left(self.boundaries, global_step)])
+
+
+@dataclass(frozen=True)
+class CosineDecay:
+    """``learning_rate * ((1 - alpha) * (1 + cos(pi * t)) / 2 + alpha)`` with ``t = min(step / decay_steps, 1)``.
+
+    Parameters
+    ----------
+    learning_rate : float
+        Rate at step 0, >= 0.
+    decay_steps : int
+        Steps until the end of the half wave, > 0; the rate stays there.
+    alpha : float
+        Last rate as a share of the first, in [0, 1].
+
+    References
+    ----------
+    Loshchilov, Hutter, SGDR: Stochastic Gradient Descent with Warm Restarts, 2016.
+
+    Examples
+    --------
+    >>> CosineDecay(0.1, decay_steps=10)(10)
+    0.0
+    """
+
+    learning_rate: float
+    decay_steps: int
+    alpha: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check(
+            self, learning_rate=self.learning_rate >= 0, decay_steps=self.decay_steps > 0, alpha=0 <= self.alpha <= 1
+        )
+
+    def __call__(self, global_step: int) -> float:
+        """Return the learning rate at `global_step`."""
+        wave = 0.5 * (1.0 + math.cos(math.pi * min(global_step / self.decay_steps, 1.0)))
+        return float(self.learning_rate * ((1.0 - self.alpha) * wave + self.alpha))
+
+
+_EXPECTED = {
+    "learning_rate": "a number >= 0",
+    "end_learning_rate": "a number >= 0",
+    "decay_steps": "a number of steps > 0",
+    "decay_rate": "a number > 0",
+    "power": "a number > 0",
+    "alpha": "a number in [0, 1]",
+    "boundaries": "strictly increasing steps",
+    "values": "rates >= 0, one more than there are boundaries",
+}
+
+
+def _check(schedule: object, **fits: bool) -> None:
+    faults = tuple(
+        f"{type(schedule).__name__}: {name} is {getattr(schedule, name)}, expected {_EXPECTED[name]}"
+        for name, fit in fits.items()
+        if not fit
+    )
+    if faults:
+        raise UsageError(faults)
