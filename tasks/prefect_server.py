@@ -1,0 +1,172 @@
+"""Which Prefect API a flow talks to: the one that is configured, else a local server that lives as long as the flow.
+
+The local server keeps its runs in Prefect's own database, below its home directory, so that ``prefect server start``
+shows them later.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from ps_runtime.errors import RoleFailedError, WaitTimeoutError
+
+__all__ = ["LocalPrefectServer", "named_api_url", "prefect_api"]
+
+PROGRAM = Path(__file__).with_name("prefect_server_process.py")
+LOG_TAIL_BYTES = 2000
+
+
+class LocalPrefectServer:
+    """A Prefect server on a free loopback port, in a process and session of its own.
+
+    The process starts with the object, so that other things can start meanwhile; `wait` says when it answers. It ends
+    with `close`, or when this process ends, however that happens.
+
+    Notes
+    -----
+    The process inherits a socket that listens already: a request made too early waits in its queue, so there is
+    neither a port that somebody else may take first, nor polling.
+    """
+
+    def __init__(self) -> None:
+        self._log: IO[bytes] = tempfile.TemporaryFile(prefix="psflow-prefect-")  # noqa: SIM115 - closed by close
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self._address: tuple[str, int] = listener.getsockname()
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", str(PROGRAM), str(listener.fileno())],
+                stdin=subprocess.PIPE,
+                stdout=self._log,
+                stderr=subprocess.STDOUT,
+                pass_fds=[listener.fileno()],
+                start_new_session=True,  # Ctrl-C in a terminal is for the flow, which needs the server to end well
+            )
+
+    @property
+    def url(self) -> str:
+        """The address of its API."""
+        return f"http://{self._address[0]}:{self._address[1]}/api"
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return self._process.pid
+
+    def wait(self, timeout_secs: float = 60.0) -> str:
+        """Wait until the server answers, and return `url`.
+
+        Raises
+        ------
+        WaitTimeoutError
+            If it does not answer in time.
+        RoleFailedError
+            If its process has ended; the message has the end of its log.
+        """
+        connection = http.client.HTTPConnection(*self._address, timeout=timeout_secs)
+        try:
+            connection.request("GET", "/api/health")
+            connection.getresponse().read()
+        except TimeoutError:
+            raise WaitTimeoutError(f"no answer from {self.url} yet", "the local Prefect server", timeout_secs) from None
+        except (ConnectionError, http.client.HTTPException) as error:
+            self._process.wait(timeout=timeout_secs)
+            raise RoleFailedError("the local Prefect server", f"{error}; {self._log_tail()}") from error
+        finally:
+            connection.close()
+        return self.url
+
+    def close(self, timeout_secs: float = 8.0) -> None:
+        """Let the server write down what it has, and end it; kill it after `timeout_secs`. Idempotent."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout_secs)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+    def _log_tail(self) -> str:
+        self._log.seek(max(0, self._log.seek(0, os.SEEK_END) - LOG_TAIL_BYTES))
+        text = self._log.read().decode(errors="replace").strip()
+        return f"its log ends with:\n{text}" if text else "its log is empty"
+
+
+def named_api_url() -> str | None:
+    """Return the Prefect API that the environment or the active Prefect profile names, if any."""
+    from prefect.settings import get_current_settings
+
+    return get_current_settings().api.url
+
+
+@contextmanager
+def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float = 60.0) -> Iterator[str]:
+    """Make sure that a Prefect API is there for the flows run inside, and give its address.
+
+    Parameters
+    ----------
+    server : LocalPrefectServer, optional
+        One that was started before, to save time; it is closed at the end. Without it, and with no API configured,
+        a local server is started.
+    timeout_secs : float
+        How long to wait for the API.
+
+    Raises
+    ------
+    WaitTimeoutError
+        If the API does not answer in time.
+    RoleFailedError
+        If the local server does not start.
+
+    Notes
+    -----
+    At the end all events, states and logs are sent before the local server ends, so that no run is left unfinished.
+    """
+    url = None if server is not None else named_api_url()
+    if url is not None:
+        _wait_for_named_api(url, timeout_secs)
+        try:
+            yield url
+        finally:
+            _flush()
+        return
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    server = server or LocalPrefectServer()
+    try:
+        with temporary_settings({PREFECT_API_URL: server.wait(timeout_secs)}):
+            try:
+                yield server.url
+            finally:
+                _flush()
+    finally:
+        server.close()
+
+
+def _wait_for_named_api(url: str, timeout_secs: float) -> None:
+    from prefect.client.orchestration import get_client
+
+    deadline = time.monotonic() + timeout_secs
+    with get_client(sync_client=True) as client:
+        while (error := client.api_healthcheck()) is not None:
+            if time.monotonic() > deadline:
+                what = f"{error}; start it, or unset PREFECT_API_URL to use a local one"
+                raise WaitTimeoutError(what, f"the Prefect API at {url}", timeout_secs) from error
+            time.sleep(0.5)
+
+
+def _flush(timeout_secs: float = 5.0) -> None:
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    EventsWorker.drain_all(timeout=timeout_secs)
+    APILogWorker.drain_all(timeout=timeout_secs)

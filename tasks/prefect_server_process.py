@@ -1,0 +1,108 @@
+"""The program of the local Prefect server; `tasks.prefect_server` starts it as a process of its own.
+
+It serves on a listening socket that it inherits, and ends when its standard input does: then the process that
+started it has closed it, or is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+GRACE_SECS = 5
+
+SETTINGS = {
+    "DO_NOT_TRACK": "true",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
+    "PREFECT_SERVER_UI_ENABLED": "false",
+    "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+    # It lives as long as one flow: nothing here may schedule, expire or clean up other runs in the same database.
+    "PREFECT_SERVER_SERVICES_CANCELLATION_CLEANUP_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_FOREMAN_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_PAUSE_EXPIRATIONS_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_REPOSSESSOR_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+}
+
+
+class StopSignal:
+    """Turns the end of standard input into the end of the server, whenever it comes."""
+
+    def __init__(self) -> None:
+        self._stop: Callable[[], None] = _leave
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        sys.stdin.buffer.read()
+        self._stop()
+
+    def stop_with(self, server: object) -> None:
+        """From now on, end gracefully: what has arrived is written to the database first."""
+        self._stop = lambda: setattr(server, "should_exit", True)
+
+
+def _leave() -> None:
+    os._exit(0)
+
+
+@contextmanager
+def migration_lock() -> Iterator[None]:
+    """Let one server at a time create or migrate the database: two that start at once break it."""
+    from prefect.settings import get_current_settings
+
+    home = get_current_settings().home
+    home.mkdir(parents=True, exist_ok=True)
+    with open(home / "psflow-migration.lock", "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+async def recorded(timeout_secs: float) -> None:
+    """Wait until the services have taken every event that came in; those still queued would be dropped with them."""
+    from prefect.server.utilities.messaging.memory import Topic
+
+    deadline = time.monotonic() + timeout_secs
+    while any(s._queue.qsize() for s in Topic.by_name("events")._subscriptions) and time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+
+
+def serve(listener: socket.socket, stop: StopSignal) -> None:
+    """Serve on `listener` until told to stop."""
+    import uvicorn
+    from prefect.server.api.server import create_app
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            with migration_lock():
+                await super().startup(sockets)
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            await recorded(GRACE_SECS)
+            await super().shutdown(sockets)
+
+    app = create_app(final=True)
+    server = Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=GRACE_SECS))
+    stop.stop_with(server)
+    server.run(sockets=[listener])
+
+
+def main() -> None:
+    """Run as ``python -P prefect_server_process.py LISTENER_FD``."""
+    stop = StopSignal()
+    os.environ.update(SETTINGS)
+    serve(socket.socket(fileno=int(sys.argv[1])), stop)
+    _leave()  # all is written; tearing the interpreter down would take another second
+
+
+if __name__ == "__main__":
+    main()
