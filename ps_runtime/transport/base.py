@@ -4,9 +4,12 @@ Laws, which the test suite runs for every transport:
 
 1. A connection has at most one request under way; its reply comes in order, or not at all if the peer vanished.
 2. A handler sees one event at a time: whole messages only, bounds checked before anything is allocated.
+   The body of a request is borrowed for the time of `handle`: what is kept of it must be copied.
 3. A reply may be held: `handle` returns nothing for it now, and a later event returns it.
 4. The body of a reply is copied or sent before the next event is handled.
 5. A peer that breaks the protocol is refused, disconnected, and changes nothing.
+
+An event is a message, the end of a connection, or what the ps itself posts (files are written, a timer rang).
 """
 
 from __future__ import annotations
@@ -25,7 +28,11 @@ Reply = tuple[int, Message]
 
 
 class Handler(Protocol):
-    """The policy behind a ps: events in, replies out. No sockets, no clock, no threads."""
+    """The policy behind a ps: events in, replies out. No sockets, no clock, no threads.
+
+    It belongs to one server: numbers of connections are unique there and never used again. An error that is no
+    ProtocolError ends the server.
+    """
 
     def handle(self, peer: int, message: Message) -> Iterable[Reply]:
         """Take a whole message of connection `peer`; return the replies that are due now, to any peer.
@@ -34,10 +41,16 @@ class Handler(Protocol):
         """
 
     def disconnected(self, peer: int) -> Iterable[Reply]:
-        """Take note that connection `peer` is gone; return the replies that are due to others."""
+        """Take note that connection `peer` is gone; return the replies that are due to others.
+
+        Called once for each connection that `handle` was called for, unless the server itself was closed.
+        """
 
     def max_body_bytes(self, peer: int, kind: Kind) -> int:
-        """Return the largest body that a message of this kind may have from this peer now."""
+        """Return the largest body that a message of this kind may have from this peer now.
+
+        Asked before the body is read, so it must change nothing. May raise ProtocolError, as `handle`.
+        """
 
 
 class Connection(ABC):
@@ -50,10 +63,14 @@ class Connection(ABC):
 
     @abstractmethod
     def send(self, message: Message) -> None:
-        """Send a request. Blocks until it is handed over.
+        """Send a request. Blocks until it is handed over; the body may be changed after that.
 
         Raises
         ------
+        RefusedError
+            If the peer refused the request before it had all of it, and disconnected.
+        ProtocolError
+            If the reply to the last request has not been received yet.
         ClosedError, BrokenPeerError
         """
 
@@ -66,6 +83,7 @@ class Connection(ABC):
         timeout_secs : float
         into : writable bytes view, optional
             If the reply's body has exactly this length it is written there, and the message's body is this view.
+            Its content is undefined until the reply is complete.
 
         Raises
         ------
@@ -73,13 +91,19 @@ class Connection(ABC):
             After `timeout_secs`; the reply may still be received by a later call.
         RefusedError
             If the peer refused the request; the connection stays usable unless the peer closed it.
-        ClosedError, BrokenPeerError, ProtocolError
+        ProtocolError
+            If the peer broke the protocol, or nothing was asked of it.
+        ClosedError, BrokenPeerError
         """
 
     def request(self, message: Message, timeout_secs: float, into: memoryview | None = None) -> Message:
         """Send a request and wait for its reply."""
         self.send(message)
         return self.receive(timeout_secs, into)
+
+    @abstractmethod
+    def statistics(self) -> dict[str, int | str]:
+        """Return `peer`, `transport`, `why` it was chosen, and `requests`, `bytes_out`, `bytes_in` so far."""
 
     @abstractmethod
     def close(self) -> None:

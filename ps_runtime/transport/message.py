@@ -9,9 +9,23 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from ps_runtime.errors import ProtocolError
+from ps_runtime.errors import ProtocolError, RefusedError
 
-__all__ = ["HEADER", "MAX_JSON_BYTES", "NO_MEMBER", "Kind", "Message", "decode_header", "encode_header"]
+__all__ = [
+    "HEADER",
+    "MAX_JSON_BYTES",
+    "NO_MEMBER",
+    "Body",
+    "Kind",
+    "Message",
+    "body_view",
+    "decode_header",
+    "encode_header",
+    "refusal",
+    "refused_error",
+]
+
+Body = bytes | bytearray | memoryview
 
 MAGIC = b"psf1"
 HEADER = struct.Struct("<4sHHIIQQqQQ")
@@ -55,6 +69,14 @@ class Kind(IntEnum):
     FINISHED = 133
     REFUSED = 134
 
+    @property
+    def is_reply(self) -> bool:
+        """Whether a ps says it."""
+        return self >= Kind.DONE
+
+
+_KINDS = {int(kind): kind for kind in Kind}
+
 
 @dataclass(slots=True)
 class Message:
@@ -76,7 +98,8 @@ class Message:
     flags : int
         Bits that the kind gives a meaning.
     body : bytes-like
-        Raw bytes; a reply's body is valid until the next message is handled.
+        Raw bytes: ``bytes``, or a C-contiguous view of any format, such as the ``.data`` of a flat array. A received
+        body is borrowed: a request's for the time of `Handler.handle`, a reply's until the connection's next receive.
     """
 
     kind: Kind
@@ -87,7 +110,7 @@ class Message:
     step: int = 0
     digest: int = 0
     flags: int = 0
-    body: bytes | bytearray | memoryview = b""
+    body: Body = b""
 
     def json(self) -> dict[str, Any]:
         """Parse the body as a JSON object.
@@ -105,14 +128,40 @@ class Message:
             raise ProtocolError("peer", f"the body of {self.kind.name} is not a JSON object")
         return value
 
+    def with_body(self, body: Body) -> Message:
+        """Return the same message around another body."""
+        return Message(
+            self.kind,
+            self.member,
+            self.incarnation,
+            self.sequence,
+            self.version,
+            self.step,
+            self.digest,
+            self.flags,
+            body,
+        )
+
     @classmethod
     def of(cls, kind: Kind, facts: Mapping[str, Any], **header: int) -> Message:
         """Make a message whose body is a JSON object."""
         return cls(kind, body=json.dumps(facts).encode(), **header)
 
 
-def encode_header(message: Message) -> bytes:
-    """Return the `HEADER.size` bytes that announce `message`."""
+def body_view(message: Message) -> memoryview:
+    """Return the body as a flat view of bytes, without a copy.
+
+    Raises
+    ------
+    TypeError
+        If the body is not C-contiguous.
+    """
+    view = memoryview(message.body)
+    return view if view.format == "B" and view.ndim == 1 else view.cast("B")
+
+
+def encode_header(message: Message, num_body_bytes: int) -> bytes:
+    """Return the `HEADER.size` bytes that announce `message` and a body of `num_body_bytes`."""
     return HEADER.pack(
         MAGIC,
         message.kind,
@@ -123,7 +172,7 @@ def encode_header(message: Message) -> bytes:
         message.version,
         message.step,
         message.digest,
-        len(message.body),
+        num_body_bytes,
     )
 
 
@@ -138,8 +187,24 @@ def decode_header(data: bytes | bytearray | memoryview) -> tuple[Message, int]:
     magic, kind, flags, member, incarnation, sequence, version, step, digest, length = HEADER.unpack(data)
     if magic != MAGIC:
         raise ProtocolError("peer", f"expected the magic {MAGIC!r}, got {magic!r}")
-    try:
-        known = Kind(kind)
-    except ValueError:
-        raise ProtocolError("peer", f"unknown message kind {kind}") from None
+    known = _KINDS.get(kind)
+    if known is None:
+        raise ProtocolError("peer", f"unknown message kind {kind}")
     return Message(known, member, incarnation, sequence, version, step, digest, flags), length
+
+
+def refusal(code: str, reason: str) -> Message:
+    """Make the reply that refuses a request: `code` is for programs, `reason` for people."""
+    return Message.of(Kind.REFUSED, {"code": code, "reason": reason})
+
+
+def refused_error(peer: str, message: Message) -> RefusedError:
+    """Return the error that a REFUSED reply of `peer` stands for.
+
+    Raises
+    ------
+    ProtocolError
+        If its body is not the JSON object that `refusal` makes.
+    """
+    facts = message.json()
+    return RefusedError(peer, str(facts.get("code", "refused")), str(facts.get("reason", "no reason given")))

@@ -1,0 +1,110 @@
+"""How a role reaches a ps: which transport, and why."""
+
+from __future__ import annotations
+
+import socket
+
+from ps_runtime.errors import BrokenPeerError, UsageError, WaitTimeoutError, did_you_mean
+from ps_runtime.transport.address import Address, unix_path
+from ps_runtime.transport.listeners import is_same_user, tune
+from ps_runtime.transport.socket_client import SocketConnection
+
+__all__ = ["TRANSPORTS", "connect"]
+
+TRANSPORTS = ("auto", "unix", "tcp")
+
+
+def connect(
+    address: Address,
+    transport: str = "auto",
+    timeout_secs: float = 10.0,
+    peer: str = "ps",
+    *,
+    send_timeout_secs: float = 60.0,
+    max_reply_bytes: int = 4 * 1024**3,
+) -> SocketConnection:
+    """Connect to a ps.
+
+    Parameters
+    ----------
+    address : Address
+    transport : str
+        ``auto`` takes a Unix socket on the same host if it connects, else TCP; ``unix`` and ``tcp`` take nothing else.
+    timeout_secs : float
+        For each transport tried.
+    peer : str
+        Name of the ps, for error texts.
+    send_timeout_secs : float
+        How long the ps may take nothing of a request before it counts as vanished.
+    max_reply_bytes : int
+        The largest body that a reply may have.
+
+    Raises
+    ------
+    WaitTimeoutError
+        If the ps did not take the connection in time.
+    BrokenPeerError
+        If there is nobody, or no such transport.
+    UsageError
+        If `transport` is none of the three.
+    """
+    if transport not in TRANSPORTS:
+        fault = f"transport should be one of {', '.join(TRANSPORTS)}, got {transport!r}"
+        raise UsageError((fault + did_you_mean(transport, TRANSPORTS),))
+    why = "it was asked for"
+    sock, name, kind = None, "", transport
+    if transport != "tcp":
+        try:
+            sock, name, kind = *_dial_unix(address, timeout_secs, peer), "unix"
+            why = "same host" if transport == "auto" else why
+        except (BrokenPeerError, WaitTimeoutError) as error:
+            if transport == "unix":
+                raise
+            why = f"no Unix socket: {error}"
+    if sock is None:
+        sock, name, kind = *_dial_tcp(address, timeout_secs, peer), "tcp"
+    return SocketConnection(sock, kind, why, name, send_timeout_secs, max_reply_bytes)
+
+
+def _dial_unix(address: Address, timeout_secs: float, peer: str) -> tuple[socket.socket, str]:
+    if address.unix_name is None:
+        raise BrokenPeerError(peer, "it listens on no Unix socket")
+    if not address.is_on_this_host:
+        raise BrokenPeerError(peer, "it runs on another host")
+    name = f"{peer} at @{address.unix_name}"
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    _dial(sock, unix_path(address.unix_name), timeout_secs, name)
+    if not is_same_user(sock):
+        sock.close()
+        raise BrokenPeerError(name, "another user listens there now")
+    return sock, name
+
+
+def _dial_tcp(address: Address, timeout_secs: float, peer: str) -> tuple[socket.socket, str]:
+    if address.tcp_port is None:
+        raise BrokenPeerError(peer, "it does not listen on TCP")
+    name = f"{peer} at {address.host}:{address.tcp_port}"
+    try:
+        family, _, _, _, place = socket.getaddrinfo(address.host, address.tcp_port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise BrokenPeerError(name, error.strerror or str(error)) from error
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    _dial(sock, place, timeout_secs, name)
+    return sock, name
+
+
+def _dial(sock: socket.socket, place: object, timeout_secs: float, name: str) -> None:
+    try:
+        tune(sock)
+        sock.settimeout(timeout_secs)
+        sock.connect(place)  # type: ignore[arg-type]
+        sock.settimeout(None)
+    except TimeoutError:
+        sock.close()
+        raise WaitTimeoutError("to take a connection", name, timeout_secs) from None
+    except OSError as error:
+        sock.close()
+        raise BrokenPeerError(name, error.strerror or str(error)) from error
+    except BaseException:
+        sock.close()
+        raise

@@ -1,0 +1,116 @@
+"""One connection as its server sees it: what came in so far, what is still to go out, and whose turn it is."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+from ps_runtime.errors import BrokenPeerError, ProtocolError
+from ps_runtime.transport.base import Handler
+from ps_runtime.transport.inbox import Inbox
+from ps_runtime.transport.message import HEADER, Kind, Message, body_view, encode_header
+
+__all__ = ["Link", "say_at_once"]
+
+
+class Link:
+    """A peer of a `SocketServer`; nothing here ever waits for it.
+
+    Parameters
+    ----------
+    number : int
+        What the handler knows the peer by.
+    sock : socket
+        Non-blocking.
+    handler : Handler
+        Asked for the bounds of what the peer may send.
+    """
+
+    __slots__ = ("_handler", "_inbox", "_outbox", "is_answered", "is_handled", "number", "socket")
+
+    def __init__(self, number: int, sock: socket.socket, handler: Handler) -> None:
+        self.number = number
+        self.socket = sock
+        self.is_handled = False
+        """Whether the handler has seen a message of it."""
+        self.is_answered = True
+        """Whether its last request was answered, even if the answer is still on its way out."""
+        self._handler = handler
+        self._inbox = Inbox(sock, self._limit)
+        self._outbox = memoryview(b"")
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether a part of the last reply is still to go out, for `flush`."""
+        return len(self._outbox) > 0
+
+    def read(self) -> Message | None:
+        """Return the next request, or None if there is no whole one yet.
+
+        Raises
+        ------
+        ProtocolError
+            Also if it is not the peer's turn.
+        BrokenPeerError
+        """
+        if self.is_answered and not self._outbox:
+            return self._inbox.read()
+        try:
+            is_open = len(self.socket.recv(1)) > 0
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise BrokenPeerError("peer", str(error)) from error
+        if not is_open:
+            raise BrokenPeerError("peer", "it closed the connection")
+        raise ProtocolError("peer", "a second request came before the first was answered")
+
+    def send(self, message: Message) -> int:
+        """Send the reply as far as the kernel takes it at once, keep a copy of the rest; return its length in bytes.
+
+        Raises
+        ------
+        BrokenPeerError
+        """
+        self.is_answered = True
+        body = body_view(message)
+        header = encode_header(message, len(body))
+        total = HEADER.size + len(body)
+        try:
+            sent = self.socket.sendmsg((header, body))
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            raise BrokenPeerError("peer", str(error)) from error
+        if sent < total:
+            self._outbox = memoryview(header[sent:] + bytes(body[max(0, sent - HEADER.size) :]))
+        return total
+
+    def flush(self) -> bool:
+        """Send more of the last reply; return whether some is still left.
+
+        Raises
+        ------
+        BrokenPeerError
+        """
+        try:
+            sent = self.socket.send(self._outbox) if self._outbox else 0
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            raise BrokenPeerError("peer", str(error)) from error
+        self._outbox = self._outbox[sent:] if sent < len(self._outbox) else memoryview(b"")
+        return self.is_sending
+
+    def _limit(self, kind: Kind) -> int:
+        if kind.is_reply:
+            raise ProtocolError("peer", f"{kind.name} is no request")
+        return self._handler.max_body_bytes(self.number, kind)
+
+
+def say_at_once(sock: socket.socket, words: Message) -> None:
+    """Say last words to a peer as far as the kernel takes them at once, and nothing if the peer is gone."""
+    body = body_view(words)
+    with contextlib.suppress(OSError):
+        sock.setblocking(False)
+        sock.sendmsg((encode_header(words, len(body)), body))

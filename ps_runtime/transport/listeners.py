@@ -1,0 +1,63 @@
+"""The doors of a ps: listening sockets, and who may come in."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+
+from ps_runtime.errors import UsageError
+from ps_runtime.transport.address import unix_path
+
+__all__ = ["is_same_user", "listen_on_tcp", "listen_on_unix", "tune"]
+
+_BACKLOG = 128
+_BUFFER_BYTES = 4 * 1024 * 1024
+_UCRED = struct.Struct("iII")
+
+
+def listen_on_tcp(host: str) -> socket.socket:
+    """Return a non-blocking listener on a free port of `host`.
+
+    Raises
+    ------
+    UsageError
+        If `host` is not a name or an address of this machine.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        return _listen(family, address)
+    except OSError as error:
+        fault = f"a ps cannot listen at {host!r}: {error}; expected a name or an address of this machine"
+        raise UsageError((fault,)) from error
+
+
+def listen_on_unix(name: str) -> socket.socket:
+    """Return a non-blocking listener on the abstract Unix socket `name`."""
+    return _listen(socket.AF_UNIX, unix_path(name))
+
+
+def _listen(family: int, address: object) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.bind(address)  # type: ignore[arg-type]
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def is_same_user(sock: socket.socket) -> bool:
+    """Return whether the process at the other end of a Unix socket runs as our user, says the kernel."""
+    _, uid, _ = _UCRED.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return bool(uid == os.geteuid())
+
+
+def tune(sock: socket.socket) -> None:
+    """Set what a connection wants of the kernel: no delay, and room for a whole message if it may have it."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
+    if sock.family != socket.AF_UNIX:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

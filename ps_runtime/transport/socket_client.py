@@ -1,0 +1,163 @@
+"""A role's connection to a ps over TCP or a Unix socket: a blocking socket, header and body never joined."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+from ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, PsflowError, WaitTimeoutError
+from ps_runtime.transport.base import Connection
+from ps_runtime.transport.inbox import Inbox
+from ps_runtime.transport.message import (
+    HEADER,
+    MAX_JSON_BYTES,
+    Kind,
+    Message,
+    body_view,
+    encode_header,
+    refused_error,
+)
+
+__all__ = ["SocketConnection"]
+
+_TIMEVAL = struct.Struct("@ll")
+_LAST_WORDS_SECS = 1.0
+
+
+class SocketConnection(Connection):
+    """What `connect` returns; it owns the connected socket that it is given.
+
+    Parameters
+    ----------
+    sock : socket
+        Connected, blocking.
+    transport : str
+        ``unix`` or ``tcp``.
+    why : str
+        Why this transport was chosen.
+    peer : str
+        Whom it leads to.
+    send_timeout_secs : float
+        How long the peer may take nothing of a request.
+    max_reply_bytes : int
+        The largest body a reply may have.
+    """
+
+    def __init__(
+        self, sock: socket.socket, transport: str, why: str, peer: str, send_timeout_secs: float, max_reply_bytes: int
+    ) -> None:
+        self.peer = peer
+        self.transport = transport
+        self._why = why
+        self._socket = sock
+        self._max_reply_bytes = max_reply_bytes
+        self._inbox = Inbox(sock, self._limit)
+        self._is_waiting = False
+        self._end: PsflowError | None = None
+        self._patience_secs = 0.0
+        self._num_requests = self._bytes_out = self._bytes_in = 0
+        self._send_timeout_secs = send_timeout_secs
+        self._set_timeout(socket.SO_SNDTIMEO, send_timeout_secs)
+
+    def send(self, message: Message) -> None:  # noqa: D102
+        if self._end is not None:
+            raise self._end
+        if self._is_waiting:
+            raise ProtocolError("this role", "it sent a request before it received the reply to the last one")
+        body = body_view(message)
+        header = encode_header(message, len(body))
+        try:
+            sent = self._socket.sendmsg((header, body))
+            if sent < HEADER.size + len(body):
+                self._send_rest(header, body, sent)
+        except BlockingIOError:
+            reason = f"it took nothing of {message.kind.name} for {self._send_timeout_secs:g} s"
+            raise self._broken(BrokenPeerError(self.peer, reason)) from None
+        except OSError as error:
+            raise self._last_words(error) from error
+        except BaseException:
+            self.close()  # a part of the request is out, so no other can follow it
+            raise
+        self._is_waiting = True
+        self._num_requests += 1
+        self._bytes_out += HEADER.size + len(body)
+
+    def receive(self, timeout_secs: float, into: memoryview | None = None) -> Message:  # noqa: D102
+        if self._end is not None:
+            raise self._end
+        if not self._is_waiting:
+            raise ProtocolError("this role", "it waits for a reply but has sent no request")
+        message = self._await(timeout_secs, into)
+        self._is_waiting = False
+        self._bytes_in += HEADER.size + len(message.body)
+        if message.kind is Kind.REFUSED:
+            raise refused_error(self.peer, message)
+        return message
+
+    def statistics(self) -> dict[str, int | str]:  # noqa: D102
+        return {
+            "peer": self.peer,
+            "transport": self.transport,
+            "why": self._why,
+            "requests": self._num_requests,
+            "bytes_out": self._bytes_out,
+            "bytes_in": self._bytes_in,
+        }
+
+    def close(self) -> None:  # noqa: D102
+        self._socket.close()
+        self._end = ClosedError(f"the connection to {self.peer}")
+
+    def _send_rest(self, header: bytes, body: memoryview, sent: int) -> None:
+        if sent < HEADER.size:
+            self._socket.sendall(header[sent:])
+            sent = HEADER.size
+        self._socket.sendall(body[sent - HEADER.size :])
+
+    def _await(self, timeout_secs: float, into: memoryview | None) -> Message:
+        deadline = time.monotonic() + timeout_secs
+        remaining_secs = timeout_secs
+        while True:
+            if remaining_secs != self._patience_secs:
+                self._set_timeout(socket.SO_RCVTIMEO, remaining_secs)
+                self._patience_secs = remaining_secs
+            message = self._read(into)
+            if message is not None:
+                return message
+            remaining_secs = deadline - time.monotonic()
+            if remaining_secs <= 0:
+                raise WaitTimeoutError("its reply", self.peer, timeout_secs)
+
+    def _read(self, into: memoryview | None) -> Message | None:
+        try:
+            return self._inbox.read(into)
+        except BrokenPeerError as error:
+            raise self._broken(BrokenPeerError(self.peer, error.reason)) from error.__cause__
+        except ProtocolError as error:
+            raise self._broken(ProtocolError(self.peer, error.reason)) from None
+
+    def _limit(self, kind: Kind) -> int:
+        if not kind.is_reply:
+            raise ProtocolError(self.peer, f"{kind.name} is no reply")
+        return min(self._max_reply_bytes, MAX_JSON_BYTES) if kind is Kind.REFUSED else self._max_reply_bytes
+
+    def _last_words(self, error: OSError) -> PsflowError:
+        """Return why a request could not be sent: a peer that refuses says so before it disconnects."""
+        try:
+            message = self._await(_LAST_WORDS_SECS, None)
+            why: PsflowError = refused_error(self.peer, message)
+        except PsflowError:
+            why = BrokenPeerError(self.peer, error.strerror or str(error))
+        return self._broken(why)
+
+    def _broken(self, error: PsflowError) -> PsflowError:
+        """Give up the socket; `error` is what later calls get too."""
+        self._socket.close()
+        self._end = error
+        return error
+
+    def _set_timeout(self, option: int, timeout_secs: float) -> None:
+        # the kernel's own timeout saves the poll that Python puts before each call of a socket with settimeout
+        micros = max(1, round(timeout_secs * 1e6))  # zero would mean for ever
+        self._socket.setsockopt(socket.SOL_SOCKET, option, _TIMEVAL.pack(*divmod(micros, 1_000_000)))

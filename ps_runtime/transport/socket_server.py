@@ -1,0 +1,270 @@
+"""A ps on TCP and on a Unix socket: one thread, one poll loop, one listener per kind."""
+
+from __future__ import annotations
+
+import itertools
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Self
+
+from ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, UsageError
+from ps_runtime.transport.address import Address, host_boot_id, new_unix_name
+from ps_runtime.transport.base import Handler, Reply
+from ps_runtime.transport.link import Link, say_at_once
+from ps_runtime.transport.listeners import is_same_user, listen_on_tcp, listen_on_unix, tune
+from ps_runtime.transport.message import HEADER, Message, refusal
+
+__all__ = ["SocketServer"]
+
+_READ = selectors.EVENT_READ
+_WRITE = selectors.EVENT_WRITE
+
+
+class SocketServer:
+    """Serves one handler to its peers.
+
+    Parameters
+    ----------
+    handler : Handler
+    tcp_host : str or None
+        Name or address of this machine to listen at, a free port; None for no TCP.
+    unix : bool
+        Whether to listen on an abstract Unix socket too, where the system has them. Only processes of the same user
+        may connect to it.
+    max_connections : int
+        Peers beyond that are turned away.
+    hello_timeout_secs : float
+        A peer that has said nothing the handler accepts for so long is disconnected.
+    clock : function
+        Returns seconds, never going back.
+
+    Notes
+    -----
+    `post` and `statistics` may be called from any thread; all else belongs to the thread that calls `run_once`.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        tcp_host: str | None = "127.0.0.1",
+        unix: bool = True,
+        *,
+        max_connections: int = 256,
+        hello_timeout_secs: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._handler = handler
+        self._max_connections = max_connections
+        self._hello_timeout_secs = hello_timeout_secs
+        self._clock = clock
+        self._numbers = itertools.count(1)
+        self._links: dict[int, Link] = {}
+        self._strangers: dict[int, float] = {}  # deadlines of those not accepted yet, oldest first
+        self._lost: deque[Link] = deque()
+        self._posted: deque[Callable[[], Iterable[Reply]]] = deque()
+        self._is_closed = False
+        self._num_accepted = self._num_messages = self._num_refused = self._bytes_in = self._bytes_out = 0
+        self._selector = selectors.DefaultSelector()
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._selector.register(self._wake_reader, _READ, self._run_posted)
+        self._listeners: list[socket.socket] = []
+        try:
+            self.address = self._listen(tcp_host, unix)
+        except BaseException:
+            self.close()
+            raise
+
+    def _listen(self, tcp_host: str | None, unix: bool) -> Address:
+        port: int | None = None
+        name = new_unix_name() if unix else None
+        if tcp_host is not None:
+            self._listeners.append(listen_on_tcp(tcp_host))
+            port = self._listeners[-1].getsockname()[1]
+        if name is not None:
+            self._listeners.append(listen_on_unix(name))
+        if not self._listeners:
+            raise UsageError(("a ps listens nowhere: this system has no abstract Unix sockets, so it needs TCP",))
+        for listener in self._listeners:
+            self._selector.register(listener, _READ, partial(self._accept, listener))
+        return Address(tcp_host or "", port, name, host_boot_id())
+
+    def run_once(self, timeout_secs: float) -> None:
+        """Handle what is ready; wait for something at most `timeout_secs`, and for one peer never.
+
+        Raises
+        ------
+        ClosedError
+            After `close`.
+        Exception
+            Whatever the handler or a posted event raised; the server is of no use then, except for `close`.
+        """
+        if self._is_closed:
+            raise ClosedError("the server of a ps")
+        if self._strangers:
+            timeout_secs = max(0.0, min(timeout_secs, next(iter(self._strangers.values())) - self._clock()))
+        for key, events in self._selector.select(timeout_secs):
+            key.data(events)
+        if self._strangers:
+            self._drop_strangers()
+
+    def post(self, event: Callable[[], Iterable[Reply]]) -> None:
+        """Have `run_once` run an event of the ps itself, and send the replies that it returns. Thread-safe.
+
+        Raises
+        ------
+        ClosedError
+        """
+        if self._is_closed:
+            raise ClosedError("the server of a ps")
+        self._posted.append(event)
+        try:
+            self._wake_writer.send(b"\0")
+        except BlockingIOError:
+            pass  # it is full of earlier wake-ups
+        except OSError:
+            raise ClosedError("the server of a ps") from None
+
+    def statistics(self) -> dict[str, int]:
+        """Return counts: `connections` open now; `accepted`, `refused`, `messages`, `bytes_in`, `bytes_out` in all."""
+        return {
+            "connections": len(self._links),
+            "accepted": self._num_accepted,
+            "refused": self._num_refused,
+            "messages": self._num_messages,
+            "bytes_in": self._bytes_in,
+            "bytes_out": self._bytes_out,
+        }
+
+    def close(self) -> None:
+        """Close the listeners and all connections; the handler is not told. Idempotent."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._selector.close()
+        links = [link.socket for link in self._links.values()]
+        for sock in [*self._listeners, *links, self._wake_reader, self._wake_writer]:
+            sock.close()
+        self._links.clear()
+        self._strangers.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # who comes and goes
+
+    def _accept(self, listener: socket.socket, _: int) -> None:
+        try:
+            sock, _address = listener.accept()
+        except OSError:
+            return  # gone again, or no descriptor is free: they stay in the backlog
+        if listener.family == socket.AF_UNIX and not is_same_user(sock):
+            self._turn_away(sock, "another-user", "this ps belongs to another user")
+        elif len(self._links) >= self._max_connections:
+            self._turn_away(sock, "full", f"this ps has {self._max_connections} connections, the most it takes")
+        else:
+            self._welcome(sock)
+
+    def _turn_away(self, sock: socket.socket, code: str, reason: str) -> None:
+        self._num_refused += 1
+        say_at_once(sock, refusal(code, reason))
+        sock.close()
+
+    def _welcome(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        tune(sock)
+        number = next(self._numbers)
+        link = Link(number, sock, self._handler)
+        self._links[number] = link
+        self._strangers[number] = self._clock() + self._hello_timeout_secs
+        self._num_accepted += 1
+        self._selector.register(sock, _READ, partial(self._serve, link))
+
+    def _drop_strangers(self) -> None:
+        now = self._clock()
+        late = [number for number, deadline in self._strangers.items() if deadline <= now]
+        for number in late:
+            reason = f"nothing acceptable was said within {self._hello_timeout_secs:g} s"
+            self._refuse(self._links[number], reason)
+        self._bury()
+
+    def _refuse(self, link: Link, reason: str) -> None:
+        self._num_refused += 1
+        if not link.is_sending:
+            say_at_once(link.socket, refusal("protocol", reason))
+        self._lose(link)
+
+    def _lose(self, link: Link) -> None:
+        """Disconnect a peer; the handler hears of it after the present event."""
+        if self._links.pop(link.number, None) is not None:
+            self._strangers.pop(link.number, None)
+            self._selector.unregister(link.socket)
+            link.socket.close()
+            self._lost.append(link)
+
+    def _bury(self) -> None:
+        while self._lost:
+            link = self._lost.popleft()
+            if link.is_handled:
+                self._deliver(self._handler.disconnected(link.number))
+
+    # events
+
+    def _run_posted(self, _: int) -> None:
+        self._wake_reader.recv(4096)
+        for _ in range(len(self._posted)):
+            self._deliver(self._posted.popleft()())
+            self._bury()
+
+    def _serve(self, link: Link, events: int) -> None:
+        if link.number not in self._links:
+            return  # lost earlier in this round
+        message = None
+        try:
+            if events & _WRITE and not link.flush():
+                self._watch(link, _READ)
+            if events & _READ:
+                message = link.read()
+        except ProtocolError as error:
+            self._refuse(link, error.reason)
+        except BrokenPeerError:
+            self._lose(link)
+        if message is not None:
+            self._handle(link, message)
+        self._bury()
+
+    def _handle(self, link: Link, message: Message) -> None:
+        self._num_messages += 1
+        self._bytes_in += HEADER.size + len(message.body)
+        link.is_handled = True
+        link.is_answered = False
+        try:
+            self._deliver(self._handler.handle(link.number, message))
+        except ProtocolError as error:
+            self._refuse(link, error.reason)
+        self._strangers.pop(link.number, None)
+
+    def _deliver(self, replies: Iterable[Reply]) -> None:
+        for number, message in replies:
+            link = self._links.get(number)
+            if link is None:
+                continue  # vanished while its reply was held
+            assert not link.is_answered, f"connection {number} gets a reply that it did not ask for"
+            try:
+                self._bytes_out += link.send(message)
+            except BrokenPeerError:
+                self._lose(link)
+            else:
+                if link.is_sending:
+                    self._watch(link, _READ | _WRITE)
+
+    def _watch(self, link: Link, events: int) -> None:
+        self._selector.modify(link.socket, events, partial(self._serve, link))
