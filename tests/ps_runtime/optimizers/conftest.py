@@ -1,0 +1,128 @@
+"""What every optimizer test needs: the rules, an arena, and formulas written from the papers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ps_runtime.optimizers import Adagrad, Adam, GradientDescent, Momentum, Optimizer
+
+RULES = [
+    GradientDescent(learning_rate=0.1),
+    Momentum(learning_rate=0.01),
+    Momentum(learning_rate=0.01, momentum=0.7, use_nesterov=True),
+    Adagrad(learning_rate=0.05),
+    Adam(),
+    Adam(learning_rate=0.01, beta1=0.8, beta2=0.95, epsilon=1e-4),
+]
+
+
+@pytest.fixture
+def rules() -> list[Optimizer]:
+    return RULES
+
+
+@pytest.fixture(params=RULES, ids=repr)
+def rule(request: pytest.FixtureRequest) -> Optimizer:
+    return request.param
+
+
+@dataclass
+class Arena:
+    """Parameters with the slots and the scratch that a ps keeps beside them."""
+
+    rule: Optimizer
+    parameters: NDArray[Any]
+    slots: dict[str, NDArray[Any]] = field(init=False)
+    scratch: NDArray[Any] = field(init=False)
+    num_updates: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.parameters = self.parameters.copy()
+        self.slots = {
+            name: np.full_like(self.parameters, self.rule.initial_slot(name)) for name in self.rule.slot_names
+        }
+        self.scratch = np.full_like(self.parameters, np.nan)  # whoever reads it before writing is found out
+
+    def update(self, gradients: NDArray[Any]) -> None:
+        self.num_updates += 1
+        self.rule.update(
+            self.parameters,
+            gradients.astype(self.parameters.dtype),
+            self.slots,
+            self.scratch,
+            learning_rate=self.rule.learning_rate_at(self.num_updates - 1),
+            num_updates=self.num_updates,
+        )
+
+
+@pytest.fixture
+def arena_of() -> Callable[[Optimizer, NDArray[Any]], Arena]:
+    return Arena
+
+
+def gradient_descent(p: list[float], rate: float) -> Iterator[list[float]]:
+    """theta <- theta - eta g."""
+    while True:
+        g = yield p
+        p = [x - rate * gx for x, gx in zip(p, g, strict=True)]
+
+
+def momentum(p: list[float], rate: float, mu: float, nesterov: bool) -> Iterator[list[float]]:
+    """TensorFlow 1.15, tf.train.MomentumOptimizer: accumulation = momentum * accumulation + gradient; then
+
+    variable -= learning_rate * accumulation, or with use_nesterov
+    variable -= learning_rate * gradient + momentum * learning_rate * accumulation.
+    """
+    a = [0.0] * len(p)
+    while True:
+        g = yield p
+        a = [mu * ax + gx for ax, gx in zip(a, g, strict=True)]
+        if nesterov:
+            p = [x - (gx * rate + ax * mu * rate) for x, gx, ax in zip(p, g, a, strict=True)]
+        else:
+            p = [x - rate * ax for x, ax in zip(p, a, strict=True)]
+
+
+def adagrad(p: list[float], rate: float, start: float) -> Iterator[list[float]]:
+    """Duchi et al. 2011, diagonal form: theta <- theta - eta g / sqrt(start + sum of all g^2 so far)."""
+    history: list[list[float]] = []
+    while True:
+        g = yield p
+        history.append(g)
+        sums = [start + sum(past[i] ** 2 for past in history) for i in range(len(p))]
+        p = [x - rate * gx * sx**-0.5 for x, gx, sx in zip(p, g, sums, strict=True)]
+
+
+def adam(p: list[float], rate: float, b1: float, b2: float, epsilon_hat: float) -> Iterator[list[float]]:
+    """Kingma, Ba 2014, algorithm 1 with the reordering at the end of section 2, moments written out as sums."""
+    history: list[list[float]] = []
+    while True:
+        g = yield p
+        history.append(g)
+        t = len(history)
+        alpha = rate * (1 - b2**t) ** 0.5 / (1 - b1**t)
+        m = [(1 - b1) * sum(b1 ** (t - 1 - s) * history[s][i] for s in range(t)) for i in range(len(p))]
+        v = [(1 - b2) * sum(b2 ** (t - 1 - s) * history[s][i] ** 2 for s in range(t)) for i in range(len(p))]
+        p = [x - alpha * mx / (vx**0.5 + epsilon_hat) for x, mx, vx in zip(p, m, v, strict=True)]
+
+
+@pytest.fixture
+def reference(rule: Optimizer) -> Callable[[list[float]], Iterator[list[float]]]:
+    """The formula of `rule` over Python floats: a generator that is sent gradients and yields parameters."""
+    rate = rule.learning_rate
+    match rule:
+        case GradientDescent():
+            return lambda p: gradient_descent(p, rate)
+        case Momentum():
+            return lambda p: momentum(p, rate, rule.momentum, rule.use_nesterov)
+        case Adagrad():
+            return lambda p: adagrad(p, rate, rule.initial_accumulator_value)
+        case Adam():
+            return lambda p: adam(p, rate, rule.beta1, rule.beta2, rule.epsilon)
+    raise AssertionError(rule)

@@ -1,0 +1,101 @@
+"""What optimizers refuse, and what they say."""
+
+import json
+import math
+import pickle
+
+import numpy as np
+import pytest
+
+from ps_runtime.errors import UsageError
+from ps_runtime.optimizers import Adagrad, Adam, GradientDescent, Momentum, optimizer_from_config
+
+
+def test_defaults_are_the_references():
+    assert Momentum(learning_rate=1.0).config() == {"name": "Momentum", "momentum": 0.9, "use_nesterov": False}
+    assert Adagrad().config() == {"name": "Adagrad", "initial_accumulator_value": 0.1}
+    assert Adam().config() == {"name": "Adam", "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+    assert (Adagrad().learning_rate, Adam().learning_rate) == (0.001, 0.001)
+    with pytest.raises(TypeError, match="learning_rate"):
+        GradientDescent()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: GradientDescent(learning_rate=-0.1),
+            r"GradientDescent: learning_rate is -0.1, expected a finite numb",
+        ),
+        (lambda: GradientDescent(learning_rate=math.inf), r"learning_rate is inf, expected a finite number >= 0"),
+        (lambda: GradientDescent(learning_rate="0.1"), r"learning_rate is '0.1', expected a number or a schedule"),
+        (lambda: GradientDescent(learning_rate=True), r"learning_rate is True, expected a number or a schedule"),
+        (
+            lambda: Momentum(learning_rate=1.0, momentum=1.0),
+            r"Momentum: momentum is 1.0, expected a number in \[0, 1\)",
+        ),
+        (lambda: Momentum(learning_rate=1.0, momentum=math.nan), r"momentum is nan, expected a number in \[0, 1\)"),
+        (lambda: Momentum(learning_rate=1.0, use_nesterov=1), r"use_nesterov is 1, expected True or False"),
+        (lambda: Adagrad(initial_accumulator_value=0.0), r"initial_accumulator_value is 0.0, expected a finite number"),
+        (lambda: Adam(beta1=-0.1), r"beta1 is -0.1, expected a number in \[0, 1\)"),
+        (lambda: Adam(beta2=1), r"beta2 is 1, expected a number in \[0, 1\)"),
+        (lambda: Adam(epsilon=1e-50), r"epsilon is 1e-50, expected a finite number >= 1.2e-38"),
+        (lambda: Adam(epsilon=None), r"Adam: epsilon is None, expected a number"),
+    ],
+)
+def test_refuses_hyper_parameters_out_of_range(make, words):
+    with pytest.raises(UsageError, match=words):
+        make()
+
+
+def test_says_all_faults_at_once():
+    with pytest.raises(UsageError) as caught:
+        Adam(learning_rate=-1.0, beta1=2.0, beta2=3.0, epsilon=-1.0)
+    assert len(caught.value.faults) == 4
+
+
+def test_equal_numbers_make_equal_configurations():
+    texts = {json.dumps(Adam(beta1=zero).config()) for zero in (0, 0.0, np.float32(0.0), np.float64(0.0))}
+    assert len(texts) == 1
+
+
+def test_a_schedule_is_evaluated_at_the_global_step():
+    rule = GradientDescent(learning_rate=lambda step: np.float32(1.0) / (1 + step))
+    assert rule.learning_rate_at(3) == 0.25
+    assert type(rule.learning_rate_at(3)) is float
+
+
+@pytest.mark.parametrize("rate", [-1.0, math.nan, math.inf])
+def test_a_schedule_that_leaves_the_range_is_named_with_its_step(rate):
+    rule = GradientDescent(learning_rate=lambda step: rate)
+    with pytest.raises(UsageError, match=rf"learning_rate is {rate} at global_step 7, expected a finite number >= 0"):
+        rule.learning_rate_at(7)
+
+
+def test_a_rule_from_a_config_has_no_learning_rate_of_its_own():
+    rule = optimizer_from_config({"name": "GradientDescent"})
+    with pytest.raises(UsageError, match="learning_rate is nan at global_step 0"):
+        rule.learning_rate_at(0)
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({}, "unknown optimizer None, expected one of GradientDescent, Momentum, Adagrad, Adam$"),
+        ({"name": ["Adam"]}, r"unknown optimizer \['Adam'\]"),
+        ({"name": "adam"}, "unknown optimizer 'adam', .*; did you mean 'Adam'"),
+        ({"name": "Optimizer"}, "unknown optimizer 'Optimizer'"),
+        ({"name": "Momentum", "use_nesterov": False}, "Momentum: hyper-parameter 'momentum' is missing"),
+        (
+            {"name": "Momentum", "momentum": 0.9, "use_nestrov": False},
+            "(?s)'use_nesterov' is missing.*unknown hyper-parameter 'use_nestrov'; did you mean 'use_nesterov'",
+        ),
+        ({"name": "GradientDescent", "learning_rate": 0.1}, "unknown hyper-parameter 'learning_rate'"),
+        ({"name": "Momentum", "momentum": "0.9", "use_nesterov": False}, "momentum is '0.9', expected a number"),
+        ({"name": "Momentum", "momentum": 7, "use_nesterov": False}, r"momentum is 7, expected a number in \[0, 1\)"),
+    ],
+)
+def test_refuses_a_config_that_is_not_one(config, words):
+    with pytest.raises(UsageError, match=words) as caught:
+        optimizer_from_config(config)
+    assert pickle.loads(pickle.dumps(caught.value)).faults == caught.value.faults

@@ -1,0 +1,148 @@
+"""Laws that every optimizer obeys."""
+
+import json
+import math
+import pickle
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from ps_runtime.optimizers import OPTIMIZERS, Adam, optimizer_from_config
+
+DTYPES = [np.float32, np.float64]
+finite = st.floats(-1e6, 1e6, width=32)
+
+
+@pytest.fixture(params=DTYPES, ids=lambda dtype: dtype.__name__)
+def dtype(request):
+    return request.param
+
+
+def gradients_of(size, dtype, count=5, seed=1):
+    return np.random.default_rng(seed).normal(size=(count, size)).astype(dtype)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), size=st.integers(1, 40))
+def test_updating_a_concatenation_is_updating_its_parts(rule, arena_of, dtype, data, size):
+    start, first, second = (data.draw(arrays(dtype, size, elements=finite)) for _ in range(3))
+    cut = data.draw(st.integers(0, size))
+    whole, left, right = arena_of(rule, start), arena_of(rule, start[:cut]), arena_of(rule, start[cut:])
+    for gradient in (first, second):
+        whole.update(gradient)
+        left.update(gradient[:cut])
+        right.update(gradient[cut:])
+    assert np.array_equal(whole.parameters, np.concatenate([left.parameters, right.parameters]))
+    for name in rule.slot_names:
+        assert np.array_equal(whole.slots[name], np.concatenate([left.slots[name], right.slots[name]]))
+
+
+def test_a_zero_gradient_leaves_fresh_parameters_and_slots_alone(rule, arena_of, dtype):
+    start = np.linspace(-1.0, 1.0, 9).astype(dtype)
+    arena = arena_of(rule, start)
+    fresh = {name: slot.copy() for name, slot in arena.slots.items()}
+    for _ in range(3):
+        arena.update(np.zeros(9, dtype))
+    assert np.array_equal(arena.parameters, start)
+    assert all(np.array_equal(arena.slots[name], fresh[name]) for name in rule.slot_names)
+
+
+def test_a_zero_learning_rate_moves_slots_only(rule, arena_of, dtype):
+    start = np.linspace(-1.0, 1.0, 9).astype(dtype)
+    arena = arena_of(rule, start)
+    gradients = np.ones(9, dtype)
+    rule.update(arena.parameters, gradients, arena.slots, arena.scratch, learning_rate=0.0, num_updates=1)
+    assert np.array_equal(arena.parameters, start)
+    for name, slot in arena.slots.items():
+        assert not np.array_equal(slot, np.full_like(slot, rule.initial_slot(name)))
+
+
+def test_a_small_step_goes_against_the_gradient(rule, arena_of, dtype):
+    arena = arena_of(rule, np.zeros(4, dtype))
+    gradient = np.array([1.0, -1.0, 1e-3, -1e-3], dtype)
+    arena.update(gradient)
+    assert np.array_equal(np.sign(arena.parameters), -np.sign(gradient))
+
+
+def test_is_deterministic(rule, arena_of, dtype):
+    one, other = (arena_of(rule, np.ones(33, dtype)) for _ in range(2))
+    for gradient in gradients_of(33, dtype):
+        one.update(gradient)
+        other.update(gradient)
+    assert one.parameters.tobytes() == other.parameters.tobytes()
+    assert all(one.slots[name].tobytes() == other.slots[name].tobytes() for name in rule.slot_names)
+
+
+def test_works_in_place_on_views_and_keeps_the_dtype(rule, dtype):
+    memory = np.ones(8 + 16 * (3 + len(rule.slot_names)), dtype)
+    views = [memory[8 + 16 * i : 8 + 16 * (i + 1)] for i in range(3 + len(rule.slot_names))]
+    parameters, gradients, scratch, *slots = views
+    rule.update(
+        parameters, gradients, dict(zip(rule.slot_names, slots, strict=True)), scratch, learning_rate=0.1, num_updates=1
+    )
+    assert (memory[:8] == 1.0).all()
+    assert (parameters != 1.0).all()
+
+
+def test_allocates_nothing_of_the_arenas_size(rule, arena_of, dtype):
+    size = 200_000
+    arena, gradients = arena_of(rule, np.ones(size, dtype)), np.ones(size, dtype)
+
+    def update(num_updates):
+        rule.update(arena.parameters, gradients, arena.slots, arena.scratch, learning_rate=0.1, num_updates=num_updates)
+
+    update(1)
+    tracemalloc.start()
+    try:
+        update(2)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4096
+
+
+def test_slots_have_initial_values_and_no_others(rule):
+    assert all(math.isfinite(rule.initial_slot(name)) for name in rule.slot_names)
+    with pytest.raises(KeyError):
+        rule.initial_slot("elsewhere")
+
+
+def test_config_survives_json_and_pickle(rule):
+    config = rule.config()
+    assert "learning_rate" not in config
+    again = optimizer_from_config(json.loads(json.dumps(config)))
+    assert type(again) is type(rule)
+    assert again.config() == config
+    assert math.isnan(again.learning_rate)
+    assert pickle.loads(pickle.dumps(rule)) == rule
+
+
+def test_a_rule_from_its_config_updates_alike(rule, arena_of, dtype):
+    again = optimizer_from_config(rule.config())
+    arena, other = arena_of(rule, np.ones(5, dtype)), arena_of(rule, np.ones(5, dtype))
+    for count, gradient in enumerate(gradients_of(5, dtype), start=1):
+        arena.update(gradient)
+        again.update(
+            other.parameters,
+            gradient.copy(),
+            other.slots,
+            other.scratch,
+            learning_rate=rule.learning_rate_at(count),
+            num_updates=count,
+        )
+    assert arena.parameters.tobytes() == other.parameters.tobytes()
+
+
+def test_the_laws_cover_the_whole_registry(rules):
+    assert {type(r) for r in rules} == set(OPTIMIZERS.values())
+
+
+def test_adam_bounds_its_first_steps_whatever_the_scale(arena_of, dtype):
+    arena = arena_of(Adam(learning_rate=0.1), np.zeros(3, dtype))
+    arena.update(np.array([1e-15, 1.0, 1e15], dtype))
+    assert np.isfinite(arena.parameters).all()
+    assert np.max(np.abs(arena.parameters)) <= 0.1001
