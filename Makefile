@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "psflow needs Python >= 3.11, found: '$(PYTHON)' $$("$(PYTHON)" --version 2>&1); say which: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || \
 		{ echo "'$(PYTHON)' has no venv module; install it (on Debian: apt install python3-venv)" >&2; exit 1; }
-	"$(PYTHON)" -m venv --clear $(VENV)
+	"$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 

@@ -1,0 +1,231 @@
+"""Configuration files: YAML that knows where each of its keys stands, merged, with overrides from the command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from ps_runtime.errors import ConfigError
+
+__all__ = ["COMMAND_LINE", "Origin", "Settings", "is_override", "load"]
+
+MAX_FILE_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a key was set: a file and a line of it, from 1, or the command line.
+
+    Examples
+    --------
+    >>> str(Origin("conf/digits.yaml", 12))
+    'conf/digits.yaml:12'
+    """
+
+    source: str
+    line: int | None = None
+
+    def __str__(self) -> str:
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+
+COMMAND_LINE = Origin("command line")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Nested plain values, and the origin of every key of them by its dotted name, such as ``train.max_steps``."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+
+    def merged(self, later: Settings) -> Settings:
+        """Return both as one: mappings merge key by key, of everything else the later one wins."""
+        origins = {key: origin for key, origin in self.origins.items() if not _is_replaced(key, later.values)}
+        return Settings(_merge(self.values, later.values), origins | dict(later.origins))
+
+
+def load(paths: Sequence[str | Path], overrides: Sequence[str] = ()) -> Settings:
+    """Read configuration files and overrides; later ones win.
+
+    Parameters
+    ----------
+    paths : sequence of str or Path
+        YAML files, each a mapping. Scalars are read as in YAML 1.2: ``1e-3`` is a number, ``no`` a string.
+    overrides : sequence of str
+        ``key=value`` with a dotted key and a YAML value: ``train.max_steps=100``, ``model.params.hidden_units=[64]``.
+
+    Raises
+    ------
+    ConfigError
+        If a file is missing, larger than 1 MB, no YAML or no mapping, has a key twice, a key that is no string, or an
+        alias; or if an override is malformed. It says file and line.
+    """
+    settings = Settings()
+    for path in paths:
+        settings = settings.merged(_read_file(Path(path)))
+    for text in overrides:
+        settings = settings.merged(_read_override(text))
+    return settings
+
+
+def is_override(text: str) -> bool:
+    """Return whether an argument is an override; else it names a file.
+
+    Examples
+    --------
+    >>> is_override("train.max_steps=100"), is_override("conf/a=b.yaml")
+    (True, False)
+    """
+    return re.match(r"[^/\\=]*=", text) is not None
+
+
+def _read_file(path: Path) -> Settings:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+        text = data.decode()
+    except OSError as error:
+        raise ConfigError((f"{path}: cannot be read: {error.strerror}",)) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError((f"{path}: expected UTF-8 text, got the byte {data[error.start]:#04x}",)) from None
+    if len(data) > MAX_FILE_BYTES:
+        raise ConfigError((f"{path}: expected a configuration of at most {MAX_FILE_BYTES} bytes, it is larger",))
+    return _Reader(str(path)).read(text)
+
+
+def _read_override(text: str) -> Settings:
+    key, _, value = text.partition("=")
+    names = key.split(".")
+    if "=" not in text or not all(re.fullmatch(r"[A-Za-z_]\w*", name) for name in names):
+        raise ConfigError((f"{COMMAND_LINE}: expected key=value with a dotted key, got {text!r}",))
+    values = _Reader(f"{COMMAND_LINE}, {text!r}").read_value(value)
+    origins = {key: COMMAND_LINE} | {f"{key}.{inner}": COMMAND_LINE for inner in _keys(values)}
+    for depth in range(len(names) - 1, -1, -1):
+        values = {names[depth]: values}
+        origins[".".join(names[: depth + 1])] = COMMAND_LINE
+    return Settings(values, origins)
+
+
+class _Loader(yaml.SafeLoader):
+    """Plain data only, with the scalars of YAML 1.2 and without aliases, which can grow without bounds."""
+
+    yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own API
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            event = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave it out
+            raise yaml.MarkedYAMLError(
+                problem=f"aliases such as *{event.anchor} are not read; write the value out",
+                problem_mark=event.start_mark,
+            )
+        return super().compose_node(parent, index)
+
+    def construct_int(self, node: yaml.ScalarNode) -> int:
+        text = self.construct_scalar(node)
+        return int(text, 16 if text.startswith("0x") else 8 if text.startswith("0o") else 10)
+
+
+for tag, pattern, first in (
+    ("null", r"null|Null|NULL|~|", ["n", "N", "~", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+):
+    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{pattern})$"), first)
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_int)
+
+
+class _Reader:
+    """Turns YAML text into values, and takes note of the line of every key."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._origins: dict[str, Origin] = {}
+        self._faults: list[str] = []
+
+    def read(self, text: str) -> Settings:
+        """Read a document that is a mapping; an empty one is an empty mapping."""
+        values = self.read_value(text)
+        if values is None:
+            values = {}
+        if not isinstance(values, dict):
+            self._fail(f"{self._source}:1: expected a mapping of keys to values, got {type(values).__name__}")
+        return Settings(values, self._origins)
+
+    def read_value(self, text: str) -> Any:
+        """Read a document that is any value."""
+        try:
+            loader = _Loader(text)
+            node = loader.get_single_node()
+            value = None if node is None else self._value(loader, node, "")
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark
+            self._fail(f"{self._source}{f':{mark.line + 1}' if mark else ''}: {error.problem or error.context}")
+        except yaml.YAMLError as error:
+            self._fail(f"{self._source}: {' '.join(str(error).split())}")
+        except (RecursionError, ValueError) as error:
+            self._fail(f"{self._source}: {error}")
+        if self._faults:
+            raise ConfigError(tuple(self._faults))
+        return value
+
+    def _value(self, loader: _Loader, node: yaml.Node, prefix: str) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(loader, node, prefix)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._value(loader, item, f"{prefix}{i}.") for i, item in enumerate(node.value)]
+        return loader.construct_object(node, deep=True)
+
+    def _mapping(self, loader: _Loader, node: yaml.MappingNode, prefix: str) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            key = self._value(loader, key_node, prefix)
+            if not isinstance(key, str):
+                self._faults.append(f"{self._source}:{line}: expected a string as key, got {key!r}")
+                continue
+            if key in values:
+                first = self._origins[prefix + key].line
+                self._faults.append(f"{self._source}:{line}: {prefix}{key} is set twice, first in line {first}")
+            self._origins[prefix + key] = Origin(self._source, line)
+            values[key] = self._value(loader, value_node, f"{prefix}{key}.")
+        return values
+
+    def _fail(self, fault: str) -> NoReturn:
+        raise ConfigError((*self._faults, fault)) from None
+
+
+def _merge(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(earlier)
+    for key, value in later.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _is_replaced(key: str, later: Mapping[str, Any]) -> bool:
+    """Return whether `later` sets the value of the dotted `key`, or of a key above it, to something new."""
+    value: Any = later
+    for name in key.split("."):
+        if not isinstance(value, Mapping):
+            return True
+        if name not in value:
+            return False
+        value = value[name]
+    return True
+
+
+def _keys(values: Any, prefix: str = "") -> list[str]:
+    if not isinstance(values, Mapping):
+        return []
+    return [dotted for key, inner in values.items() for dotted in (prefix + key, *_keys(inner, f"{prefix}{key}."))]
