@@ -100,10 +100,10 @@ class InputPosition:
         self._epoch, self._next_record = 1, 0
         self._complete_epochs()
 
-    @property
-    def next_record(self) -> int:
-        """The first record of a stream that was never granted."""
-        return self._next_record
+    def was_used(self, batch: int) -> bool:
+        """Return whether a batch of a stream is used, so that nobody will ask for it again."""
+        used = self._used.get(0)
+        return used is not None and batch in used
 
     @property
     def num_misses(self) -> int:

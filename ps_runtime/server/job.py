@@ -172,25 +172,25 @@ class Job:
         """Take note that `member` waits for a ticket: at its start, or again after a broken connection."""
         self._member(member, incarnation).is_waiting = True
 
-    def push(self, member: int, incarnation: int, sequence: int, num_examples: int) -> bool:
-        """Commit a push; return False for the repeat of one that is committed already.
+    def push(self, member: int, incarnation: int, sequence: int, num_examples: int) -> RecordRange | None:
+        """Commit a push and return the records that it used; None for the repeat of one that is committed already.
 
         Either way the member waits for its next ticket.
         """
         life = self._member(member, incarnation)
         if sequence < life.sequence:
             raise Refusal("sequence", f"push {sequence} of replica {member} is over; push {life.sequence} is committed")
-        is_new = sequence > life.sequence
-        if is_new:
-            if life.granted is None:
-                raise Refusal("ticket", f"replica {member} has no ticket for push {sequence}")
-            self.input.commit(life.granted.records)
-            life.granted = None
-            life.sequence = sequence
-            self.global_step += 1
-            self.num_examples += num_examples
-        life.is_waiting = True
-        return is_new
+        if sequence == life.sequence:
+            life.is_waiting = True
+            return None
+        if life.granted is None:
+            raise Refusal("ticket", f"replica {member} has no ticket for push {sequence}")
+        records = life.granted.records
+        self.input.commit(records)
+        self.global_step += 1
+        self.num_examples += num_examples
+        life.granted, life.sequence, life.is_waiting = None, sequence, True
+        return records
 
     def lost(self, member: int, incarnation: int) -> None:
         """Take note that a life of `member` is over; its ticket and its split return. Repeats do nothing."""
@@ -277,6 +277,11 @@ class Job:
     def num_given(self) -> int:
         """Tickets that are given and not used."""
         return sum(life.granted is not None for life in self._members.values())
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the job is over."""
+        return self.phase is Phase.FINISHED
 
     @property
     def members(self) -> dict[int, int]:

@@ -1,0 +1,202 @@
+"""A link to one ps: a connection that says who it is, waits in slices, and comes back when it breaks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from ps_runtime.errors import BrokenPeerError, ClosedError, WaitTimeoutError
+from ps_runtime.server.peers import Purpose
+from ps_runtime.transport.base import Connection
+from ps_runtime.transport.message import NO_MEMBER, Kind, Message
+
+__all__ = ["Dial", "Identity", "Link", "Links", "never_stop"]
+
+SLICE_SECS = 0.25
+"""How long a wait goes on before the role looks whether it should end."""
+RECONNECT_SECS = 10.0
+"""How long a role tries to reach a ps again; shorter than the ps waits for it."""
+
+Dial = Callable[[float], Connection]
+"""Connects to one ps within so many seconds."""
+
+
+def never_stop() -> None:
+    """Do nothing: the check of a role that nobody ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who speaks: what every HELLO says."""
+
+    job_id: str
+    token: str = field(repr=False)
+    digest: int
+    name: str
+    purpose: Purpose
+    member: int = NO_MEMBER
+    incarnation: int = 0
+
+    def hello(self) -> Message:
+        """Return the first message of a connection."""
+        facts = {"job_id": self.job_id, "token": self.token, "name": self.name, "purpose": self.purpose}
+        return self.sign(Message.of(Kind.HELLO, facts))
+
+    def sign(self, message: Message) -> Message:
+        """Put the speaker into the header of `message`."""
+        message.member, message.incarnation, message.digest = self.member, self.incarnation, self.digest
+        return message
+
+
+class Link:
+    """One ps, as a role sees it.
+
+    Parameters
+    ----------
+    dial : callable
+    identity : Identity
+    check : callable
+        Called at least every `SLICE_SECS` of a wait; raises to end the role.
+
+    Notes
+    -----
+    Not thread-safe. A request that a broken connection swallowed is sent again: each is idempotent on the ps.
+    """
+
+    def __init__(self, dial: Dial, identity: Identity, check: Callable[[], None]) -> None:
+        self._dial = dial
+        self._identity = identity
+        self._check = check
+        self._connection: Connection | None = None
+        self._sent: Message | None = None
+        self.num_reconnects = -1
+        self.sequence = 0
+
+    def open(self, timeout_secs: float) -> None:
+        """Connect and say HELLO; `sequence` is then what the ps remembers of this life."""
+        connection = self._dial(timeout_secs)
+        try:
+            self.sequence = connection.request(self._identity.hello(), timeout_secs).sequence
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        self.num_reconnects += 1
+
+    @property
+    def connection(self) -> Connection:
+        """The connection of now."""
+        if self._connection is None:
+            raise ClosedError(f"the link of {self._identity.name}")
+        return self._connection
+
+    def send(self, message: Message) -> None:
+        """Send a request; `receive` gets its reply."""
+        self._sent = self._identity.sign(message)
+        try:
+            self.connection.send(self._sent)
+        except BrokenPeerError as error:
+            self._come_back(error)
+
+    def receive(self, what: str, timeout_secs: float, into: memoryview | None = None) -> Message:
+        """Wait for the reply to the request under way.
+
+        Raises
+        ------
+        WaitTimeoutError
+            After `timeout_secs`, saying `what` was waited for.
+        """
+        deadline = time.monotonic() + timeout_secs
+        while True:
+            try:
+                return self.connection.receive(SLICE_SECS, into)
+            except WaitTimeoutError:
+                self._check()
+                if time.monotonic() >= deadline:
+                    raise WaitTimeoutError(what, self.connection.peer, timeout_secs) from None
+            except BrokenPeerError as error:
+                self._come_back(error)
+
+    def request(self, message: Message, what: str, timeout_secs: float, into: memoryview | None = None) -> Message:
+        """Send a request and wait for its reply."""
+        self.send(message)
+        return self.receive(what, timeout_secs, into)
+
+    def close(self) -> None:
+        """End the connection. Idempotent."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _come_back(self, error: BrokenPeerError) -> None:
+        """Connect again and repeat the request under way, or raise `error` when the ps stays away."""
+        deadline = time.monotonic() + RECONNECT_SECS
+        self.connection.close()
+        while True:
+            self._check()
+            try:
+                self.open(timeout_secs=max(SLICE_SECS, deadline - time.monotonic()))
+                assert self._sent is not None
+                self.connection.send(self._sent)
+                return
+            except (BrokenPeerError, WaitTimeoutError):
+                if time.monotonic() >= deadline:
+                    raise error from None
+                time.sleep(SLICE_SECS)
+
+
+class Links:
+    """The links of one role to all ps, in the order of the shards.
+
+    Parameters
+    ----------
+    dials : sequence of callable
+    identity : Identity
+    check : callable
+    timeout_secs : float
+        For reaching each ps.
+    """
+
+    def __init__(
+        self, dials: Sequence[Dial], identity: Identity, check: Callable[[], None], timeout_secs: float = 10.0
+    ) -> None:
+        self._links = [Link(dial, identity, check) for dial in dials]
+        self._timeout_secs = timeout_secs
+
+    def __enter__(self) -> Self:
+        try:
+            for link in self._links:
+                link.open(self._timeout_secs)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def __getitem__(self, index: int) -> Link:
+        return self._links[index]
+
+    def request_all(self, message: Message, what: str, timeout_secs: float) -> list[Message]:
+        """Send one request to every ps, then wait for all replies."""
+        for link in self._links:
+            link.send(replace(message))
+        return [link.receive(what, timeout_secs) for link in self._links]
+
+    def close(self) -> None:
+        """End all connections. Idempotent."""
+        for link in self._links:
+            link.close()
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the transport of each link and how often it came back, as plain data."""
+        facts: list[Mapping[str, Any]] = [
+            {"transport": link.connection.transport, "reconnects": link.num_reconnects} for link in self._links
+        ]
+        return {"links": facts}

@@ -1,0 +1,96 @@
+"""The client of the chief's saver: values and checkpoints, opening, cuts, the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.client.link import Links
+from ps_runtime.server.job import Cut
+from ps_runtime.specs.layout import piece_views, place
+from ps_runtime.specs.variables import ModelSpec
+from ps_runtime.transport.message import Kind, Message
+
+__all__ = ["SavingClient"]
+
+
+class SavingClient:
+    """What only the chief may ask of the ps.
+
+    Parameters
+    ----------
+    links : Links
+        Opened, with the purpose SAVE.
+    model : ModelSpec
+    timeout_secs : float
+        For each request but `await_cut`.
+
+    Notes
+    -----
+    Every call blocks. Not thread-safe.
+    """
+
+    def __init__(self, links: Links, model: ModelSpec, timeout_secs: float) -> None:
+        self._links = links
+        self._layouts = place(model, len(links))
+        self._timeout_secs = timeout_secs
+
+    def initialize(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Give every shard the first values of its variables."""
+        for index, layout in enumerate(self._layouts):
+            arena = np.zeros(layout.nbytes, np.uint8)
+            for piece, view in zip(layout.pieces, piece_views(layout, arena), strict=True):
+                whole = values[piece.variable]
+                view[...] = whole[piece.row_start : piece.row_stop] if piece.shape else whole
+            message = Message(Kind.INITIALIZE, body=memoryview(arena))
+            self._links[index].request(message, "to take the first values", self._timeout_secs)
+
+    def restore(self, step: int) -> None:
+        """Have every shard restore its part of the checkpoint of `step`."""
+        self._links.request_all(Message(Kind.RESTORE, step=step), "to restore a checkpoint", self._timeout_secs)
+
+    def open(self) -> int:
+        """Let training begin; return the global_step that it begins at."""
+        return self._links[0].request(Message(Kind.OPEN), "to open the job", self._timeout_secs).step
+
+    def request_cut(self) -> None:
+        """Ask for a cut as soon as the tickets given are used."""
+        self._links[0].request(Message(Kind.REQUEST_CUT), "to prepare a cut", self._timeout_secs)
+
+    def await_cut(self, timeout_secs: float) -> Cut:
+        """Wait until a cut is due and no ticket is out."""
+        reply = self._links[0].request(Message(Kind.AWAIT_CUT), "the next cut", timeout_secs)
+        return Cut.from_facts(reply.json())
+
+    def snapshot(self, cut: Cut) -> None:
+        """Have every shard copy `cut`, then let tickets flow again."""
+        body = json.dumps(cut.to_facts()).encode()
+        self._links.request_all(
+            Message(Kind.SNAPSHOT, step=cut.step, body=body), "to copy a cut", self._timeout_secs
+        )
+        self.resume(cut)
+
+    def resume(self, cut: Cut) -> None:
+        """Let tickets flow again after `cut`."""
+        self._links[0].request(Message(Kind.RESUME, step=cut.step), "to resume", self._timeout_secs)
+
+    def write(self, step: int) -> list[dict[str, Any]]:
+        """Have every shard write its copy of `step`; return what each says of its file."""
+        replies = self._links.request_all(Message(Kind.WRITE, step=step), "to write a checkpoint", self._timeout_secs)
+        return [reply.json() for reply in replies]
+
+    def committed(self, step: int) -> None:
+        """Tell those who watch that the checkpoint of `step` is committed."""
+        self._links[0].request(Message(Kind.COMMITTED, step=step), "to spread the news", self._timeout_secs)
+
+    def finish(self) -> None:
+        """End the job: its final checkpoint is committed."""
+        self._links.request_all(Message(Kind.FINISH), "to finish", self._timeout_secs)
+
+    def statistics(self) -> dict[str, Any]:
+        """Return the counters of ps-0, the job's included."""
+        return self._links[0].request(Message(Kind.STATISTICS), "its counters", self._timeout_secs).json()

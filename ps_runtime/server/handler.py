@@ -1,0 +1,223 @@
+"""The policy of one ps: which message of whom does what to the shard and, on ps-0, to the job. Events in, replies out."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ps_runtime.errors import ProtocolError
+from ps_runtime.server.job import Cut, Refusal
+from ps_runtime.server.job_desk import JobDesk
+from ps_runtime.server.peers import Peer, Purpose, refused
+from ps_runtime.server.shard import Life, Shard
+from ps_runtime.transport.base import Reply
+from ps_runtime.transport.message import MAX_JSON_BYTES, Kind, Message
+from ps_runtime.transport.payloads import PushBuffer
+
+__all__ = ["JobKey", "PsHandler", "Storage"]
+
+MAX_CONTROL_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class JobKey:
+    """What a peer must know to be let in. The token is a secret of the job."""
+
+    job_id: str
+    token: str
+    digest: int
+
+
+class Storage(Protocol):
+    """Where a shard's checkpoints are: what the handler asks of the role around it."""
+
+    def load(self, step: int, shard: Shard) -> Mapping[str, Any]:
+        """Fill the shard's arrays from the checkpoint of `step`; return the facts of its cut. Blocks."""
+
+    def write(self, step: int, shard: Shard) -> None:
+        """Start to write the shard's snapshot; `PsHandler.written` is called when that is done. Does not block."""
+
+
+class PsHandler:
+    """One ps.
+
+    Parameters
+    ----------
+    key : JobKey
+    shard : Shard
+    storage : Storage
+    desk : JobDesk or None
+        The job's desk on ps-0; None on any other ps.
+    """
+
+    def __init__(self, key: JobKey, shard: Shard, storage: Storage, desk: JobDesk | None) -> None:
+        self.key = key
+        self.shard = shard
+        self.desk = desk
+        self.is_finished = False
+        self._storage = storage
+        self._peers: dict[int, Peer] = {}
+        self._newest: dict[int, int] = {}
+        self._writers: dict[int, int] = {}
+        self._kinds: dict[Kind, Callable[[int, Peer, Message], Iterable[Reply]]] = {
+            Kind.PULL: self._pull,
+            Kind.PUSH: self._push,
+            Kind.INITIALIZE: self._initialize,
+            Kind.RESTORE: self._restore,
+            Kind.SNAPSHOT: self._snapshot,
+            Kind.WRITE: self._write,
+            Kind.FINISH: self._finish,
+            Kind.LEAVE: self._leave,
+            Kind.STATISTICS: self._statistics,
+        }
+        if desk is not None:
+            self._kinds |= desk.kinds
+
+    # What a transport calls
+
+    def handle(self, peer: int, message: Message) -> Iterable[Reply]:
+        """Take a whole message of connection `peer`; return the replies that are due now, to any peer."""
+        who = self._peers.get(peer)
+        try:
+            if message.kind is Kind.HELLO:
+                return self._hello(peer, message)
+            if who is None:
+                raise ProtocolError("peer", f"{message.kind.name} before HELLO")
+            who.check(message, self.key.digest)
+            method = self._kinds.get(message.kind)
+            if method is None:
+                raise ProtocolError(who.name, f"this ps does not take {message.kind.name}")
+            return method(peer, who, message)
+        except Refusal as refusal:
+            return [(peer, refused(refusal.code, refusal.reason))]
+
+    def disconnected(self, peer: int) -> Iterable[Reply]:
+        """Take note that connection `peer` is gone."""
+        self._writers = {step: writer for step, writer in self._writers.items() if writer != peer}
+        who = self._peers.pop(peer, None)
+        if who is None or self.desk is None:
+            return []
+        return self.desk.disconnected(peer, who)
+
+    def max_body_bytes(self, peer: int, kind: Kind) -> int:
+        """Return the largest body that a message of this kind may have from this peer now."""
+        if peer not in self._peers:
+            return MAX_CONTROL_BYTES if kind is Kind.HELLO else 0
+        if kind is Kind.PUSH:
+            return self.shard.push_layout.nbytes
+        if kind is Kind.INITIALIZE:
+            return self.shard.layout.nbytes
+        return MAX_JSON_BYTES if kind is Kind.SNAPSHOT else MAX_CONTROL_BYTES
+
+    # Events of the role around it
+
+    def written(self, step: int, facts: Mapping[str, Any] | None, error: str | None = None) -> Iterable[Reply]:
+        """Take note that the files of `step` are written, or why they are not."""
+        peer = self._writers.pop(step, None)
+        if peer is None:
+            return []
+        reply = refused("storage", error) if error is not None else Message.of(Kind.DONE, facts or {})
+        return [(peer, reply)]
+
+    @property
+    def num_training_peers(self) -> int:
+        """How many connections of training replicas are open."""
+        return sum(who.purpose is Purpose.TRAIN for who in self._peers.values())
+
+    def statistics(self) -> dict[str, Any]:
+        """Return counters of the shard and, on ps-0, of the job."""
+        job = {} if self.desk is None else {"job": self.desk.job.statistics()}
+        return {"peers": len(self._peers), "shard": self.shard.statistics()} | job
+
+    # Messages that any ps takes
+
+    def _hello(self, peer: int, message: Message) -> Iterable[Reply]:
+        if peer in self._peers:
+            raise ProtocolError(self._peers[peer].name, "a second HELLO")
+        who = Peer.of(message)
+        facts = message.json()
+        known = hmac.compare_digest(str(facts.get("token", "")).encode(), self.key.token.encode())
+        if not known or facts.get("job_id") != self.key.job_id:
+            raise ProtocolError("peer", "not a member of this job")
+        if message.digest != self.key.digest:
+            raise Refusal("model", f"the model of {who.name} differs from the one that this job trains")
+        sequence = self._admit(who)
+        self._peers[peer] = who
+        return [(peer, Message(Kind.DONE, sequence=sequence))]
+
+    def _admit(self, who: Peer) -> int:
+        if who.purpose is not Purpose.TRAIN:
+            return 0
+        if self.desk is not None:
+            return self.desk.admit(who)
+        if who.incarnation < self._newest.get(who.member, 0):
+            raise Refusal("incarnation", f"incarnation {who.incarnation} of {who.name} is over")
+        self._newest[who.member] = who.incarnation
+        return 0
+
+    def _pull(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        if not self.shard.is_ready:
+            raise Refusal("phase", "the variables have no values yet")
+        if who.purpose is Purpose.TRAIN and self.desk is None:
+            self.shard.settle(who.life, message.sequence)
+        body = memoryview(self.shard.arrays.arena)
+        return [(peer, Message(Kind.PARAMETERS, version=self.shard.version, body=body))]
+
+    def _push(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        push = PushBuffer(self.shard.push_layout, message.body)
+        if self.desk is not None:
+            if self.desk.commit(peer, who, message.sequence, push.num_examples):
+                self.shard.apply(push)
+            return self.desk.due()
+        self.shard.hold(who.life, message.sequence, push)
+        return [(peer, Message(Kind.DONE))]
+
+    def _initialize(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_be_chief(message)
+        if len(message.body) != self.shard.layout.nbytes:
+            raise ProtocolError(who.name, f"expected {self.shard.layout.nbytes} bytes, got {len(message.body)}")
+        if not self.shard.is_ready:
+            self.shard.initialize(message.body)
+        return [(peer, Message(Kind.DONE))]
+
+    def _restore(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_be_chief(message)
+        facts = self._storage.load(message.step, self.shard)
+        if self.desk is not None:
+            self.desk.job.restore(Cut.from_facts(facts))
+        self.shard.restored(message.step)
+        return [(peer, Message(Kind.DONE))]
+
+    def _snapshot(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_be_chief(message)
+        members: dict[int, Life] = Cut.from_facts(message.json()).members  # type: ignore[assignment]
+        self.shard.snapshot(members)
+        return [(peer, Message(Kind.DONE, version=self.shard.version))]
+
+    def _write(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_be_chief(message)
+        self._writers[message.step] = peer
+        self._storage.write(message.step, self.shard)
+        return []
+
+    def _finish(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_be_chief(message)
+        self.is_finished = True
+        done = [(peer, Message(Kind.DONE))]
+        if self.desk is None:
+            return done
+        self.desk.job.finish()
+        return [*done, *self.desk.due()]
+
+    def _leave(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        done = [(peer, Message(Kind.DONE))]
+        if self.desk is None or who.purpose is not Purpose.TRAIN:
+            return done
+        return [*done, *self.desk.left(who)]
+
+    def _statistics(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        return [(peer, Message.of(Kind.DONE, self.statistics()))]
+
+

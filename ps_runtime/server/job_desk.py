@@ -1,0 +1,212 @@
+"""Where ps-0 speaks for the job: the messages that concern it, and who waits for which answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from ps_runtime.errors import ProtocolError
+from ps_runtime.server.job import CutReady, Finished, Granted, Job, Refusal
+from ps_runtime.server.peers import Peer, Purpose, refused
+from ps_runtime.transport.base import Reply
+from ps_runtime.transport.message import Kind, Message
+from ps_runtime.transport.payloads import GRANT
+
+__all__ = ["JobDesk", "Stream"]
+
+
+class Stream(Protocol):
+    """An input that only one reader can read: what the desk asks of the role around it."""
+
+    def want(self, index: int) -> None:
+        """Read on, at least up to batch `index`; each batch comes as `JobDesk.batch_read`. Does not block."""
+
+
+class JobDesk:
+    """The job and those who wait for it.
+
+    Parameters
+    ----------
+    job : Job
+    stream : Stream or None
+        The reader of an input that cannot be split.
+    """
+
+    def __init__(self, job: Job, stream: Stream | None) -> None:
+        self.job = job
+        self.checkpoint_step = -1
+        self.absent: dict[int, int] = {}
+        """Members whose connection broke, and their incarnations; the role declares them lost after a while."""
+        self._stream = stream
+        self._stream_error: str | None = None
+        self._stream_end: int | None = None
+        self._batches: dict[int, bytes] = {}
+        self._waiting: dict[int, int] = {}
+        self._fetching: dict[int, int] = {}
+        self._watching: dict[int, int] = {}
+        self._saver: int | None = None
+        self.kinds: Mapping[Kind, Callable[[int, Peer, Message], Iterable[Reply]]] = {
+            Kind.NEXT: self._next,
+            Kind.STOP: self._stop,
+            Kind.FETCH: self._fetch,
+            Kind.OPEN: self._open,
+            Kind.AWAIT_CUT: self._await_cut,
+            Kind.REQUEST_CUT: self._request_cut,
+            Kind.RESUME: self._resume,
+            Kind.COMMITTED: self._committed,
+            Kind.WATCH: self._watch,
+        }
+
+    # What the handler asks
+
+    def admit(self, who: Peer) -> int:
+        """Let a training replica join; return the sequence of its last committed push."""
+        sequence = self.job.join(who.member, who.incarnation)
+        self.absent.pop(who.member, None)
+        return sequence
+
+    def commit(self, peer: int, who: Peer, sequence: int, num_examples: int) -> bool:
+        """Commit a push; False for a repeat. Either way `peer` waits for the grant that answers it."""
+        records = self.job.push(who.member, who.incarnation, sequence, num_examples)
+        self._waiting[who.member] = peer
+        if records is None:
+            return False
+        for index in range(records.start, records.stop) if self._stream is not None else ():
+            self._batches.pop(index, None)
+        return True
+
+    def left(self, who: Peer) -> list[Reply]:
+        """Take note that a replica leaves, or is lost."""
+        self.job.lost(who.member, who.incarnation)
+        self.absent.pop(who.member, None)
+        return self.due()
+
+    def disconnected(self, peer: int, who: Peer) -> list[Reply]:
+        """Take note that a connection is gone. A training replica may come back with another one."""
+        self._fetching.pop(peer, None)
+        self._watching.pop(peer, None)
+        if peer == self._saver:
+            self._saver = None
+            self.job.forget_saver()
+        if who.purpose is Purpose.TRAIN and self.job.members.get(who.member) == who.incarnation:
+            if self._waiting.get(who.member) == peer:
+                del self._waiting[who.member]
+            self.absent[who.member] = who.incarnation
+        return self.due()
+
+    def due(self) -> list[Reply]:
+        """Return the replies that the job's state calls for now."""
+        replies: list[Reply] = []
+        for instruction in self.job.due(saver_waits=self._saver is not None):
+            match instruction:
+                case Granted(member, step, records, split_stop):
+                    body = GRANT.pack(step, records.epoch, records.start, records.stop, split_stop)
+                    self._answer(member, Message(Kind.GRANT, step=step, body=body), replies)
+                case Finished(member, step):
+                    self._answer(member, Message(Kind.FINISHED, step=step), replies)
+                case CutReady(cut):
+                    assert self._saver is not None
+                    replies.append((self._saver, Message.of(Kind.CUT, cut.to_facts(), step=cut.step)))
+                    self._saver = None
+        return [*replies, *self._news()]
+
+    # Events of the reader
+
+    def batch_read(self, index: int, batch: bytes) -> list[Reply]:
+        """Take a batch of the stream."""
+        if not self.job.input.was_used(index):
+            self._batches[index] = batch
+        return self._fetched()
+
+    def stream_ended(self, num_batches: int) -> list[Reply]:
+        """Take note that the stream has ended."""
+        self._stream_end = num_batches
+        self.job.end_stream(num_batches)
+        return [*self._fetched(), *self.due()]
+
+    def stream_failed(self, error: str) -> list[Reply]:
+        """Take note that the stream cannot be read on."""
+        self._stream_error = error
+        return self._fetched()
+
+    # Messages
+
+    def _next(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        self.job.ask(who.member, who.incarnation)
+        self._waiting[who.member] = peer
+        return self.due()
+
+    def _stop(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        self.job.return_ticket(who.member, who.incarnation)
+        self.job.stop(str(message.json().get("reason", "")) or f"{who.name} asked to stop")
+        self._waiting[who.member] = peer
+        return self.due()
+
+    def _fetch(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        if self._stream is None:
+            raise ProtocolError(who.name, "FETCH, but the input of this job is no stream")
+        self._stream.want(message.step)
+        self._fetching[peer] = message.step
+        return self._fetched()
+
+    def _open(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_be_chief(message)
+        self.job.open()
+        return [(peer, Message(Kind.DONE, step=self.job.global_step)), *self.due()]
+
+    def _await_cut(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_be_chief(message)
+        if self._saver is not None:
+            raise Refusal("saver", "another saver waits already")
+        self._saver = peer
+        return self.due()
+
+    def _request_cut(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_be_chief(message)
+        self.job.request_cut()
+        return [(peer, Message(Kind.DONE)), *self.due()]
+
+    def _resume(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_be_chief(message)
+        self.job.resume(message.step)
+        return [(peer, Message(Kind.DONE)), *self.due()]
+
+    def _committed(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_be_chief(message)
+        self.checkpoint_step = max(self.checkpoint_step, message.step)
+        return [(peer, Message(Kind.DONE)), *self.due()]
+
+    def _watch(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        self._watching[peer] = message.step
+        return self._news()
+
+    # Inside
+
+    def _answer(self, member: int, message: Message, replies: list[Reply]) -> None:
+        peer = self._waiting.pop(member, None)
+        if peer is not None:
+            replies.append((peer, message))
+
+    def _news(self) -> list[Reply]:
+        """Tell the watchers of checkpoints that they have not seen, and of the end."""
+        is_over = self.job.is_finished
+        due = [peer for peer, seen in self._watching.items() if is_over or seen < self.checkpoint_step]
+        for peer in due:
+            del self._watching[peer]
+        facts = {"checkpoint": self.checkpoint_step, "is_finished": is_over}
+        return [(peer, Message.of(Kind.DONE, facts)) for peer in due]
+
+    def _fetched(self) -> list[Reply]:
+        replies: list[Reply] = []
+        for peer, index in list(self._fetching.items()):
+            if index in self._batches:
+                reply = Message(Kind.BATCH, step=index, body=self._batches[index])
+            elif self._stream_error is not None:
+                reply = refused("input", self._stream_error)
+            elif self._stream_end is not None and index >= self._stream_end:
+                reply = Message(Kind.DONE)
+            else:
+                continue
+            del self._fetching[peer]
+            replies.append((peer, reply))
+        return replies
