@@ -129,6 +129,11 @@ def test_auc_of_perfect_and_of_hopeless_predictions(curve):
     assert metrics.auc(LABELS, 1 - LABELS, curve=curve).result() <= (0.0 if curve == "ROC" else LABELS.mean())
 
 
+def test_auc_counts_a_prediction_on_a_threshold_as_not_above_it():
+    assert metrics.auc([0, 1], [99.5 / 199, 100 / 199]).result() == 0.5
+    assert metrics.auc([0, 1], [99.5 / 199, 100.5 / 199]).result() == 1.0
+
+
 def test_auc_needs_what_it_divides_by():
     assert math.isnan(metrics.auc([1, 1], [0.1, 0.9]).result())
     assert math.isnan(metrics.auc([0, 0], [0.1, 0.9]).result())
