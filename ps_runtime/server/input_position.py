@@ -7,31 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ps_runtime.data.positions import Intervals
+from ps_runtime.specs.input import InputSpec
 
-__all__ = ["InputPosition", "InputSpec", "RecordRange"]
-
-
-@dataclass(frozen=True, slots=True)
-class InputSpec:
-    """What the workers read.
-
-    Parameters
-    ----------
-    num_records : int or None
-        Records of an epoch; None for a stream, which has one epoch and whose end shows only when it is reached.
-        A record of a stream is a whole batch.
-    batch_size : int
-        Records of a batch; the last one of a split may have fewer.
-    num_epochs : int or None
-        None: for ever.
-    split_batches : int
-        Batches of an input split: what one worker reads in one go.
-    """
-
-    num_records: int | None
-    batch_size: int = 1
-    num_epochs: int | None = 1
-    split_batches: int = 8
+__all__ = ["InputPosition", "RecordRange"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -166,7 +144,7 @@ class InputPosition:
         return RecordRange(self._epoch, start, stop)
 
     def _is_past_the_end(self, records: RecordRange) -> bool:
-        return self.spec.num_records is None and self._num_records is not None and records.start >= self._num_records
+        return self.spec.is_stream and self._num_records is not None and records.start >= self._num_records
 
     def _complete_epochs(self) -> None:
         """An epoch is complete once all of it was handed out and nothing of it is open, returned or under way."""

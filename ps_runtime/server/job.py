@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from ps_runtime.server.input_position import InputPosition, InputSpec, RecordRange
+from ps_runtime.server.input_position import InputPosition, RecordRange
+from ps_runtime.specs.input import InputSpec
 
 __all__ = ["Cut", "CutReady", "Finished", "Granted", "Instruction", "Job", "Phase", "Refusal"]
 
@@ -237,8 +238,8 @@ class Job:
         self._cut_told = False
 
     def finish(self) -> None:
-        """Take note that the final checkpoint is committed; the job is over."""
-        if self.phase is not Phase.DRAINED:
+        """Take note that the final checkpoint is committed; the job is over. Repeats do nothing."""
+        if self.phase not in (Phase.DRAINED, Phase.FINISHED):
             raise Refusal("phase", f"the job cannot finish yet; it is {self.phase}")
         self.phase = Phase.FINISHED
 

@@ -1,0 +1,147 @@
+"""The hooks that ship: stop at a step, guard against NaN, log."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ps_runtime.errors import NanLossError, UsageError
+from ps_runtime.model.hooks import Coordinator, SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
+
+__all__ = ["LoggingTensorHook", "NanTensorHook", "StepCounterHook", "StopAtStepHook", "SummaryHook"]
+
+logger = logging.getLogger(__name__)
+
+Report = Callable[[int, Mapping[str, float]], None]
+"""Takes a global_step and values by name."""
+
+
+class StopAtStepHook(SessionRunHook):
+    """Stop at a global_step.
+
+    Parameters
+    ----------
+    num_steps : int, optional
+        Stop so many steps after the start; or
+    last_step : int, optional
+        stop at this global_step.
+    """
+
+    def __init__(self, num_steps: int | None = None, last_step: int | None = None) -> None:
+        if (num_steps is None) == (last_step is None):
+            raise UsageError(("StopAtStepHook takes num_steps or last_step, one of them",))
+        self._num_steps = num_steps
+        self._last_step = last_step
+
+    def after_create_session(self, session: Any, coord: Coordinator) -> None:
+        if self._last_step is None:
+            assert self._num_steps is not None
+            self._last_step = session.global_step + self._num_steps
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        return SessionRunArgs("global_step")
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        assert self._last_step is not None
+        if run_values.results >= self._last_step:
+            run_context.coordinator.request_stop(f"global_step {run_values.results} has reached {self._last_step}")
+
+
+class NanTensorHook(SessionRunHook):
+    """Guard against a loss that is NaN or infinite: raise NanLossError, or only stop."""
+
+    def __init__(self, fail_on_nan_loss: bool = True) -> None:
+        self._fails = fail_on_nan_loss
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        return SessionRunArgs(["loss", "global_step"])
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        loss, global_step = run_values.results
+        if math.isfinite(loss):
+            return
+        error = NanLossError(loss, global_step)
+        if self._fails:
+            raise error
+        run_context.coordinator.request_stop(str(error))
+
+
+class LoggingTensorHook(SessionRunHook):
+    """Log fetched values every `every_n_iter` steps of this role.
+
+    Parameters
+    ----------
+    tensors : sequence or mapping of str
+        Names as in SessionRunArgs; a mapping gives them titles.
+    every_n_iter : int
+    """
+
+    def __init__(self, tensors: Sequence[str] | Mapping[str, str], every_n_iter: int = 100) -> None:
+        self._tensors = dict(tensors) if isinstance(tensors, Mapping) else {name: name for name in tensors}
+        self._every = every_n_iter
+        self._count = 0
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        return SessionRunArgs(self._tensors if self._count % self._every == 0 else {})
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        if self._count % self._every == 0:
+            logger.info(", ".join(f"{title} = {value}" for title, value in run_values.results.items()))
+        self._count += 1
+
+
+class StepCounterHook(SessionRunHook):
+    """Report loss, steps per second and examples per second about every `every_n_steps` of global_step.
+
+    Parameters
+    ----------
+    report : callable ``(global_step, values)``
+    every_n_steps : int
+    """
+
+    def __init__(self, report: Report, every_n_steps: int = 100) -> None:
+        self._report = report
+        self._every = every_n_steps
+
+    def after_create_session(self, session: Any, coord: Coordinator) -> None:
+        self._last_step = session.global_step
+        self._last_time = time.monotonic()
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        return SessionRunArgs(["loss", "global_step"])
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        loss, global_step = run_values.results
+        if global_step // self._every == self._last_step // self._every:
+            return
+        now = time.monotonic()
+        rate = (global_step - self._last_step) / max(now - self._last_time, 1e-9)
+        num_examples = run_context.session.num_examples
+        self._report(
+            global_step, {"loss": loss, "steps_per_sec": rate, "examples_per_sec": rate * num_examples}
+        )
+        self._last_step, self._last_time = global_step, now
+
+
+class SummaryHook(SessionRunHook):
+    """Report the summaries of model_fn about every `every_n_steps` of global_step."""
+
+    def __init__(self, report: Report, every_n_steps: int = 100) -> None:
+        self._report = report
+        self._every = every_n_steps
+        self._last_step = 0
+
+    def after_create_session(self, session: Any, coord: Coordinator) -> None:
+        self._last_step = session.global_step
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        global_step = run_context.session.global_step
+        if global_step // self._every == self._last_step // self._every:
+            return
+        summaries = run_context.session.summaries
+        if summaries:
+            self._report(global_step, {name: float(value) for name, value in summaries.items()})
+        self._last_step = global_step

@@ -1,0 +1,43 @@
+"""How a training replica gets the batch that it was granted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ps_runtime.client.training import TrainingClient
+from ps_runtime.data.batch_codec import decode_batch
+from ps_runtime.data.dataset import Dataset
+from ps_runtime.server.input_position import RecordRange
+
+__all__ = ["BatchReader"]
+
+Batch = tuple[Any, Any]
+"""Features and labels."""
+
+
+class BatchReader:
+    """Reads granted batches: from the replica's own data set, or from the one reader of a stream.
+
+    Parameters
+    ----------
+    opened : Dataset or iterator
+        What the input_fn gave; an iterator is left alone here, because its one reader is on ps-0.
+    client : TrainingClient
+    """
+
+    def __init__(self, opened: Dataset | Iterator[Batch], client: TrainingClient) -> None:
+        self._dataset = opened if isinstance(opened, Dataset) else None
+        self._client = client
+
+    def first(self) -> Batch | None:
+        """Return the first batch of all, without using it up; None if a stream is empty."""
+        batch_size = 1 if self._dataset is None else min(self._dataset.batch_size, self._dataset.num_records)
+        return self.read(RecordRange(0, 0, batch_size))
+
+    def read(self, records: RecordRange) -> Batch | None:
+        """Return the batch of `records`; None if the stream ended before it."""
+        if self._dataset is not None:
+            return self._dataset.read(records.epoch, records.start, records.stop)
+        body = self._client.fetch(records.start)
+        return None if body is None else decode_batch(body)

@@ -1,0 +1,58 @@
+"""What surrounds a role: who it is, whether it should end, and whom it tells of what it does."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ps_runtime.specs.roles import RoleId
+
+__all__ = ["RoleContext", "peak_rss_mb"]
+
+
+@dataclass
+class RoleContext:
+    """The surroundings of one role.
+
+    Parameters
+    ----------
+    role : RoleId
+    incarnation : int
+        Which life of the role this is.
+    check : callable
+        Raises StoppedError when the role is to end; called at least four times a second.
+    send : callable
+        Takes events: plain data, which may get lost with the process.
+    """
+
+    role: RoleId
+    incarnation: int
+    check: Callable[[], None]
+    send: Callable[[dict[str, Any]], None]
+    _number: int = field(default=0, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def emit(self, kind: str, **facts: Any) -> None:
+        """Send an event, numbered in order. Thread-safe."""
+        with self._lock:
+            self._number += 1
+            self.send({"kind": kind, "role": str(self.role), "number": self._number, **facts})
+
+    def emit_metrics(self, global_step: int, values: Mapping[str, float]) -> None:
+        """Send metrics of this role at a global_step."""
+        plain = {name: float(value) for name, value in values.items()}
+        self.emit("metrics", step=int(global_step), values=plain)
+
+    def report(self, transport: str, statistics: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a role says of itself when all is well."""
+        return {"exit": "finished", "rss_mb": peak_rss_mb(), "transport": transport, "statistics": dict(statistics)}
+
+
+def peak_rss_mb() -> float:
+    """Return the largest memory that this process has held, in MB."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)

@@ -1,0 +1,35 @@
+"""What the workers of a job read, as far as the job must know it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["InputSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """What the workers read.
+
+    Parameters
+    ----------
+    num_records : int or None
+        Records of an epoch; None for a stream, which has one epoch and whose end shows only when it is reached.
+        A record of a stream is a whole batch.
+    batch_size : int
+        Records of a batch; the last one of a split may have fewer.
+    num_epochs : int or None
+        None: for ever.
+    split_batches : int
+        Batches of an input split: what one worker reads in one go.
+    """
+
+    num_records: int | None
+    batch_size: int = 1
+    num_epochs: int | None = 1
+    split_batches: int = 8
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether one reader deals out the batches, because the input cannot be split."""
+        return self.num_records is None

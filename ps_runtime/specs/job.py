@@ -1,0 +1,72 @@
+"""Everything a role must know of its job: what the flow hands to each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ps_runtime.specs.input import InputSpec
+from ps_runtime.specs.roles import RoleId, job_roles
+from ps_runtime.specs.run_config import RunConfig
+from ps_runtime.specs.training import EvalSpec, TrainSpec
+from ps_runtime.specs.variables import ModelSpec
+
+if TYPE_CHECKING:
+    from ps_runtime.model.exporters import ModelWriter
+
+__all__ = ["JobSpec"]
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """One job.
+
+    Parameters
+    ----------
+    job_id : str
+        Stays the same when the job is resumed.
+    token : str
+        Secret of this attempt; who does not know it is refused by every ps.
+    attempt : int
+        The n-th start of the job, from 1; it makes the incarnations of all roles new.
+    model_dir : str
+    model_fn : callable
+    params : mapping
+    config : RunConfig
+    train_spec : TrainSpec
+    eval_spec : EvalSpec or None
+        None: no evaluator.
+    model : ModelSpec
+        What the first call of model_fn has shown.
+    input : InputSpec
+    seed : int
+    num_ps, num_workers : int
+        `num_workers` counts those beside the chief.
+    transport : str
+        ``auto``, ``unix`` or ``tcp``.
+    writer : ModelWriter or None
+        Writes what the exporters select.
+    """
+
+    job_id: str
+    token: str = field(repr=False)
+    attempt: int
+    model_dir: str
+    model_fn: Callable[..., Any]
+    params: Mapping[str, Any]
+    config: RunConfig
+    train_spec: TrainSpec
+    eval_spec: EvalSpec | None
+    model: ModelSpec
+    input: InputSpec
+    seed: int
+    num_ps: int = 1
+    num_workers: int = 0
+    transport: str = "auto"
+    writer: ModelWriter | None = None
+
+    @property
+    def roles(self) -> tuple[RoleId, ...]:
+        """All roles in the order in which they start."""
+        return job_roles(self.num_ps, self.num_workers, evaluator=self.eval_spec is not None)

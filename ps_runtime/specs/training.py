@@ -1,0 +1,101 @@
+"""What to train and what to evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ps_runtime.errors import UsageError
+
+if TYPE_CHECKING:
+    from ps_runtime.model.exporters import Exporter
+    from ps_runtime.model.hooks import SessionRunHook
+    from ps_runtime.model.listeners import CheckpointSaverListener
+
+__all__ = ["EvalSpec", "TrainSpec"]
+
+
+@dataclass(frozen=True)
+class TrainSpec:
+    """What to train on, and how far.
+
+    Parameters
+    ----------
+    input_fn : callable
+        Returns a psflow Dataset, or yields batches ``(features, labels)``.
+    max_steps : int or None
+        The last global_step; None: until the input ends.
+    hooks : sequence of SessionRunHook
+        Run on the chief and on every worker, each with its own copy.
+    saving_listeners : sequence of CheckpointSaverListener
+        Run on the chief.
+    """
+
+    input_fn: Callable[..., Any]
+    max_steps: int | None = None
+    hooks: Sequence[SessionRunHook] = ()
+    saving_listeners: Sequence[CheckpointSaverListener] = ()
+
+    def __post_init__(self) -> None:
+        faults = []
+        if not callable(self.input_fn):
+            faults.append(f"TrainSpec.input_fn must be callable, got {type(self.input_fn).__name__}")
+        if self.max_steps is not None and self.max_steps <= 0:
+            faults.append(f"TrainSpec.max_steps should be greater than 0, got {self.max_steps}")
+        if faults:
+            raise UsageError(tuple(faults))
+
+
+@dataclass(frozen=True)
+class EvalSpec:
+    """What to evaluate on, how often, and what to export.
+
+    Parameters
+    ----------
+    input_fn : callable
+        As `TrainSpec.input_fn`; read once for each evaluation.
+    steps : int or None
+        Batches of an evaluation; None: to the end of the input.
+    name : str or None
+        Tells several evaluations apart.
+    hooks : sequence of SessionRunHook
+    exporters : Exporter or sequence of them
+        Called after every evaluation; unique names.
+    start_delay_secs, throttle_secs : float
+        Wait so long before the first evaluation, and between the starts of two. The final checkpoint does not wait.
+    """
+
+    input_fn: Callable[..., Any]
+    steps: int | None = 100
+    name: str | None = None
+    hooks: Sequence[SessionRunHook] = ()
+    exporters: Exporter | Sequence[Exporter] = ()
+    start_delay_secs: float = 120
+    throttle_secs: float = 600
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.exporters, Sequence):
+            object.__setattr__(self, "exporters", (self.exporters,))
+        faults = []
+        if not callable(self.input_fn):
+            faults.append(f"EvalSpec.input_fn must be callable, got {type(self.input_fn).__name__}")
+        if self.steps is not None and self.steps <= 0:
+            faults.append(f"EvalSpec.steps should be greater than 0, got {self.steps}")
+        faults += [
+            f"EvalSpec.{name} should be 0 or more, got {getattr(self, name)}"
+            for name in ("start_delay_secs", "throttle_secs")
+            if getattr(self, name) < 0
+        ]
+        names = [exporter.name for exporter in self.all_exporters]
+        faults += [f"two exporters are called {n!r}" for n in sorted({n for n in names if names.count(n) > 1})]
+        if "" in names:
+            faults.append("an exporter has no name")
+        if faults:
+            raise UsageError(tuple(faults))
+
+    @property
+    def all_exporters(self) -> tuple[Exporter, ...]:
+        """The exporters as a tuple."""
+        exporters = self.exporters
+        return tuple(exporters) if isinstance(exporters, Sequence) else (exporters,)
