@@ -1,0 +1,89 @@
+"""What a classifier does with logits: loss, predictions, metrics; and what it accepts as labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime import metrics
+from ps_runtime.errors import InputError
+from ps_runtime.losses import FloatArray, softmax_cross_entropy
+
+__all__ = ["ClassifierHead"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClassifierHead:
+    """Softmax over one logit for each class, of two classes too.
+
+    Parameters
+    ----------
+    n_classes : int
+        Number of classes, at least 2; labels are the integers below it.
+    """
+
+    n_classes: int
+
+    def loss(self, labels: Any, logits: FloatArray) -> tuple[float, FloatArray]:
+        """Return the mean cross entropy of a batch and its gradient with respect to `logits`.
+
+        Raises
+        ------
+        InputError
+            If a label is no integer in [0, n_classes), or there is not one for each example.
+        """
+        return softmax_cross_entropy(self._class_ids(labels, len(logits)), logits)
+
+    def predictions(self, logits: FloatArray) -> dict[str, NDArray[Any]]:
+        """Return ``logits`` and ``probabilities``, ``(batch, n_classes)``, and ``class_ids``, ``(batch,)`` int64."""
+        probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
+        return {"logits": logits, "probabilities": probabilities, "class_ids": logits.argmax(axis=1)}
+
+    def metrics(self, labels: Any, predictions: Mapping[str, NDArray[Any]], loss: float) -> dict[str, metrics.Metric]:
+        """Return the metrics of a batch; `loss` is its mean loss. A binary classifier has some more."""
+        class_ids, guesses = self._class_ids(labels, len(predictions["logits"])), predictions["class_ids"]
+        measured: dict[str, metrics.Metric] = {
+            "accuracy": metrics.accuracy(class_ids, guesses),
+            "average_loss": metrics.mean(loss, weights=len(class_ids)),
+        }
+        if self.n_classes > 2:
+            return measured
+        positive = predictions["probabilities"][:, 1]
+        return measured | {
+            "accuracy_baseline": metrics.accuracy_baseline(class_ids),
+            "auc": metrics.auc(class_ids, positive),
+            "auc_precision_recall": metrics.auc(class_ids, positive, curve="PR"),
+            "label/mean": metrics.mean(class_ids),
+            "precision": metrics.precision(class_ids, guesses),
+            "prediction/mean": metrics.mean(positive),
+            "recall": metrics.recall(class_ids, guesses),
+        }
+
+    def _class_ids(self, labels: Any, batch: int) -> NDArray[np.integer[Any]]:
+        """Return `labels` as ``(batch,)`` integers; the loss judges the range of those that are integers already."""
+        if labels is None:
+            raise InputError(("a classifier needs labels here, got none; let input_fn return (features, labels)",))
+        given = np.asarray(labels)
+        if given.shape not in ((batch,), (batch, 1)):
+            raise InputError(
+                (f"expected labels of shape ({batch},) for {batch} examples, got {given.shape}; one class id for each",)
+            )
+        flat: NDArray[Any] = given.reshape(batch)
+        if flat.dtype.kind in "iu":
+            return flat
+        if flat.dtype.kind not in "bf":
+            raise InputError(
+                (f"expected integer labels, got {flat.dtype} such as {flat[:1].tolist()}; encode them as class ids",)
+            )
+        whole = (flat >= 0) & (flat < self.n_classes) & (np.floor(flat) == flat)
+        if not whole.all():
+            row = int(np.argmin(whole))
+            raise InputError(
+                (f"the label of row {row} of the batch is {flat[row]}, expected an integer in [0, {self.n_classes})",)
+            )
+        return flat.astype(np.int64)

@@ -1,0 +1,105 @@
+import numpy as np
+import pytest
+import scipy.special
+import sklearn.metrics
+
+from ps_runtime.errors import InputError
+from ps_runtime.model.canned.head import ClassifierHead
+
+RNG = np.random.default_rng(9)
+LOGITS = RNG.normal(size=(50, 3)).astype(np.float32)
+LABELS = RNG.integers(0, 3, 50)
+HEAD = ClassifierHead(3)
+
+
+def test_predictions_are_softmax_and_its_best_class():
+    predictions = HEAD.predictions(LOGITS)
+    assert predictions["logits"] is LOGITS
+    np.testing.assert_allclose(predictions["probabilities"], scipy.special.softmax(LOGITS, axis=1), rtol=1e-6)
+    assert predictions["probabilities"].dtype == np.float32
+    assert predictions["class_ids"].tolist() == LOGITS.argmax(axis=1).tolist()
+
+
+@pytest.mark.filterwarnings("error")
+def test_predictions_of_huge_logits_are_still_probabilities():
+    probabilities = HEAD.predictions(np.array([[1e4, 0.0, -1e4]], np.float32))["probabilities"]
+    assert probabilities.tolist() == [[1.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [LABELS, LABELS[:, None], LABELS.astype(np.uint8), LABELS.astype(np.float64), LABELS.tolist()],
+    ids=["ids", "column", "bytes", "whole floats", "list"],
+)
+def test_labels_may_come_in_any_of_these_forms(labels):
+    loss, gradient = HEAD.loss(labels, LOGITS)
+    expected = sklearn.metrics.log_loss(LABELS, scipy.special.softmax(LOGITS.astype(float), axis=1))
+    assert loss == pytest.approx(expected, rel=1e-6)
+    assert gradient.dtype == np.float32
+
+
+def test_truth_values_are_labels_of_two_classes():
+    events, logits = LABELS > 0, LOGITS[:, :2]
+    assert ClassifierHead(2).loss(events, logits)[0] == ClassifierHead(2).loss(events.astype(int), logits)[0]
+
+
+@pytest.mark.parametrize("value", [3, -1, 3.0, 1.5, np.nan, np.inf])
+@pytest.mark.filterwarnings("error")
+def test_a_label_that_is_no_class_is_named_with_its_row(value):
+    with pytest.raises(InputError, match=rf"label of row 2 of the batch is {value}, expected an integer in \[0, 3\)"):
+        HEAD.loss([0, 2, value, value], LOGITS[:4])
+
+
+@pytest.mark.parametrize("labels", [np.array(["cat", "dog"]), np.array(["cat", None], object)])
+def test_labels_that_are_no_numbers_are_shown(labels):
+    with pytest.raises(InputError, match=r"expected integer labels, got such as \['cat'\]; encode them"):
+        HEAD.loss(labels, LOGITS[:2])
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (None, r"a classifier needs labels here, got none; let input_fn return \(features, labels\)"),
+        (LABELS[:7], r"expected labels of shape \(50,\) for 50 examples, got \(7,\)"),
+        (np.eye(3)[LABELS], r"expected labels of shape \(50,\) for 50 examples, got \(50, 3\); one class id for each"),
+    ],
+)
+def test_labels_of_another_shape_are_refused(labels, words):
+    with pytest.raises(InputError, match=words):
+        HEAD.loss(labels, LOGITS)
+
+
+def measured(head, labels, logits, batch):
+    totals = {}
+    for start in range(0, len(labels), batch):
+        some, these = labels[start : start + batch], logits[start : start + batch]
+        loss = head.loss(some, these)[0]
+        for name, metric in head.metrics(some, head.predictions(these), loss).items():
+            totals[name] = totals[name].merge(metric) if name in totals else metric
+    return {name: metric.result() for name, metric in totals.items()}
+
+
+def test_metrics_of_many_classes():
+    results = measured(HEAD, LABELS[:, None], LOGITS, batch=16)
+    assert set(results) == {"accuracy", "average_loss"}
+    assert results["accuracy"] == sklearn.metrics.accuracy_score(LABELS, LOGITS.argmax(axis=1))
+    assert results["average_loss"] == pytest.approx(HEAD.loss(LABELS, LOGITS)[0], rel=1e-6)
+
+
+def test_metrics_of_two_classes():
+    labels, logits = LABELS % 2, LOGITS[:, :2] + 2 * np.eye(2, dtype=np.float32)[LABELS % 2]
+    results = measured(ClassifierHead(2), labels, logits, batch=16)
+    guesses, positive = logits.argmax(axis=1), scipy.special.softmax(logits, axis=1)[:, 1]
+    precisions, recalls, _ = sklearn.metrics.precision_recall_curve(labels, positive)
+    expected = {
+        "accuracy": sklearn.metrics.accuracy_score(labels, guesses),
+        "accuracy_baseline": max(labels.mean(), 1 - labels.mean()),
+        "auc": sklearn.metrics.roc_auc_score(labels, positive),
+        "auc_precision_recall": sklearn.metrics.auc(recalls, precisions),
+        "average_loss": sklearn.metrics.log_loss(labels, positive),
+        "label/mean": labels.mean(),
+        "precision": sklearn.metrics.precision_score(labels, guesses),
+        "prediction/mean": positive.mean(),
+        "recall": sklearn.metrics.recall_score(labels, guesses),
+    }
+    assert results == pytest.approx(expected, abs=2e-3)
