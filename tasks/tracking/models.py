@@ -1,0 +1,154 @@
+"""Checkpoints and exports as models of MLflow, each recorded once however often it is told of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tasks.tracking.points import valid_key
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import LoggedModel
+
+__all__ = ["BestModel", "RecordedModels"]
+
+KIND, STEP, PATH, EXPORTER, VERSION = "psflow.kind", "psflow.step", "psflow.path", "psflow.exporter", "psflow.version"
+BEST = "best"
+
+Identity = tuple[str, ...]
+"""Kind, then what tells two of a kind apart: the step of a checkpoint; exporter and version of an export."""
+
+
+@dataclass(frozen=True, slots=True)
+class BestModel:
+    """The export that the alias ``best`` stands for; `version` is that of the registry, None if not registered."""
+
+    model_uri: str
+    version: str | None
+    global_step: int
+
+
+class RecordedModels:
+    """The models of one run.
+
+    Parameters
+    ----------
+    client : MlflowClient
+    experiment_id, run_id : str
+    registered_model : str or None
+        The name under which exports are registered; None: they are not.
+    """
+
+    def __init__(self, client: MlflowClient, experiment_id: str, run_id: str, registered_model: str | None) -> None:
+        self._client = client
+        self._experiment_id = experiment_id
+        self._run_id = run_id
+        self._name = registered_model
+        self._models: dict[Identity, LoggedModel] = {}
+        self._versions: dict[Identity, str] = {}
+        self.best: BestModel | None = None
+
+    def read(self) -> None:
+        """Read from MLflow which models the run has."""
+        token = None
+        while True:
+            page = self._client.search_logged_models(
+                [self._experiment_id], filter_string=f"source_run_id = '{self._run_id}'", page_token=token
+            )
+            self._models |= {_identity(m.tags): m for m in page if KIND in m.tags}
+            if not (token := page.token):
+                break
+        if self._name is not None:
+            found = self._client.search_model_versions(f"name = '{self._name}' and run_id = '{self._run_id}'")
+            self._versions = {_identity(v.tags): str(v.version) for v in found if KIND in v.tags}
+
+    def checkpoint_id(self, step: int) -> str | None:
+        """Return the id of the model that stands for the checkpoint at `step`, if it is recorded."""
+        model = self._models.get(("checkpoint", str(step)))
+        return None if model is None else model.model_id
+
+    def record_checkpoint(self, event: Mapping[str, Any]) -> None:
+        """Record a checkpoint as an external model: its step and path, no bytes."""
+        from mlflow.utils.mlflow_tags import MLFLOW_MODEL_IS_EXTERNAL
+
+        step = int(event["step"])
+        tags = {KIND: "checkpoint", STEP: str(step), PATH: str(event["path"]), MLFLOW_MODEL_IS_EXTERNAL: "true"}
+        self._record(f"checkpoint-{step}", step, tags, None)
+
+    def record_export(self, event: Mapping[str, Any]) -> None:
+        """Record an export with its bytes, register it, and move the alias ``best`` if it is the best so far."""
+        step, exporter = int(event["step"]), str(event["exporter"])
+        tags = {
+            KIND: "export",
+            STEP: str(step),
+            PATH: str(event["path"]),
+            EXPORTER: exporter,
+            VERSION: str(event["version"]),
+        }
+        model = self._record(f"{exporter}-{step}", step, tags, str(event["path"]))
+        version = None if self._name is None else self._register(self._name, model, tags, event.get("metrics") or {})
+        if event.get("best"):
+            uri = f"models:/{model.model_id}" if version is None else f"models:/{self._name}/{version}"
+            self.best = BestModel(uri, version, step)
+            if self._name is not None and version is not None:
+                self._move_alias(self._name, version)
+
+    def _record(self, name: str, step: int, tags: dict[str, str], path: str | None) -> LoggedModel:
+        from mlflow.entities import LoggedModelOutput, LoggedModelStatus
+
+        identity = _identity(tags)
+        model = self._models.get(identity)
+        if model is None:
+            model = self._client.create_logged_model(
+                self._experiment_id,
+                name=valid_key(name).replace("/", "_").replace(":", "_").replace(".", "_"),
+                source_run_id=self._run_id,
+                tags=tags,
+                model_type=tags[KIND],
+            )
+            self._models[identity] = model
+        if model.status != LoggedModelStatus.READY:  # new, or left half-way by a failure
+            if path is not None:
+                self._client.log_model_artifacts(model.model_id, path)
+            self._client.log_outputs(self._run_id, [LoggedModelOutput(model.model_id, step)])
+            model = self._client.finalize_logged_model(model.model_id, LoggedModelStatus.READY)
+            self._models[identity] = model
+        return model
+
+    def _register(self, name: str, model: LoggedModel, tags: dict[str, str], metrics: Mapping[str, Any]) -> str:
+        identity = _identity(tags)
+        if identity not in self._versions:
+            self._create_registered_model(name)
+            version = self._client.create_model_version(
+                name,
+                source=model.artifact_location,
+                run_id=self._run_id,
+                model_id=model.model_id,
+                tags=tags | {valid_key(f"eval.{k}"): str(v) for k, v in metrics.items()},
+                description=f"exported by {tags[EXPORTER]} at global_step {tags[STEP]}",
+            )
+            self._versions[identity] = str(version.version)
+        return self._versions[identity]
+
+    def _create_registered_model(self, name: str) -> None:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._client.create_registered_model(name)
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+
+    def _move_alias(self, name: str, version: str) -> None:
+        """Move the alias forward; an event told again must not move it back to an older version of this run."""
+        current = str(self._client.get_registered_model(name).aliases.get(BEST, ""))
+        if current not in self._versions.values() or int(current) < int(version):
+            self._client.set_registered_model_alias(name, BEST, version)
+
+
+def _identity(tags: Mapping[str, str]) -> Identity:
+    if tags[KIND] == "checkpoint":
+        return "checkpoint", tags[STEP]
+    return "export", tags[EXPORTER], tags[VERSION]

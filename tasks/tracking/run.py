@@ -1,0 +1,132 @@
+"""The MLflow run of a job: made new, or taken up again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from ps_runtime.errors import ConfigError
+from tasks.tracking.points import valid_key
+from tasks.tracking.store import artifact_location, shown
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+__all__ = ["DatasetInfo", "open_run"]
+
+MAX_DIGEST_LENGTH = 36
+
+
+class DatasetInfo(TypedDict):
+    """A data set as MLflow shows it. `context` is ``train`` or ``eval``; `schema` is plain data, such as columns."""
+
+    name: str
+    context: str
+    digest: str
+    schema: Any
+    source: str
+
+
+def open_run(
+    client: MlflowClient,
+    *,
+    experiment: str,
+    run_name: str,
+    run_id: str | None,
+    params: Mapping[str, Any],
+    tags: Mapping[str, str],
+    datasets: Iterable[DatasetInfo],
+) -> Run:
+    """Create a run, or resume `run_id`, and say what it is about.
+
+    Raises
+    ------
+    ConfigError
+        If `run_id` is not in this store, or the experiment was deleted.
+
+    Notes
+    -----
+    MLflow never changes a parameter. One whose value is another after a resume keeps its first value, and the tag
+    ``psflow.param.<name>`` has the last.
+    """
+    run = _create(client, experiment, run_name) if run_id is None else _resume(client, run_id)
+    values = {valid_key(name): str(value) for name, value in params.items()}
+    known = run.data.params
+    changed = {f"psflow.param.{k}": v for k, v in values.items() if k in known and known[k] != v}
+    _describe(client, run.info.run_id, {k: v for k, v in values.items() if k not in known}, {**tags, **changed})
+    _log_datasets(client, run.info.run_id, datasets)
+    return client.get_run(run.info.run_id)
+
+
+def _create(client: MlflowClient, experiment: str, run_name: str) -> Run:
+    from mlflow.tracking.context.registry import resolve_tags
+
+    return client.create_run(_experiment_id(client, experiment), run_name=run_name, tags=resolve_tags())
+
+
+def _resume(client: MlflowClient, run_id: str) -> Run:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.update_run(run_id, status="RUNNING")
+    except MlflowException as error:
+        if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+            raise
+        raise ConfigError(
+            (
+                f"the MLflow run {run_id} of this job is not in {shown(client.tracking_uri)}; "
+                "set MLFLOW_TRACKING_URI to the store that has it, or start with another model_dir",
+            )
+        ) from error
+    return client.get_run(run_id)
+
+
+def _experiment_id(client: MlflowClient, name: str) -> str:
+    from mlflow.exceptions import MlflowException
+
+    found = client.get_experiment_by_name(name)
+    if found is None:
+        try:
+            return str(client.create_experiment(name, artifact_location(client.tracking_uri)))
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                raise
+            found = client.get_experiment_by_name(name)  # another job was faster
+    if found is None or found.lifecycle_stage == "deleted":
+        raise ConfigError(
+            (f"the MLflow experiment {name!r} was deleted; restore it (mlflow experiments restore), or name another",)
+        )
+    return str(found.experiment_id)
+
+
+def _describe(client: MlflowClient, run_id: str, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+    from mlflow.entities import Param, RunTag
+
+    client.log_batch(
+        run_id,
+        params=[Param(k, v) for k, v in params.items()],
+        tags=[RunTag(valid_key(k), str(v)) for k, v in tags.items()],
+    )
+
+
+def _log_datasets(client: MlflowClient, run_id: str, datasets: Iterable[DatasetInfo]) -> None:
+    from mlflow.entities import Dataset, DatasetInput, InputTag
+    from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT
+
+    inputs = [
+        DatasetInput(
+            Dataset(
+                name=d["name"],
+                digest=d["digest"][:MAX_DIGEST_LENGTH],
+                source_type="local",
+                source=json.dumps({"uri": d["source"]}),
+                schema=json.dumps(d["schema"]),
+            ),
+            [InputTag(MLFLOW_DATASET_CONTEXT, d["context"])],
+        )
+        for d in datasets
+    ]
+    if inputs:
+        client.log_inputs(run_id, inputs)

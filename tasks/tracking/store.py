@@ -1,0 +1,124 @@
+"""The MLflow store: which one, made ready by one process before anybody else touches it."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from ps_runtime.config.environment import mlflow_tracking_uri
+from ps_runtime.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+__all__ = ["artifact_location", "mlflow_client", "prepare_store", "shown"]
+
+DEFAULT_URI = "sqlite:///mlflow.db"
+SQLITE = "sqlite:///"
+HTTP_TIMEOUT_SECS = 20
+
+
+def prepare_store(uri: str | None = None) -> str:
+    """Create the store if it is not there yet, make it MLflow's default in this process, and return its address.
+
+    Parameters
+    ----------
+    uri : str, optional
+        Of the store; else ``MLFLOW_TRACKING_URI``, else ``mlflow.db`` in the working directory.
+
+    Returns
+    -------
+    str
+        The address, with an absolute path for a file.
+
+    Raises
+    ------
+    ConfigError
+        If the store cannot be used, or does not answer.
+
+    Notes
+    -----
+    Blocks for about three seconds when the store is new. Call it before other processes use the store: a SQLite store
+    that several processes create at once is left broken. (A lock on its folder covers other callers of this function.)
+    """
+    import mlflow
+    from mlflow.exceptions import MlflowException
+
+    uri = _absolute(uri or mlflow_tracking_uri() or DEFAULT_URI)
+    _keep_quiet()
+    try:
+        mlflow.set_tracking_uri(uri)
+        with _folder_lock(uri):
+            mlflow_client(uri).search_experiments(max_results=1)
+    except (MlflowException, OSError) as error:
+        raise ConfigError(
+            (
+                f"the MLflow store {shown(uri)} cannot be used: {error}; "
+                "start it or correct MLFLOW_TRACKING_URI, or unset that to use mlflow.db in the working directory",
+            )
+        ) from error
+    return uri
+
+
+def mlflow_client(uri: str) -> MlflowClient:
+    """Return a client for tracking and registry of the store `uri`."""
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=uri, registry_uri=uri)
+
+
+def artifact_location(uri: str) -> str | None:
+    """Return where new experiments keep artifacts: beside a SQLite file; None where a server decides."""
+    path = _sqlite_path(uri)
+    return None if path is None else (path.parent / "mlartifacts").as_uri()
+
+
+def shown(uri: str) -> str:
+    """Return `uri` without the user and password that it may hold."""
+    parts = urlsplit(uri)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else uri
+
+
+def _sqlite_path(uri: str) -> Path | None:
+    return Path(uri.removeprefix(SQLITE).partition("?")[0]) if uri.startswith(SQLITE) else None
+
+
+def _absolute(uri: str) -> str:
+    path = _sqlite_path(uri)
+    return uri if path is None else uri.replace(str(path), str(path.absolute()), 1)
+
+
+@contextmanager
+def _folder_lock(uri: str) -> Iterator[None]:
+    path = _sqlite_path(uri)
+    if path is None:
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
+
+
+def _keep_quiet() -> None:
+    """Keep MLflow from talking to the terminal, and from waiting minutes for a server that is away."""
+    from mlflow import environment_variables
+
+    variables: Any = environment_variables
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    variables.MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.set(True)
+    variables.MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
+    if not variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.is_set():
+        variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.set(1)
+    if not variables.MLFLOW_HTTP_REQUEST_TIMEOUT.is_set():
+        variables.MLFLOW_HTTP_REQUEST_TIMEOUT.set(HTTP_TIMEOUT_SECS)

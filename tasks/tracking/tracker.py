@@ -1,0 +1,261 @@
+"""The one writer of a job: events in, MLflow out, and training never waits for it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from ps_runtime.errors import ConfigError
+from tasks.tracking.models import BestModel, RecordedModels
+from tasks.tracking.points import Points
+from tasks.tracking.run import DatasetInfo, open_run
+from tasks.tracking.store import mlflow_client, shown
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+
+__all__ = ["DatasetInfo", "Tracker"]
+
+Event = Mapping[str, Any]
+Status = Literal["FINISHED", "FAILED", "KILLED"]
+
+MAX_POINTS_PER_CALL = 1000
+WRITE_EVERY_SECS = 1.0
+MAX_BACKOFF_SECS = 30.0
+MAX_ATTEMPTS = 5
+FAULTS_OF_THE_EVENT = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
+
+_log = logging.getLogger(__name__)
+
+
+class Tracker:
+    """Writes the events of one job into its MLflow run, from a thread of its own.
+
+    Events are plain mappings, as they come from the roles::
+
+        {"kind": "metrics", "role": "chief-0", "number": 12, "step": 300, "values": {"loss": 0.1}}
+        {"kind": "checkpoint", "step": 300, "path": "..."}
+        {"kind": "evaluation", "step": 300, "name": None, "metrics": {"loss": 0.2, "accuracy": 0.9}}
+        {"kind": "export", "exporter": "best", "step": 300, "version": "...", "path": "...", "metrics": {...},
+         "best": True}
+
+    Each may have ``time``, in seconds since the epoch. Evaluations become the metrics ``eval/<metric>``, named ones
+    ``eval_<name>/<metric>``, linked to the checkpoint that was evaluated. Tell a checkpoint before its evaluation.
+
+    Notes
+    -----
+    `handle` never blocks and may be called from any thread. Events told twice, by a resumed job, are written once.
+    While MLflow is away events are kept, and written when it is back. Use `open`.
+    """
+
+    def __init__(self, client: MlflowClient, run_id: str, points: Points, models: RecordedModels) -> None:
+        self.run_id = run_id
+        self._client = client
+        self._points = points
+        self._models = models
+        self._events: deque[Event] = deque()
+        self._unwritten: deque[Metric] = deque()
+        self._wake = threading.Event()
+        self._ended_as: Status | None = None
+        self._deadline = math.inf
+        self._is_complete = False
+        self._attempts = 0
+        self._num_written = self._num_dropped = self._num_failures = 0
+        self._last_error: str | None = None
+        self._thread = threading.Thread(target=self._run, name="psflow-tracker", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def open(
+        cls,
+        uri: str,
+        *,
+        experiment: str,
+        run_name: str,
+        run_id: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        tags: Mapping[str, str] | None = None,
+        datasets: Iterable[DatasetInfo] = (),
+        registered_model: str | None = None,
+    ) -> Tracker:
+        """Create the run of a job, or resume it, and start to write.
+
+        Parameters
+        ----------
+        uri : str
+            Of the store, as `prepare_store` gave it.
+        experiment, run_name : str
+        run_id : str, optional
+            A run to resume.
+        params : mapping
+            Hyper-parameters and settings, flat.
+        tags : mapping
+        datasets : iterable of DatasetInfo
+        registered_model : str, optional
+            The name under which exports are registered.
+
+        Raises
+        ------
+        ConfigError
+            If the store does not answer, or does not have the run.
+        """
+        from mlflow.exceptions import MlflowException
+
+        client = mlflow_client(uri)
+        try:
+            run = open_run(
+                client,
+                experiment=experiment,
+                run_name=run_name,
+                run_id=run_id,
+                params=params or {},
+                tags=tags or {},
+                datasets=datasets,
+            )
+            models = RecordedModels(client, run.info.experiment_id, run.info.run_id, registered_model)
+            models.read()
+            points = Points.of_run(client, run.info.run_id)
+        except MlflowException as error:
+            raise ConfigError((f"no MLflow run can be opened in {shown(uri)}: {error}",)) from error
+        return cls(client, run.info.run_id, points, models)
+
+    @property
+    def best(self) -> BestModel | None:
+        """The last export told to be the best, once it is written."""
+        return self._models.best
+
+    def handle(self, event: Event) -> None:
+        """Take an event; it is written within about a second. Does not block; thread-safe."""
+        self._events.append(event)
+
+    def statistics(self) -> dict[str, Any]:
+        """Return how many events wait, were written and were dropped, and the last failure."""
+        return {
+            "pending": len(self._events) + len(self._unwritten),
+            "written": self._num_written,
+            "dropped": self._num_dropped,
+            "failures": self._num_failures,
+            "last_error": self._last_error,
+        }
+
+    def close(self, status: Status = "FINISHED", timeout_secs: float = 30.0) -> bool:
+        """Write what is left and end the run.
+
+        Returns
+        -------
+        bool
+            Whether all of it was written within `timeout_secs`. What was not is in the log, and in `statistics`.
+        """
+        if self._ended_as is None:
+            self._deadline = time.monotonic() + timeout_secs
+            self._ended_as = status
+            self._wake.set()
+        self._thread.join(timeout_secs)
+        if not self._is_complete:
+            _log.warning("MLflow run %s is not complete: %s", self.run_id, self.statistics())
+        return self._is_complete
+
+    def _run(self) -> None:
+        delay = WRITE_EVERY_SECS
+        while not self._is_complete and time.monotonic() < self._deadline:
+            if self._wake.wait(delay):
+                self._wake.clear()  # closing; from here on waiting only paces the retries
+                delay = WRITE_EVERY_SECS
+            closing = self._ended_as
+            if not self._write_all():
+                delay = WRITE_EVERY_SECS if closing else min(2 * delay, MAX_BACKOFF_SECS)
+            elif closing is None:
+                delay = WRITE_EVERY_SECS
+            else:
+                self._is_complete = self._attempt(lambda: self._client.set_terminated(self.run_id, self._ended_as))
+
+    def _write_all(self) -> bool:
+        """Write events in their order; metrics go in batches. Stop at the first failure."""
+        while self._events or self._unwritten:
+            while self._events and self._events[0].get("kind") in ("metrics", "evaluation"):
+                self._take_points(self._events[0])
+                self._events.popleft()
+                if len(self._unwritten) >= MAX_POINTS_PER_CALL:
+                    break
+            if self._unwritten:
+                if not self._attempt(self._write_points):
+                    return False
+            elif self._events and not self._attempt(self._write_model):
+                return False
+        return True
+
+    def _take_points(self, event: Event) -> None:
+        try:
+            if event["kind"] == "metrics":
+                self._unwritten.extend(self._points.of_metrics(event))
+            else:
+                model_id = self._models.checkpoint_id(int(event["step"]))
+                self._unwritten.extend(self._points.of_evaluation(event, model_id))
+            self._num_written += 1
+        except (KeyError, TypeError, ValueError) as error:
+            self._drop(event, error)
+
+    def _write_points(self) -> None:
+        batch = [self._unwritten[i] for i in range(min(len(self._unwritten), MAX_POINTS_PER_CALL))]
+        self._client.log_batch(self.run_id, metrics=batch, synchronous=True)
+        for _ in batch:
+            self._unwritten.popleft()
+
+    def _write_model(self) -> None:
+        event = self._events[0]
+        try:
+            match event.get("kind"):
+                case "checkpoint":
+                    self._models.record_checkpoint(event)
+                case "export":
+                    self._models.record_export(event)
+                case kind:
+                    raise ValueError(f"unknown kind of event {kind!r}")
+            self._num_written += 1
+        except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
+            self._drop(event, error)
+        self._events.popleft()
+
+    def _attempt(self, write: Callable[[], object]) -> bool:
+        """Call `write`; after a failure say False, or drop what can never be written."""
+        from mlflow.exceptions import MlflowException
+
+        try:
+            write()
+        except Exception as error:  # whatever it is, training goes on
+            self._num_failures += 1
+            self._last_error = f"{type(error).__name__}: {error}"
+            hopeless = isinstance(error, MlflowException) and error.error_code in FAULTS_OF_THE_EVENT
+            self._attempts += 1 if hopeless or self._is_there() else 0
+            if hopeless or self._attempts >= MAX_ATTEMPTS:
+                self._attempts = 0
+                self._drop_head(error)
+            return False
+        self._attempts = 0
+        return True
+
+    def _is_there(self) -> bool:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            self._client.get_run(self.run_id)
+        except (MlflowException, OSError):
+            return False
+        return True
+
+    def _drop_head(self, error: Exception) -> None:
+        if self._unwritten:
+            self._drop(f"{len(self._unwritten)} points", error)
+            self._unwritten.clear()
+        elif self._events:
+            self._drop(self._events.popleft(), error)
+
+    def _drop(self, what: object, error: Exception) -> None:
+        self._num_dropped += 1
+        _log.warning("not written to MLflow: %s (%s: %s)", what, type(error).__name__, error)
