@@ -194,6 +194,11 @@ class Links:
         for link in self._links:
             link.close()
 
+    @property
+    def transport(self) -> str:
+        """The transport in use; several, if the links differ."""
+        return "+".join(sorted({link.connection.transport for link in self._links}))
+
     def statistics(self) -> dict[str, Any]:
         """Return the transport of each link and how often it came back, as plain data."""
         facts: list[Mapping[str, Any]] = [

@@ -133,6 +133,10 @@ class TrainingClient:
         reply = self._links[0].request(Message(Kind.FETCH, step=index), "a batch of the input", self._hold_timeout_secs)
         return memoryview(reply.body) if reply.kind is Kind.BATCH else None
 
+    def request_cut(self) -> None:
+        """Ask for a cut as soon as the tickets given are used. For the chief alone."""
+        self._links[0].request(Message(Kind.REQUEST_CUT), "to prepare a cut", REPLY_TIMEOUT_SECS)
+
     def leave(self) -> None:
         """Tell every ps that this replica will not come back."""
         self._links.request_all(Message(Kind.LEAVE), "to say good-bye", REPLY_TIMEOUT_SECS)

@@ -215,7 +215,7 @@ class PsHandler:
         done = [(peer, Message(Kind.DONE))]
         if self.desk is None or who.purpose is not Purpose.TRAIN:
             return done
-        return [*done, *self.desk.left(who)]
+        return [*done, *self.desk.lost(who.member, who.incarnation)]
 
     def _statistics(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         return [(peer, Message.of(Kind.DONE, self.statistics()))]

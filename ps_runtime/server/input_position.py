@@ -107,7 +107,7 @@ class InputPosition:
             "next_record": self._next_record,
             "num_records": self._num_records,
             "returned": [[r.epoch, r.start, r.stop] for r in sorted([*self._returned, *self._open.values()])],
-            "used": {str(epoch): used.to_list() for epoch, used in self._used.items()},
+            "used": {str(epoch): [list(pair) for pair in used] for epoch, used in self._used.items()},
             "epochs_completed": self.epochs_completed,
             "num_used": self.num_used,
             "num_repeats": self.num_repeats,
@@ -119,7 +119,7 @@ class InputPosition:
         self._next_record = facts["next_record"]
         self._returned = [RecordRange(*r) for r in facts["returned"]]
         self._open = {}
-        self._used = {int(epoch): Intervals(map(tuple, used)) for epoch, used in facts["used"].items()}
+        self._used = {int(epoch): Intervals((start, stop) for start, stop in used) for epoch, used in facts["used"].items()}
         self.epochs_completed = facts["epochs_completed"]
         self.num_used = facts["num_used"]
         self.num_repeats = facts["num_repeats"]

@@ -75,10 +75,10 @@ class JobDesk:
             self._batches.pop(index, None)
         return True
 
-    def left(self, who: Peer) -> list[Reply]:
-        """Take note that a replica leaves, or is lost."""
-        self.job.lost(who.member, who.incarnation)
-        self.absent.pop(who.member, None)
+    def lost(self, member: int, incarnation: int) -> list[Reply]:
+        """Take note that a life of a replica is over: it left, or did not come back."""
+        self.job.lost(member, incarnation)
+        self.absent.pop(member, None)
         return self.due()
 
     def disconnected(self, peer: int, who: Peer) -> list[Reply]:

@@ -1,0 +1,71 @@
+"""One evaluation: metrics of a model over an input."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.data.dataset import Dataset
+from ps_runtime.errors import InputError
+from ps_runtime.metrics import Metric, mean
+from ps_runtime.model.caller import ModelCaller
+from ps_runtime.model.spec import EstimatorSpec, ModeKeys
+
+__all__ = ["batches_of", "evaluate", "predict_batch"]
+
+Batch = tuple[Any, Any]
+
+
+def batches_of(opened: Dataset | Iterator[Batch]) -> Iterator[Batch]:
+    """Return the batches of one epoch, in the order of the records."""
+    if not isinstance(opened, Dataset):
+        return opened
+    starts = range(0, opened.num_records, opened.batch_size)
+    return (opened.read(0, start, min(start + opened.batch_size, opened.num_records)) for start in starts)
+
+
+def evaluate(
+    caller: ModelCaller,
+    opened: Dataset | Iterator[Batch],
+    values: Mapping[str, NDArray[Any]],
+    global_step: int,
+    steps: int | None,
+) -> dict[str, float]:
+    """Return the metrics of a model over an input, ``loss`` (mean over batches) and ``global_step`` among them.
+
+    Parameters
+    ----------
+    caller : ModelCaller
+    opened : Dataset or iterator of (features, labels)
+        One epoch of it is read.
+    values : mapping of variable name to array
+    global_step : int
+    steps : int or None
+        At most so many batches; None: to the end.
+
+    Raises
+    ------
+    InputError
+        If there is no batch.
+    """
+    merged: dict[str, Metric] = {}
+    for features, labels in itertools.islice(batches_of(opened), steps):
+        spec = caller.apply(features, labels, ModeKeys.EVAL, values, global_step)
+        for name, metric in {**spec.eval_metric_ops, "loss": mean(np.asarray([spec.loss]))}.items():
+            merged[name] = merged[name].merge(metric) if name in merged else metric
+    if not merged:
+        raise InputError(("the input_fn for evaluation gave no batch at all",))
+    return {name: float(metric.result()) for name, metric in merged.items()} | {"global_step": global_step}
+
+
+def predict_batch(
+    caller: ModelCaller, features: Any, values: Mapping[str, NDArray[Any]], global_step: int
+) -> dict[str, NDArray[Any]]:
+    """Return the predictions for a batch, each of shape (batch, ...)."""
+    spec: EstimatorSpec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
+    predictions = spec.predictions if isinstance(spec.predictions, Mapping) else {"predictions": spec.predictions}
+    return {name: np.asarray(value) for name, value in predictions.items()}

@@ -1,0 +1,111 @@
+"""The chief: a training replica that also gives the variables their values, opens the job and saves checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.client.link import Dial
+from ps_runtime.client.saving import SavingClient
+from ps_runtime.client.training import TrainingClient
+from ps_runtime.errors import InputError
+from ps_runtime.roles.batches import BatchReader
+from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.saver import Saver
+from ps_runtime.roles.session import MonitoredSession, build_model
+from ps_runtime.roles.trainer import open_links, open_session
+from ps_runtime.server.peers import Purpose
+from ps_runtime.specs.job import JobSpec
+
+__all__ = ["run_chief"]
+
+RESTORE_TIMEOUT_SECS = 600.0
+"""For requests of the saver: restoring, copying and writing take their time with the size of the model."""
+
+
+def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
+    """Train and save as the chief until the job is over; return the role's report.
+
+    Parameters
+    ----------
+    job : JobSpec
+    context : RoleContext
+    dials : sequence of callable
+        How to reach each ps.
+    """
+    with ExitStack() as stack:
+        saving_links = stack.enter_context(open_links(job, context, dials, Purpose.SAVE, context.check))
+        saving = SavingClient(saving_links, job.model, RESTORE_TIMEOUT_SECS)
+        store = CheckpointStore(job.model_dir)
+        saver = Saver(job, saving, context, store)
+
+        def check() -> None:
+            context.check()
+            saver.check()
+
+        links = stack.enter_context(open_links(job, context, dials, Purpose.TRAIN, check))
+        client = TrainingClient(links, job.model, job.config.session_creation_timeout_secs)
+        session = open_session(job, context, client, _ChiefWork(job, context, client, saver))
+        last_checkpoint = _give_values(job, saving, session, store)
+        start = saving.statistics()["job"]
+        started = time.monotonic()
+        saving.open()
+        saver.start(last_checkpoint)
+        session.run()
+        train_secs = time.monotonic() - started
+        saver.join()
+        client.leave()
+        train = _rates(start, saver.statistics, train_secs)
+        return context.report(links.transport, client.statistics() | {"train": train, "job": saver.statistics})
+
+
+def _give_values(job: JobSpec, saving: SavingClient, session: MonitoredSession, store: CheckpointStore) -> int:
+    """Restore the latest checkpoint or initialise; return the step of the checkpoint, -1 if there is none."""
+    latest = store.latest()
+    if latest is not None:
+        saving.restore(latest)
+        return latest
+    reader = session.reader
+    assert isinstance(reader, BatchReader)
+    batch = reader.first()
+    if batch is None:
+        raise InputError(("the input_fn for training gave no batch at all",))
+    session.built = build_model(session.caller, batch, job.seed, job.model)
+    saving.initialize(session.built.initial_values)
+    if job.config.saves_checkpoints:
+        saving.request_cut()
+    return -1
+
+
+class _ChiefWork:
+    """What the chief does after each of its steps."""
+
+    def __init__(self, job: JobSpec, context: RoleContext, client: TrainingClient, saver: Saver) -> None:
+        self._context = context
+        self._client = client
+        self._saver = saver
+        self._save_secs = job.config.save_checkpoints_secs
+
+    def __call__(self, session: MonitoredSession) -> None:
+        self._saver.check()
+        if session.num_steps == 1:
+            self._context.emit("first_step", time=time.time())
+        if self._saver.stop_reason is not None:
+            session.coordinator.request_stop(self._saver.stop_reason)
+        if self._save_secs is not None and time.monotonic() - self._saver.last_cut_at >= self._save_secs:
+            self._saver.last_cut_at = time.monotonic()
+            self._client.request_cut()
+
+
+def _rates(start: dict[str, Any], end: dict[str, Any], secs: float) -> dict[str, float]:
+    num_steps = end["global_step"] - start["global_step"]
+    num_examples = end["examples"] - start["examples"]
+    return {
+        "secs": round(secs, 6),
+        "steps": num_steps,
+        "steps_per_sec": round(num_steps / secs, 3),
+        "examples_per_sec": round(num_examples / secs, 3),
+    }

@@ -1,0 +1,148 @@
+"""The evaluator: it evaluates every checkpoint, lets the exporters choose, and leaves once training is over."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.checkpoint.job_file import EvaluationLog, read_finished
+from ps_runtime.checkpoint.reader import CheckpointReader
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.client.link import Dial, Identity
+from ps_runtime.client.watching import WatchingClient
+from ps_runtime.data.input_pipeline import open_input
+from ps_runtime.model.caller import ModelCaller
+from ps_runtime.model.evaluation import batches_of, evaluate, predict_batch
+from ps_runtime.model.exporters import ExportBundle
+from ps_runtime.model.spec import ModeKeys
+from ps_runtime.roles.context import RoleContext
+from ps_runtime.server.peers import Purpose
+from ps_runtime.specs.job import JobSpec
+from ps_runtime.specs.training import EvalSpec
+
+__all__ = ["run_evaluator"]
+
+SLICE_SECS = 0.25
+EXAMPLE_ROWS = 3
+"""Rows of the input that an export shows as its example."""
+
+
+def run_evaluator(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
+    """Evaluate checkpoints until training is over and the final one is done; return the role's report.
+
+    Parameters
+    ----------
+    job : JobSpec
+    context : RoleContext
+    dials : sequence of callable
+        How to reach each ps; only ps-0 is asked.
+    """
+    assert job.eval_spec is not None
+    identity = Identity(job.job_id, job.token, job.model.digest, str(context.role), Purpose.WATCH)
+    watching = WatchingClient(dials[0], identity)
+    try:
+        evaluator = _Evaluator(job, job.eval_spec, context)
+        _evaluate_all(evaluator, watching, job.eval_spec, context)
+        return context.report(watching.transport, {"evaluated_steps": evaluator.evaluated_steps})
+    finally:
+        watching.close()
+
+
+def _evaluate_all(
+    evaluator: _Evaluator, watching: WatchingClient, eval_spec: EvalSpec, context: RoleContext
+) -> None:
+    next_time = time.monotonic() + eval_spec.start_delay_secs
+    is_over = False
+    while not is_over:
+        context.check()
+        is_over = evaluator.training_is_over  # read before the checkpoints: the final one comes first
+        if is_over or time.monotonic() >= next_time:
+            started = time.monotonic()
+            for step in evaluator.pending():
+                context.check()
+                evaluator.evaluate(step, is_final=is_over and step == evaluator.final_step)
+                next_time = started + eval_spec.throttle_secs
+        if not is_over and not watching.wait(evaluator.newest_seen, SLICE_SECS):
+            time.sleep(SLICE_SECS)  # ps-0 is gone: what is on disk decides
+
+
+class _Evaluator:
+    """Evaluates single checkpoints of one job."""
+
+    def __init__(self, job: JobSpec, eval_spec: EvalSpec, context: RoleContext) -> None:
+        self._job = job
+        self._spec = eval_spec
+        self._context = context
+        self._store = CheckpointStore(job.model_dir)
+        self._log = EvaluationLog(job.model_dir)
+        self._caller = ModelCaller(job.model_fn, job.params, job.config)
+        self._done = set(self._log.evaluated(eval_spec.name))
+        self.evaluated_steps: list[int] = []
+        self.newest_seen = -1
+
+    @property
+    def training_is_over(self) -> bool:
+        """Whether this attempt of the job has put its FINISHED marker."""
+        return read_finished(self._job.model_dir) is not None
+
+    @property
+    def final_step(self) -> int | None:
+        """The step that training ended at, once it is over."""
+        finished = read_finished(self._job.model_dir)
+        return None if finished is None else finished.final_step
+
+    def pending(self) -> list[int]:
+        """Return the checkpoints that are not evaluated yet, oldest first."""
+        steps = self._store.steps()
+        self.newest_seen = max(steps, default=self.newest_seen)
+        return [step for step in steps if step not in self._done]
+
+    def evaluate(self, step: int, *, is_final: bool) -> None:
+        """Evaluate one checkpoint, write the result down, let the exporters choose, tell of it."""
+        started = time.monotonic()
+        with self._store.pin(step, str(self._context.role)):
+            reader = CheckpointReader(self._store, step)
+            values = {v.name: reader.variable(v.name) for v in self._job.model.variables}
+        metrics = evaluate(self._caller, self._open(), values, step, self._spec.steps)
+        secs = round(time.monotonic() - started, 6)
+        self._log.append(self._spec.name, step, metrics)
+        self._done.add(step)
+        self.evaluated_steps.append(step)
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value) and name != "global_step"}
+        self._context.emit("evaluation", step=step, name=self._spec.name, metrics=finite, secs=secs)
+        self._export(step, values, metrics, is_final=is_final)
+
+    def _open(self) -> Any:
+        return open_input(self._spec.input_fn, mode=ModeKeys.EVAL, params=self._job.params)
+
+    def _export(
+        self, step: int, values: Mapping[str, NDArray[Any]], metrics: Mapping[str, float], *, is_final: bool
+    ) -> None:
+        if self._job.writer is None or not self._spec.all_exporters:
+            return
+        features = _first_rows(next(iter(batches_of(self._open())))[0])
+        bundle = ExportBundle(
+            name=self._spec.name or "model",
+            global_step=step,
+            variables=dict(values),
+            model_fn=self._job.model_fn,
+            params=dict(self._job.params),
+            features=features,
+            predictions=predict_batch(self._caller, features, values, step),
+            metrics=dict(metrics),
+        )
+        for exporter in self._spec.all_exporters:
+            result = exporter.export(self._job.model_dir, bundle, self._job.writer, is_the_final_export=is_final)
+            if result is not None:
+                self._context.emit("export", exporter=exporter.name, **result.to_facts())
+
+
+def _first_rows(features: Any) -> Any:
+    if isinstance(features, Mapping):
+        return {name: _first_rows(value) for name, value in features.items()}
+    return np.asarray(features)[:EXAMPLE_ROWS]

@@ -1,0 +1,107 @@
+"""The loop of a parameter server: serve one shard, and on ps-0 the job, until the job is over."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ps_runtime.optimizers.registry import optimizer_from_config
+from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.shard_storage import ShardStorage
+from ps_runtime.roles.stream_reader import StreamReader
+from ps_runtime.server.handler import JobKey, PsHandler
+from ps_runtime.server.job import Job
+from ps_runtime.server.job_desk import JobDesk
+from ps_runtime.server.shard import Shard
+from ps_runtime.specs.job import JobSpec
+from ps_runtime.specs.layout import place
+from ps_runtime.transport.base import Reply
+from ps_runtime.transport.socket_server import SocketServer
+
+__all__ = ["Post", "PsParts", "run_ps"]
+
+SLICE_SECS = 0.2
+LOST_AFTER_SECS = 15.0
+"""A replica whose connection broke may come back within this time; longer than replicas try to."""
+LINGER_SECS = 10.0
+"""How long a finished ps waits for the replicas to say good-bye."""
+
+Post = Callable[[Callable[[], Iterable[Reply]]], None]
+"""Runs an event in the server's thread; thread-safe."""
+
+
+class PsParts:
+    """The parts of one ps, wired: handler, storage and, on ps-0, the reader of a stream.
+
+    Parameters
+    ----------
+    job : JobSpec
+    index : int
+        Which ps.
+    post : callable
+        The server's; it is called only once the server runs.
+    """
+
+    def __init__(self, job: JobSpec, index: int, post: Post) -> None:
+        layout = place(job.model, job.num_ps)[index]
+        shard = Shard(layout, [optimizer_from_config(config) for config in job.model.optimizers])
+        self._storage = ShardStorage(job, index, lambda *news: post(lambda: self.handler.written(*news)))
+        self._stream: StreamReader | None = None
+        desk = None
+        if index == 0:
+            if job.input.is_stream:
+                self._stream = StreamReader(job, post)
+            steps = job.config.save_checkpoints_steps
+            desk = JobDesk(Job(job.input, job.train_spec.max_steps, steps), self._stream)
+            if self._stream is not None:
+                self._stream.desk = desk
+        self.handler = PsHandler(JobKey(job.job_id, job.token, job.model.digest), shard, self._storage, desk)
+
+    def close(self) -> None:
+        """End the threads. Idempotent; waits for files that are being written."""
+        self._storage.close()
+        if self._stream is not None:
+            self._stream.close()
+
+
+def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:
+    """Serve shard `context.role.index` until the job is over; return the role's report.
+
+    Parameters
+    ----------
+    job : JobSpec
+    context : RoleContext
+    host : str
+        Address to listen on for TCP.
+    """
+    parts = PsParts(job, context.role.index, lambda event: server.post(event))
+    server = SocketServer(parts.handler, tcp_host=host, unix=job.transport != "tcp")
+    try:
+        context.emit("listening", address=server.address.to_dict())
+        _serve(server, parts.handler, context)
+        return context.report(job.transport, server.statistics() | parts.handler.statistics())
+    finally:
+        parts.close()
+        server.close()
+
+
+def _serve(server: SocketServer, handler: PsHandler, context: RoleContext) -> None:
+    absent_since: dict[int, float] = {}
+    leave_at: float | None = None
+    while leave_at is None or (handler.num_training_peers and time.monotonic() < leave_at):
+        server.run_once(SLICE_SECS)
+        context.check()
+        if handler.desk is not None:
+            _declare_lost(server, handler.desk, absent_since)
+        if handler.is_finished and leave_at is None:
+            leave_at = time.monotonic() + LINGER_SECS
+
+
+def _declare_lost(server: SocketServer, desk: JobDesk, absent_since: dict[int, float]) -> None:
+    now = time.monotonic()
+    for member in absent_since.keys() - desk.absent.keys():
+        del absent_since[member]
+    for member, incarnation in list(desk.absent.items()):
+        if now - absent_since.setdefault(member, now) >= LOST_AFTER_SECS:
+            server.post(lambda m=member, i=incarnation: desk.lost(m, i))  # type: ignore[misc]

@@ -1,0 +1,121 @@
+"""The chief's saver: it makes the cuts that the job asks for, beside training, and ends the job with the last one."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ps_runtime.checkpoint.job_file import write_finished
+from ps_runtime.checkpoint.manifest import Manifest, ShardFile, TensorEntry
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.client.saving import SavingClient
+from ps_runtime.model.listeners import CheckpointSaverListener
+from ps_runtime.roles.context import RoleContext
+from ps_runtime.server.job import Cut
+from ps_runtime.specs.job import JobSpec
+
+__all__ = ["Saver"]
+
+
+class Saver:
+    """Turns cuts into checkpoints.
+
+    Parameters
+    ----------
+    job : JobSpec
+    client : SavingClient
+        Used by this thread alone once `start` was called.
+    context : RoleContext
+    store : CheckpointStore
+    """
+
+    def __init__(self, job: JobSpec, client: SavingClient, context: RoleContext, store: CheckpointStore) -> None:
+        self._job = job
+        self._client = client
+        self._context = context
+        self._store = store
+        self._listeners: Sequence[CheckpointSaverListener] = job.train_spec.saving_listeners
+        self._last_step = -1
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="psflow-saver", daemon=True)
+        self.stop_reason: str | None = None
+        """Set when a listener wants training to end."""
+        self.last_cut_at = time.monotonic()
+        self.statistics: dict[str, Any] = {}
+
+    def start(self, last_step: int) -> None:
+        """Begin to save; `last_step` is that of the newest checkpoint, -1 if there is none."""
+        self._last_step = last_step
+        for listener in self._listeners:
+            listener.begin()
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise what ended the thread, if anything did."""
+        if self._error is not None:
+            raise self._error
+
+    def join(self) -> None:
+        """Wait until the final checkpoint is committed and the job is finished."""
+        while self._thread.is_alive():
+            self._thread.join(timeout=0.25)
+            self._context.check()
+        self.check()
+
+    def _run(self) -> None:
+        try:
+            is_final = False
+            while not is_final:
+                cut = self._client.await_cut(self._job.config.session_creation_timeout_secs)
+                self._save(cut)
+                is_final = cut.is_final
+            self._end(cut)
+        except BaseException as error:
+            self._error = error
+
+    def _save(self, cut: Cut) -> None:
+        if cut.step == self._last_step or not self._job.config.saves_checkpoints:
+            self._client.resume(cut)
+            return
+        for listener in self._listeners:
+            listener.before_save(cut.step)
+        started = time.monotonic()
+        self._client.snapshot(cut)
+        self.last_cut_at = time.monotonic()
+        self._store.commit(self._manifest(cut, self._client.write(cut.step)))
+        self._last_step = cut.step
+        self._client.committed(cut.step)
+        self._context.emit(
+            "checkpoint",
+            step=cut.step,
+            path=self._store.path(cut.step),
+            stall_secs=round(self.last_cut_at - started, 6),
+            secs=round(time.monotonic() - started, 6),
+        )
+        self._collect_garbage()
+        for listener in self._listeners:
+            if listener.after_save(cut.step):
+                self.stop_reason = self.stop_reason or f"{type(listener).__name__} asked to stop after step {cut.step}"
+
+    def _manifest(self, cut: Cut, written: list[dict[str, Any]]) -> Manifest:
+        return Manifest(
+            step=cut.step,
+            model=self._job.model,
+            job=replace(cut, is_final=False).to_facts(),
+            shards=tuple(ShardFile.from_facts(facts["file"]) for facts in written),
+            tensors=tuple(TensorEntry.from_facts(entry) for facts in written for entry in facts["tensors"]),
+        )
+
+    def _collect_garbage(self) -> None:
+        config = self._job.config
+        self._store.collect_garbage(config.keep_checkpoint_max or None, config.keep_checkpoint_every_n_hours, time.time())
+
+    def _end(self, cut: Cut) -> None:
+        self.statistics = self._client.statistics()["job"]
+        write_finished(self._job.model_dir, cut.step, self.statistics["stop_reason"] or "all steps are done")
+        self._client.finish()
+        for listener in self._listeners:
+            listener.end(cut.step)

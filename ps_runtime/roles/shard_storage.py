@@ -1,0 +1,71 @@
+"""The checkpoints of one shard: restored in the ps's own thread, written beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from ps_runtime.checkpoint.reader import CheckpointReader
+from ps_runtime.checkpoint.shards import load_shard, shard_tensors
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.errors import PsflowError
+from ps_runtime.server.shard import Shard
+from ps_runtime.specs.job import JobSpec
+
+__all__ = ["ShardStorage"]
+
+Written = Callable[[int, Mapping[str, Any] | None, str | None], None]
+"""Takes the step, and what was written or why nothing was."""
+
+
+class ShardStorage:
+    """Reads and writes the part of each checkpoint that one shard holds.
+
+    Parameters
+    ----------
+    job : JobSpec
+    index : int
+        Which shard.
+    written : callable
+        Called in the writer's thread when the files of a step are there.
+    """
+
+    def __init__(self, job: JobSpec, index: int, written: Written) -> None:
+        self._job = job
+        self._index = index
+        self._written = written
+        self._store = CheckpointStore(job.model_dir)
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="psflow-writer")
+        self._writing: int | None = None
+
+    def load(self, step: int, shard: Shard) -> Mapping[str, Any]:
+        """Fill the shard's arrays from the checkpoint of `step`; return the facts of its cut. Blocks."""
+        with self._store.pin(step, f"ps-{self._index}"):
+            reader = CheckpointReader(self._store, step)
+            load_shard(reader, shard.layout, self._job.model, shard.arrays.arena, shard.arrays.slots)
+            return reader.manifest.job
+
+    def write(self, step: int, shard: Shard) -> None:
+        """Start to write the shard's snapshot; `written` is called when that is done. Does not block."""
+        if self._writing == step:
+            return
+        self._writing = step
+        self._writer.submit(self._write, step, shard)
+
+    def close(self) -> None:
+        """Wait for the file that is being written, and end the thread."""
+        self._writer.shutdown(wait=True)
+
+    def _write(self, step: int, shard: Shard) -> None:
+        arrays = shard.snapshot_arrays
+        try:
+            tensors, entries = shard_tensors(shard.layout, arrays.arena, arrays.slots)
+            file = self._store.write_shard(step, self._index, self._job.num_ps, tensors)
+        except (OSError, PsflowError) as error:
+            self._written(step, None, f"ps-{self._index} could not write its part of checkpoint {step}: {error}")
+        else:
+            facts = {"file": file.to_facts(), "tensors": [entry.to_facts() for entry in entries]}
+            self._written(step, facts, None)
+        finally:
+            self._writing = None

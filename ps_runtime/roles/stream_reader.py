@@ -1,0 +1,89 @@
+"""The one reader of an input that cannot be split: it runs the user's generator beside ps-0."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from ps_runtime.data.batch_codec import encode_batch
+from ps_runtime.data.dataset import Dataset
+from ps_runtime.data.input_pipeline import InputContext, open_input
+from ps_runtime.model.spec import ModeKeys
+from ps_runtime.server.job_desk import JobDesk
+from ps_runtime.specs.job import JobSpec
+
+__all__ = ["StreamReader"]
+
+READ_AHEAD_BATCHES = 4
+
+
+class StreamReader:
+    """Reads a stream as far as it is asked to, a few batches ahead.
+
+    After a restore it reads the stream from its start again and drops what is used already.
+
+    Parameters
+    ----------
+    job : JobSpec
+    post : callable
+        Runs an event in the server's thread.
+    """
+
+    desk: JobDesk
+
+    def __init__(self, job: JobSpec, post: Any) -> None:
+        self._job = job
+        self._post = post
+        self._wanted = -1
+        self._condition = threading.Condition()
+        self._is_closed = False
+        self._thread: threading.Thread | None = None
+
+    def want(self, index: int) -> None:
+        """Read on, at least up to batch `index`."""
+        with self._condition:
+            self._wanted = max(self._wanted, index + READ_AHEAD_BATCHES)
+            self._condition.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="psflow-reader", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop reading after the batch under way. Idempotent; a generator that blocks is left to its daemon thread."""
+        with self._condition:
+            self._is_closed = True
+            self._condition.notify()
+        if self._thread is not None:
+            self._thread.join(timeout=1.0)
+
+    def _run(self) -> None:
+        try:
+            self._read()
+        except Exception as error:  # the user's generator may raise anything; it ends the job, not this thread
+            text = f"the input_fn failed: {type(error).__name__}: {error}"
+            self._tell(lambda: self.desk.stream_failed(text))
+
+    def _read(self) -> None:
+        opened = open_input(
+            self._job.train_spec.input_fn, InputContext(1, 0), mode=ModeKeys.TRAIN, params=self._job.params
+        )
+        assert not isinstance(opened, Dataset), "the job was planned for a stream"
+        count = 0
+        for features, labels in opened:
+            if not self._may_read(count):
+                return
+            batch = encode_batch(features, labels)
+            self._tell(lambda i=count, b=batch: self.desk.batch_read(i, b))
+            count += 1
+        self._tell(lambda: self.desk.stream_ended(count))
+
+    def _may_read(self, index: int) -> bool:
+        with self._condition:
+            self._condition.wait_for(lambda: self._is_closed or index <= self._wanted)
+            return not self._is_closed
+
+    def _tell(self, event: Any) -> None:
+        with self._condition:
+            if self._is_closed:
+                return
+        self._post(event)

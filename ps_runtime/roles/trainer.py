@@ -1,0 +1,94 @@
+"""The loop of a training replica. A worker is no more than that; `chief` adds the chief's duties."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ps_runtime.client.link import Dial, Identity, Links
+from ps_runtime.client.training import TrainingClient
+from ps_runtime.data.input_pipeline import InputContext, open_input
+from ps_runtime.model.basic_hooks import NanTensorHook, StepCounterHook, SummaryHook
+from ps_runtime.model.caller import BuiltModel, ModelCaller
+from ps_runtime.model.hooks import SessionRunHook
+from ps_runtime.model.spec import ModeKeys
+from ps_runtime.roles.batches import BatchReader
+from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.session import MonitoredSession
+from ps_runtime.server.peers import Purpose
+from ps_runtime.specs.job import JobSpec
+from ps_runtime.specs.roles import Role
+
+__all__ = ["open_links", "open_session", "run_worker"]
+
+
+def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
+    """Train as a worker until the job is over; return the role's report.
+
+    Parameters
+    ----------
+    job : JobSpec
+    context : RoleContext
+    dials : sequence of callable
+        How to reach each ps.
+    """
+    with open_links(job, context, dials, Purpose.TRAIN, context.check) as links:
+        client = TrainingClient(links, job.model, job.config.session_creation_timeout_secs)
+        session = open_session(job, context, client, on_step=lambda session: _tell_first_step(context, session))
+        session.run()
+        client.leave()
+        return context.report(links.transport, client.statistics() | {"steps": session.num_steps})
+
+
+def open_links(
+    job: JobSpec, context: RoleContext, dials: Sequence[Dial], purpose: Purpose, check: Callable[[], None]
+) -> Links:
+    """Return links to all ps that say who this replica is."""
+    identity = Identity(
+        job.job_id,
+        job.token,
+        job.model.digest,
+        str(context.role),
+        purpose,
+        context.role.replica,
+        context.incarnation,
+    )
+    return Links(dials, identity, check)
+
+
+def open_session(
+    job: JobSpec, context: RoleContext, client: TrainingClient, on_step: Callable[[MonitoredSession], None]
+) -> MonitoredSession:
+    """Open the replica's input and return the session that will train on it."""
+    opened = open_input(
+        job.train_spec.input_fn,
+        InputContext(job.num_workers + 1, context.role.replica),
+        mode=ModeKeys.TRAIN,
+        params=job.params,
+    )
+    return MonitoredSession(
+        client=client,
+        reader=BatchReader(opened, client),
+        caller=ModelCaller(job.model_fn, job.params, job.config),
+        model=job.model,
+        seed=job.seed,
+        hooks_of=lambda built: _hooks(job, context, built),
+        on_step=on_step,
+    )
+
+
+def _hooks(job: JobSpec, context: RoleContext, built: BuiltModel) -> list[SessionRunHook]:
+    hooks: list[SessionRunHook] = [*job.train_spec.hooks, NanTensorHook(), *built.spec.training_hooks]
+    if context.role.role is Role.CHIEF:
+        hooks += [
+            SummaryHook(context.emit_metrics, job.config.save_summary_steps),
+            StepCounterHook(context.emit_metrics, job.config.log_step_count_steps),
+            *built.spec.training_chief_hooks,
+        ]
+    return hooks
+
+
+def _tell_first_step(context: RoleContext, session: MonitoredSession) -> None:
+    if session.num_steps == 1:
+        context.emit("first_step", time=time.time())
