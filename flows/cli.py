@@ -1,0 +1,186 @@
+"""The command ``psflow``. Prefect, MLflow and Dask are imported inside commands, so that help is quick."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, NoReturn, TextIO
+
+import typer
+
+from ps_runtime.errors import PsflowError, UsageError
+
+__all__ = ["app", "main", "run"]
+
+OK, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM
+
+EPILOG = f"""\b
+Exit codes:
+  {OK:<4} all is well
+  {FAILED:<4} it failed
+  {USAGE:<4} what was asked for cannot be; nothing was started
+  {INTERRUPTED:<4} interrupted (Ctrl-C, SIGINT); the same command resumes
+  {TERMINATED:<4} terminated (SIGTERM); the same command resumes"""
+
+app = typer.Typer(
+    help="Estimator-style parameter-server training on Dask, scheduled by Prefect, recorded in MLflow.",
+    epilog=EPILOG,
+    add_completion=False,
+    rich_markup_mode=None,  # rich would take longer to import than all else
+    pretty_exceptions_enable=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Last line of stdout: one JSON object; all else to stderr.")]
+
+
+@app.command(epilog=EPILOG)
+def train(
+    settings: Annotated[
+        list[str], typer.Argument(metavar="CONF [KEY=VALUE]", help="YAML files and overrides; later ones win.")
+    ],
+    as_json: Json = False,
+) -> Mapping[str, Any]:
+    """Train, evaluate and export as CONF says; resume if it was interrupted."""
+    from flows.parameters import parse_parameters
+    from ps_runtime.config.environment import telemetry_off
+    from ps_runtime.config.files import is_override, load
+
+    files = [text for text in settings if not is_override(text)]
+    if not files:
+        raise UsageError(("expected at least one configuration file, such as conf/digits.yaml",))
+    loaded = load(files, [text for text in settings if is_override(text)])
+    parameters = parse_parameters(loaded.values, loaded.origins)
+    telemetry_off()
+    from flows.train import train
+
+    return train(parameters)
+
+
+@app.command(epilog=EPILOG)
+def predict(
+    model: Annotated[str, typer.Option(metavar="URI", help="MLflow model, such as models:/psflow-digits@best.")],
+    data: Annotated[str, typer.Option("--input", metavar="PATH", help="What to predict: a CSV, TSV or npz file.")],
+    output: Annotated[str, typer.Option(metavar="DIR", help="Where predictions go, one row per row of input.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]", help="Overrides, such as cluster.workers=4.")
+    ] = None,
+    as_json: Json = False,
+) -> Mapping[str, Any]:
+    """Predict a file with a model, in partitions on the cluster."""
+    from flows.parameters import parse_predict_parameters
+    from ps_runtime.config.environment import telemetry_off
+    from ps_runtime.config.files import Origin, Settings, load
+
+    options = {"model": model, "input": data, "output": output}
+    origins = {name: Origin(f"--{name}") for name in options}
+    loaded = load([], overrides or ()).merged(Settings(options, origins))
+    parameters = parse_predict_parameters(loaded.values, loaded.origins)
+    telemetry_off()
+    from flows.predict import predict
+
+    return predict(parameters)
+
+
+def main() -> NoReturn:
+    """Run the command line of this process."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    arguments = sys.argv[1:]
+    sys.exit(run(arguments, _reserve_stdout() if "--json" in arguments else None))
+
+
+def run(arguments: Sequence[str], answer: TextIO | None = None) -> int:
+    """Run a command, and return its exit code.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Without the name of the program.
+    answer : text stream, optional
+        Where the result, or the error, goes as one line of JSON; without it both are shown to people.
+    """
+    outcome = _attempt(arguments)
+    if outcome.error is not None:
+        print(f"psflow: {outcome.error[1]}", file=sys.stderr)
+    if answer is not None and outcome.facts is not None:
+        print(json.dumps(_finite(outcome.facts)), file=answer, flush=True)
+    elif outcome.error is None:
+        for line in _lines(outcome.facts or {}):
+            print(line)
+    return outcome.exit_code
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    exit_code: int
+    result: Mapping[str, Any] | None = None
+    error: tuple[str, str] | None = None
+    """Type and message."""
+
+    @property
+    def facts(self) -> Mapping[str, Any] | None:
+        if self.error is None:
+            return self.result
+        return {"error": dict(zip(("type", "message"), self.error, strict=True))}
+
+
+def _attempt(arguments: Sequence[str]) -> _Outcome:
+    try:
+        result = app(list(arguments), prog_name="psflow", standalone_mode=False)
+    except typer.TyperException as error:
+        message = f"{error.format_message()}\nTry 'psflow --help'."
+        return _Outcome(USAGE, error=("UsageError", message))
+    except UsageError as error:
+        return _Outcome(USAGE, error=(type(error).__name__, str(error)))
+    except PsflowError as error:
+        return _Outcome(FAILED, error=(type(error).__name__, str(error)))
+    except SystemExit as error:
+        return _ended(error.code if isinstance(error.code, int) else FAILED)
+    except Exception as error:
+        traceback.print_exc()
+        return _Outcome(FAILED, error=(type(error).__name__, str(error)))
+    return _ended(result) if isinstance(result, int) else _Outcome(OK, result)
+
+
+def _ended(exit_code: int) -> _Outcome:
+    """Return the outcome of a command that ended without a result: help, or a signal."""
+    words = {
+        INTERRUPTED: ("KeyboardInterrupt", "interrupted"),
+        TERMINATED: ("SystemExit", "terminated"),
+        OK: None,
+    }
+    return _Outcome(exit_code, error=words.get(exit_code, ("SystemExit", f"ended with exit code {exit_code}")))
+
+
+def _reserve_stdout() -> TextIO:
+    """Keep standard output for the answer; whatever else writes there, children included, now writes to stderr.
+
+    It stays so until the process ends: libraries write when the interpreter exits, too.
+    """
+    sys.stdout.flush()
+    answer = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return answer
+
+
+def _finite(value: Any) -> Any:
+    """Return `value` with null for each NaN and infinity, which JSON does not know."""
+    if isinstance(value, Mapping):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _lines(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for key, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from _lines(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix + key:<32} {value}"

@@ -1,0 +1,105 @@
+"""What pydantic found wrong, as sentences for the one who wrote the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from ps_runtime.config.files import Origin
+from ps_runtime.errors import did_you_mean
+
+__all__ = ["faults_of"]
+
+EXPECTED = {
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "greater_than": "a number > {gt}",
+    "greater_than_equal": "a number >= {ge}",
+    "int_type": "an integer",
+    "less_than_equal": "a number <= {le}",
+    "literal_error": "{expected}",
+    "model_type": "a mapping",
+    "string_pattern_mismatch": "a string that matches {pattern}",
+    "string_too_short": "a string that is not empty",
+    "string_type": "a string",
+    "tuple_type": "a list",
+    "union_tag_not_found": "a mapping",
+}
+MAX_SHOWN = 80
+
+
+def faults_of(error: ValidationError, model: type[BaseModel], origins: Mapping[str, Origin]) -> tuple[str, ...]:
+    """Return a sentence for each fault, in the order of the fields.
+
+    Parameters
+    ----------
+    error : ValidationError
+        Its alternatives are tagged with the names of their models.
+    model : type of BaseModel
+        The model that was asked for.
+    origins : mapping
+        Where each dotted key was set; a key without an origin has that of the key above it.
+    """
+    return tuple(
+        _sentence(detail, model, origins)
+        for detail in error.errors(include_url=False)
+        if detail["type"] != "default_factory_not_called"  # follows from another fault
+    )
+
+
+def _sentence(detail: ErrorDetails, model: type[BaseModel], origins: Mapping[str, Origin]) -> str:
+    kinds = {kind.__name__: kind for kind in _models_below(model)}
+    path = [str(part) for part in detail["loc"] if part not in kinds]
+    origin = next((origins[key] for key in _upwards(path) if key in origins), None)
+    return f"{f'{origin}: ' if origin else ''}{'.'.join(path)}: {_what_is_wrong(detail, model, kinds)}"
+
+
+def _what_is_wrong(detail: ErrorDetails, model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]) -> str:
+    kind, value, facts = detail["type"], detail["input"], detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        *above, key = detail["loc"]
+        known = _model_at(above, model, kinds).model_fields
+        return f"unknown key{did_you_mean(str(key), known)}"
+    if kind == "missing":
+        return "is missing"
+    if kind == "value_error":
+        return str(facts["error"])
+    if kind not in EXPECTED:
+        return f"{detail['msg'][:1].lower()}{detail['msg'][1:]}, got {_shown(value)}"
+    near = did_you_mean(str(value), facts["expected"].split("'")[1::2]) if kind == "literal_error" else ""
+    return f"expected {EXPECTED[kind].format(**facts)}, got {_shown(value)}{near}"
+
+
+def _model_at(path: list[int | str], model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]) -> type[BaseModel]:
+    for part in path:
+        if part in kinds:
+            model = kinds[str(part)]
+        else:
+            below = model.model_fields[str(part)].annotation
+            model = below if isinstance(below, type) and issubclass(below, BaseModel) else model
+    return model
+
+
+def _models_below(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+        for field in annotation.model_fields.values():
+            yield from _models_below(field.annotation)
+    else:
+        for argument in get_args(annotation):
+            yield from _models_below(argument)
+
+
+def _upwards(path: list[str]) -> Iterator[str]:
+    for length in range(len(path), 0, -1):
+        yield ".".join(path[:length])
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
