@@ -1,0 +1,157 @@
+"""A handler that shows what a transport does with it, and a ps around it for each transport."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+
+from ps_runtime.errors import ProtocolError
+from ps_runtime.transport.base import Connection, Reply
+from ps_runtime.transport.connecting import connect
+from ps_runtime.transport.in_process import InProcessServer
+from ps_runtime.transport.message import Kind, Message, refusal
+from ps_runtime.transport.socket_server import SocketServer
+
+PATIENCE_SECS = 10.0
+
+
+class Probe:
+    """STATISTICS echoes, PULL returns the arena, PUSH fills it, AWAIT_CUT is held until COMMITTED, the rest fails."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, Kind, bytes]] = []
+        self.gone: list[int] = []
+        self.held: list[int] = []
+        self.arena = bytearray(b"\1" * 16)
+        self.limit = 1 << 24
+        self.changed = threading.Condition()
+        self._is_busy = threading.Lock()
+
+    def handle(self, peer: int, message: Message) -> Iterable[Reply]:
+        assert self._is_busy.acquire(blocking=False), "two events at once"
+        try:
+            with self.changed:
+                self.seen.append((peer, message.kind, bytes(message.body)))
+                self.changed.notify_all()
+            return self._answer(peer, message)
+        finally:
+            self._is_busy.release()
+
+    def _answer(self, peer: int, message: Message) -> list[Reply]:
+        match message.kind:
+            case Kind.STATISTICS:
+                return [(peer, dataclasses.replace(message, kind=Kind.DONE))]
+            case Kind.PULL:
+                return [(peer, Message(Kind.PARAMETERS, body=self.arena))]
+            case Kind.PUSH:
+                self.arena[:] = bytes(message.body[:1]) * len(self.arena)
+                return [(peer, Message(Kind.DONE))]
+            case Kind.AWAIT_CUT:
+                self.held.append(peer)
+                return []
+            case Kind.COMMITTED:
+                return [*self.release(), (peer, Message(Kind.DONE))]
+            case Kind.NEXT:
+                return [(peer, refusal("unknown-member", "worker 7 is no member"))]
+            case Kind.STOP:
+                raise ZeroDivisionError("a bug of the handler")
+        raise ProtocolError("peer", f"{message.kind.name} is not for now")
+
+    def release(self) -> list[Reply]:
+        replies = [(peer, Message(Kind.CUT, step=12, body=self.arena)) for peer in self.held]
+        self.held.clear()
+        return replies
+
+    def disconnected(self, peer: int) -> Iterable[Reply]:
+        with self.changed:
+            self.gone.append(peer)
+            self.changed.notify_all()
+        return self.release() if peer not in self.held else []
+
+    def max_body_bytes(self, peer: int, kind: Kind) -> int:
+        return self.limit
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(condition, PATIENCE_SECS)
+
+
+class Ps:
+    """A ps with one transport; over sockets its loop runs in a thread until it is closed or fails."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.probe = Probe()
+        self.error: BaseException | None = None
+        self._connections: list[Connection] = []
+        self._is_stopping = False
+        self.server: InProcessServer | SocketServer
+        if kind == "in-process":
+            self.server = InProcessServer(self.probe)
+        else:
+            self.server = SocketServer(self.probe, "127.0.0.1" if kind == "tcp" else None, kind == "unix")
+            self._thread = threading.Thread(target=self._loop)
+            self._thread.start()
+
+    def _loop(self) -> None:
+        assert isinstance(self.server, SocketServer)
+        try:
+            while not self._is_stopping:
+                self.server.run_once(PATIENCE_SECS)
+        except ZeroDivisionError as error:
+            self.error = error
+        finally:
+            self.server.close()
+
+    def connect(self) -> Connection:
+        if isinstance(self.server, InProcessServer):
+            connection: Connection = self.server.connect("ps-0")
+        else:
+            connection = connect(self.server.address, self.kind, PATIENCE_SECS, "ps-0")
+        self._connections.append(connection)
+        return connection
+
+    def settle(self) -> None:
+        """Wait until the event under way is over."""
+        is_over = threading.Event()
+        self.server.post(lambda: is_over.set() or [])
+        assert is_over.wait(PATIENCE_SECS)
+
+    def _stop(self) -> Iterable[Reply]:
+        self._is_stopping = True
+        return []
+
+    def close(self) -> None:
+        if isinstance(self.server, InProcessServer):
+            self.server.close()
+        elif self._thread.is_alive():
+            self.server.post(self._stop)
+            self._thread.join(PATIENCE_SECS)
+
+    def abandon(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        self.close()
+
+
+@pytest.fixture(params=["in-process", "unix", "tcp"])
+def ps(request: pytest.FixtureRequest) -> Iterator[Ps]:
+    service = Ps(request.param)
+    yield service
+    service.abandon()
+
+
+@pytest.fixture
+def probe() -> Probe:
+    return Probe()
+
+
+@pytest.fixture(autouse=True)
+def nothing_leaks() -> Iterator[None]:
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    yield
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before

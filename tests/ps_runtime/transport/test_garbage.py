@@ -1,0 +1,236 @@
+"""What hostile bytes do to a ps on sockets: nothing. Stepped by hand: no threads, no waiting."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+import socket
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ps_runtime.transport import listeners
+from ps_runtime.transport.address import Address, unix_path
+from ps_runtime.transport.message import HEADER, MAGIC, Kind, Message, decode_header, encode_header
+from ps_runtime.transport.socket_server import SocketServer
+
+PULL = encode_header(Message(Kind.PULL), 0)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclasses.dataclass
+class Scene:
+    """A ps of two transports, an honest peer, and as many others as a test wants."""
+
+    kind: str
+    server: SocketServer
+    clock: Clock
+    opened: list[socket.socket]
+
+    def dial(self) -> socket.socket:
+        address: Address = self.server.address
+        sock = socket.socket(socket.AF_UNIX if self.kind == "unix" else socket.AF_INET)
+        self.opened.append(sock)
+        sock.connect(unix_path(address.unix_name) if self.kind == "unix" else (address.host, address.tcp_port))
+        sock.settimeout(5)
+        self.step()
+        return sock
+
+    def step(self) -> None:
+        for _ in range(12):
+            self.server.run_once(0)
+
+    def say(self, sock: socket.socket, data: bytes) -> None:
+        sock.sendall(data)
+        self.step()
+
+    def is_served(self, sock: socket.socket) -> bool:
+        self.say(sock, PULL)
+        header = sock.recv(HEADER.size, socket.MSG_WAITALL)
+        message, length = decode_header(header)
+        return message.kind is Kind.PARAMETERS and len(sock.recv(length, socket.MSG_WAITALL)) == length
+
+    def close(self) -> None:
+        for sock in self.opened:
+            sock.close()
+        self.server.close()
+
+
+def words_of(sock: socket.socket) -> dict[str, object]:
+    """Return what the ps said when it refused, and check that it hung up after it."""
+    message, length = decode_header(sock.recv(HEADER.size, socket.MSG_WAITALL))
+    assert message.kind is Kind.REFUSED
+    message.body = sock.recv(length, socket.MSG_WAITALL)
+    assert is_hung_up(sock)
+    return message.json()
+
+
+def is_hung_up(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def scene(request: pytest.FixtureRequest, probe) -> Iterator[Scene]:
+    clock = Clock()
+    server = SocketServer(probe, max_connections=4, hello_timeout_secs=5.0, clock=clock)
+    scene = Scene(request.param, server, clock, [])
+    yield scene
+    scene.close()
+
+
+def header(kind: int, length: int, magic: bytes = MAGIC) -> bytes:
+    return HEADER.pack(magic, kind, 0, 0, 0, 0, 0, 0, 0, length)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (header(Kind.PULL, 0, b"HTTP"), "expected the magic b'psf1', got b'HTTP'"),
+        (header(9999, 0), "unknown message kind 9999"),
+        (header(Kind.DONE, 0), "DONE is no request"),
+        (header(Kind.PUSH, 2**64 - 1), "announced 18446744073709551615 bytes as the body of PUSH, at most 16777216"),
+        (pickle.dumps({"a": list(range(100))}), "expected the magic"),
+    ],
+)
+def test_garbage_is_refused_with_the_reason(scene, probe, data, reason):
+    honest, hostile = scene.dial(), scene.dial()
+    assert scene.is_served(honest)
+    scene.say(hostile, data)
+    words = words_of(hostile)
+    assert words["code"] == "protocol"
+    assert reason in words["reason"]
+    assert scene.is_served(honest)
+    assert [kind for _, kind, _ in probe.seen] == [Kind.PULL, Kind.PULL]
+    assert probe.gone == []
+    assert scene.server.statistics()["connections"] == 1
+
+
+@pytest.mark.parametrize("data", [PULL[:17], header(Kind.PUSH, 1000) + b"x" * 999])
+def test_a_message_cut_short_is_forgotten(scene, probe, data):
+    honest, hostile = scene.dial(), scene.dial()
+    scene.say(hostile, data)
+    assert scene.is_served(honest)
+    hostile.shutdown(socket.SHUT_WR)
+    scene.step()
+    assert is_hung_up(hostile)
+    assert scene.is_served(honest)
+    assert [kind for _, kind, _ in probe.seen] == [Kind.PULL, Kind.PULL]
+    assert probe.gone == []
+
+
+def test_a_message_may_come_byte_by_byte(scene, probe):
+    slow, honest = scene.dial(), scene.dial()
+    for byte in header(Kind.PUSH, 3) + b"abc":
+        scene.say(slow, bytes([byte]))
+        assert scene.is_served(honest)
+    assert (1, Kind.PUSH, b"abc") in probe.seen
+
+
+def test_memory_follows_what_came_and_not_what_was_announced(scene, probe):
+    probe.limit = 1 << 40
+    hostile = scene.dial()
+    tracemalloc.start()
+    try:
+        scene.say(hostile, header(Kind.PUSH, 1 << 40) + b"x" * 1000)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
+    assert scene.server.statistics()["connections"] == 1
+
+
+def test_a_second_request_while_the_first_is_held_breaks_the_protocol(scene, probe):
+    hostile = scene.dial()
+    scene.say(hostile, header(Kind.AWAIT_CUT, 0))
+    scene.say(hostile, PULL)
+    assert words_of(hostile)["reason"] == "a second request came before the first was answered"
+    assert [kind for _, kind, _ in probe.seen] == [Kind.AWAIT_CUT]
+    assert len(probe.gone) == 1
+
+
+def test_a_peer_that_asks_but_never_reads_is_dropped_in_the_end(scene, probe):
+    probe.arena = bytearray(1 << 24)
+    hostile, honest = scene.dial(), scene.dial()
+    scene.say(hostile, PULL * 3)
+    probe.arena = bytearray(16)
+    assert scene.is_served(honest)
+    assert sum(peer == 1 for peer, _, _ in probe.seen) < 3
+    assert probe.gone == [1]
+
+
+def test_a_flood_of_hellos_is_answered_one_by_one(scene, probe):
+    probe.handle = lambda peer, message: [(peer, Message(Kind.DONE))]
+    flood, honest = scene.dial(), scene.dial()
+    flood.sendall(header(Kind.HELLO, 0) * 1000)
+    honest.sendall(header(Kind.HELLO, 0))
+    scene.server.run_once(0)
+    message, _ = decode_header(honest.recv(HEADER.size, socket.MSG_WAITALL))
+    assert message.kind is Kind.DONE
+    assert scene.server.statistics()["messages"] == 2
+
+
+def test_who_says_nothing_acceptable_in_time_is_dropped(scene, probe):
+    honest, silent, half = scene.dial(), scene.dial(), scene.dial()
+    assert scene.is_served(honest)
+    scene.say(half, PULL[:20])
+    scene.clock.now += 4.9
+    scene.step()
+    assert scene.server.statistics()["connections"] == 3
+    scene.clock.now += 0.2
+    scene.step()
+    for sock in (silent, half):
+        assert words_of(sock)["reason"] == "nothing acceptable was said within 5 s"
+    assert scene.is_served(honest)
+    assert probe.gone == []
+
+
+def test_no_more_peers_than_there_is_room_for(scene):
+    peers = [scene.dial() for _ in range(4)]
+    words = words_of(scene.dial())
+    assert (words["code"], words["reason"]) == ("full", "this ps has 4 connections, the most it takes")
+    peers[0].close()
+    scene.step()
+    assert scene.is_served(scene.dial())
+
+
+def test_another_user_is_turned_away_from_the_unix_socket(scene, monkeypatch):
+    monkeypatch.setattr(listeners.os, "geteuid", lambda: 12345)
+    sock = scene.dial()
+    if scene.kind == "unix":
+        assert words_of(sock)["code"] == "another-user"
+    assert scene.server.statistics()["connections"] == (0 if scene.kind == "unix" else 1)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    chunks=st.lists(st.binary(min_size=1, max_size=200), min_size=1, max_size=4),
+    start=st.sampled_from([b"", MAGIC, PULL, header(Kind.PUSH, 50), header(Kind.FETCH, 3)]),
+)
+def test_random_bytes(scene, probe, chunks, start):
+    probe.limit = 1000
+    honest, hostile = scene.dial(), scene.dial()
+    assert scene.is_served(honest)
+    for chunk in [start, *chunks]:
+        try:
+            scene.say(hostile, chunk)
+        except OSError:
+            break
+    assert scene.is_served(honest)
+    honest.close()
+    hostile.close()
+    scene.step()
+    assert scene.server.statistics()["connections"] == 0
+    assert all(not kind.is_reply and len(body) <= 1000 for _, kind, body in probe.seen)
