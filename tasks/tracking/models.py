@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tasks.tracking.points import valid_key
@@ -100,6 +101,9 @@ class RecordedModels:
 
         identity = _identity(tags)
         model = self._models.get(identity)
+        ready = model is not None and model.status == LoggedModelStatus.READY
+        if path is not None and not ready and not (Path(path) / "MLmodel").is_file():
+            raise FileNotFoundError(f"no MLflow model in {path}")  # MLflow would upload nothing, and not say so
         if model is None:
             model = self._client.create_logged_model(
                 self._experiment_id,
@@ -109,7 +113,7 @@ class RecordedModels:
                 model_type=tags[KIND],
             )
             self._models[identity] = model
-        if model.status != LoggedModelStatus.READY:  # new, or left half-way by a failure
+        if not ready:  # new, or left half-way by a failure
             if path is not None:
                 self._client.log_model_artifacts(model.model_id, path)
             self._client.log_outputs(self._run_id, [LoggedModelOutput(model.model_id, step)])

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.exceptions import MlflowException
+
+from ps_runtime.errors import ConfigError
+from tasks.tracking import Tracker
+from tasks.tracking import tracker as tracker_module
+
+OpenTracker = Callable[..., Tracker]
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracker_module, "WRITE_EVERY_SECS", 0.01)
+    monkeypatch.setattr(tracker_module, "MAX_BACKOFF_SECS", 0.02)
+
+
+def metrics(step: int, **values: float) -> dict[str, Any]:
+    return {"kind": "metrics", "role": "chief-0", "number": step, "step": step, "values": values}
+
+
+def checkpoint(step: int) -> dict[str, Any]:
+    return {"kind": "checkpoint", "step": step, "path": f"/model/checkpoints/step_{step:08d}"}
+
+
+def evaluation(step: int, name: str | None = None, **values: float) -> dict[str, Any]:
+    return {"kind": "evaluation", "step": step, "name": name, "metrics": {**values, "global_step": step}}
+
+
+def export(path: Path, step: int, version: str, *, best: bool = True) -> dict[str, Any]:
+    return {
+        "kind": "export",
+        "exporter": "best",
+        "step": step,
+        "version": version,
+        "path": str(path),
+        "metrics": {"accuracy": 0.9},
+        "best": best,
+    }
+
+
+def tell(tracker: Tracker, *events: dict[str, Any], status: Any = "FINISHED") -> None:
+    for event in events:
+        tracker.handle(event)
+    assert tracker.close(status, timeout_secs=20), tracker.statistics()
+
+
+def curve(store: str, run_id: str, key: str) -> list[tuple[int, float]]:
+    return [(m.step, m.value) for m in MlflowClient(store, store).get_metric_history(run_id, key)]
+
+
+def test_run_says_what_the_job_is_about(store: str, open_tracker: OpenTracker) -> None:
+    tracker = open_tracker(
+        params={"train.max_steps": 100, "model": "dnn"},
+        tags={"team": "a"},
+        datasets=[
+            {"name": "digits", "context": "train", "digest": "d" * 64, "schema": {"x": "f4"}, "source": "digits"}
+        ],
+    )
+    tell(tracker, metrics(1, loss=0.5))
+    run = MlflowClient(store, store).get_run(tracker.run_id)
+    assert run.info.status == "FINISHED"
+    assert run.info.end_time is not None
+    assert run.info.run_name == "first"
+    assert run.data.params == {"train.max_steps": "100", "model": "dnn"}
+    assert run.data.tags["team"] == "a"
+    assert [(i.dataset.name, i.tags[0].value) for i in run.inputs.dataset_inputs] == [("digits", "train")]
+
+
+def test_artifacts_lie_beside_the_store(store: str, tmp_path: Path, open_tracker: OpenTracker, exported: Path) -> None:
+    tell(open_tracker(), export(exported, 10, "1"))
+    assert list((tmp_path / "mlartifacts").rglob("MLmodel"))
+
+
+def test_more_points_than_one_call_takes(store: str, open_tracker: OpenTracker) -> None:
+    tracker = open_tracker()
+    tell(tracker, *[metrics(step, loss=1 / step, rate=step) for step in range(1, 701)])
+    assert [step for step, _ in curve(store, tracker.run_id, "loss")] == list(range(1, 701))
+    assert len(curve(store, tracker.run_id, "rate")) == 700
+
+
+def test_no_point_twice_after_a_resume(store: str, open_tracker: OpenTracker) -> None:
+    first = open_tracker()
+    tell(first, metrics(10, loss=1), metrics(20, loss=2), evaluation(20, accuracy=0.5), status="KILLED")
+    again = open_tracker(run_id=first.run_id)
+    assert MlflowClient(store, store).get_run(first.run_id).info.status == "RUNNING"
+    tell(again, metrics(20, loss=7), evaluation(20, accuracy=0.5), metrics(30, loss=3), evaluation(10, accuracy=0.4))
+    assert again.run_id == first.run_id
+    assert curve(store, first.run_id, "loss") == [(10, 1), (20, 2), (30, 3)]
+    assert sorted(curve(store, first.run_id, "eval/accuracy")) == [(10, 0.4), (20, 0.5)]
+
+
+def test_changed_parameter_of_a_resumed_run_is_a_tag(store: str, open_tracker: OpenTracker) -> None:
+    first = open_tracker(params={"max_steps": 100})
+    tell(first)
+    tell(open_tracker(run_id=first.run_id, params={"max_steps": 200, "new": 1}))
+    data = MlflowClient(store, store).get_run(first.run_id).data
+    assert data.params == {"max_steps": "100", "new": "1"}
+    assert data.tags["psflow.param.max_steps"] == "200"
+
+
+def test_what_is_not_finite_is_nan(store: str, open_tracker: OpenTracker) -> None:
+    tracker = open_tracker()
+    tell(tracker, metrics(1, loss=math.inf, norm=math.nan))
+    assert math.isnan(curve(store, tracker.run_id, "loss")[0][1])
+    assert math.isnan(curve(store, tracker.run_id, "norm")[0][1])
+
+
+def test_checkpoint_is_an_external_model_that_its_evaluation_links_to(store: str, open_tracker: OpenTracker) -> None:
+    tracker = open_tracker()
+    told = [checkpoint(100), evaluation(100, loss=0.2), evaluation(100, "test", **{"label/mean": 4.5})]
+    tell(tracker, *told, *told)
+    client = MlflowClient(store, store)
+    run = client.get_run(tracker.run_id)
+    [model] = client.search_logged_models([run.info.experiment_id])
+    assert model.status == "READY"
+    assert model.tags["psflow.step"] == "100"
+    assert model.tags["psflow.path"].endswith("step_00000100")
+    assert {m.key: (m.step, m.value) for m in model.metrics} == {
+        "eval/loss": (100, 0.2),
+        "eval_test/label/mean": (100, 4.5),
+    }
+    assert [(o.model_id, o.step) for o in run.outputs.model_outputs] == [(model.model_id, 100)]
+
+
+def test_export_is_a_registered_version_and_best_moves(store: str, open_tracker: OpenTracker, exported: Path) -> None:
+    tracker = open_tracker()
+    told = [export(exported, 100, "1"), export(exported, 200, "2"), export(exported, 300, "3", best=False)]
+    tell(tracker, *told)
+    client = MlflowClient(store, store)
+    assert client.get_model_version_by_alias("psflow-digits", "best").version == 2
+    assert tracker.best is not None
+    assert (tracker.best.model_uri, tracker.best.global_step) == ("models:/psflow-digits/2", 200)
+    version = client.get_model_version("psflow-digits", "2")
+    assert version.run_id == tracker.run_id
+    assert (version.tags["psflow.step"], version.tags["eval.accuracy"]) == ("200", "0.9")
+
+
+def test_export_told_again_after_a_resume_is_recorded_once(
+    store: str, open_tracker: OpenTracker, exported: Path
+) -> None:
+    first = open_tracker()
+    told = [export(exported, 100, "1"), export(exported, 200, "2")]
+    tell(first, *told, status="KILLED")
+    again = open_tracker(run_id=first.run_id)
+    tell(again, *told)
+    client = MlflowClient(store, store)
+    assert len(client.search_model_versions("name = 'psflow-digits'")) == 2
+    assert len(client.search_logged_models([client.get_run(first.run_id).info.experiment_id])) == 2
+    assert client.get_model_version_by_alias("psflow-digits", "best").version == 2
+    assert again.best == first.best
+
+
+def test_a_new_run_takes_the_alias_over(store: str, open_tracker: OpenTracker, exported: Path) -> None:
+    tell(open_tracker(), export(exported, 100, "1"), export(exported, 200, "2"))
+    tell(open_tracker(), export(exported, 50, "1"))
+    assert MlflowClient(store, store).get_model_version_by_alias("psflow-digits", "best").version == 3
+
+
+@pytest.fixture
+def away(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """While it holds True, MLflow does not answer."""
+    flag = [False]
+    for name in ("log_batch", "get_run", "create_logged_model", "set_terminated"):
+        monkeypatch.setattr(MlflowClient, name, unless(flag, getattr(MlflowClient, name)))
+    return flag
+
+
+def unless(away: list[bool], method: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if away[0]:
+            raise MlflowException("no route to host")
+        return method(*args, **kwargs)
+
+    return call
+
+
+def test_events_are_kept_while_mlflow_is_away(store: str, open_tracker: OpenTracker, away: list[bool]) -> None:
+    tracker = open_tracker()
+    away[0] = True
+    tracker.handle(metrics(1, loss=1))
+    tracker.handle(checkpoint(1))
+    while tracker.statistics()["failures"] < 2 * tracker_module.MAX_ATTEMPTS:
+        pass
+    away[0] = False
+    tell(tracker, metrics(2, loss=2))
+    assert curve(store, tracker.run_id, "loss") == [(1, 1), (2, 2)]
+    assert tracker.statistics()["dropped"] == 0
+
+
+def test_close_does_not_wait_for_ever(open_tracker: OpenTracker, away: list[bool]) -> None:
+    tracker = open_tracker()
+    away[0] = True
+    tracker.handle(metrics(1, loss=1))
+    tracker.handle(checkpoint(1))
+    assert not tracker.close(timeout_secs=0.1)
+    assert tracker.statistics()["pending"] == 2
+    assert "no route to host" in tracker.statistics()["last_error"]
+
+
+def test_event_that_can_never_be_written_is_dropped(store: str, open_tracker: OpenTracker, tmp_path: Path) -> None:
+    tracker = open_tracker()
+    tell(
+        tracker,
+        {"kind": "metrics", "step": 1},
+        {"kind": "no such"},
+        export(tmp_path / "gone", 5, "1"),
+        metrics(2, loss=2),
+    )
+    assert tracker.statistics()["dropped"] == 3
+    assert tracker.best is None
+    assert curve(store, tracker.run_id, "loss") == [(2, 2)]
+
+
+def test_names_that_mlflow_refuses(store: str, open_tracker: OpenTracker) -> None:
+    tracker = open_tracker(params={"a(b)": 1})
+    tell(tracker, metrics(1, **{"loss (mean)": 1.0}))
+    assert curve(store, tracker.run_id, "loss _mean_") == [(1, 1)]
+
+
+def test_run_of_another_store(open_tracker: OpenTracker) -> None:
+    with pytest.raises(ConfigError, match=r"run 0123 of this job is not in sqlite.*set MLFLOW_TRACKING_URI"):
+        open_tracker(run_id="0123")
+
+
+def test_close_twice_and_nothing_is_said(open_tracker: OpenTracker, capfd: pytest.CaptureFixture[str]) -> None:
+    tracker = open_tracker()
+    tell(tracker, metrics(1, loss=1))
+    assert tracker.close("FAILED")
+    assert capfd.readouterr() == ("", "")
