@@ -12,7 +12,7 @@ from ps_runtime.transport.address import unix_path
 __all__ = ["is_same_user", "listen_on_tcp", "listen_on_unix", "tune"]
 
 _BACKLOG = 128
-_BUFFER_BYTES = 4 * 1024 * 1024
+_UNIX_BUFFER_BYTES = 4 * 1024 * 1024
 _UCRED = struct.Struct("iII")
 
 
@@ -57,7 +57,8 @@ def is_same_user(sock: socket.socket) -> bool:
 
 def tune(sock: socket.socket) -> None:
     """Set what a connection wants of the kernel: no delay, and room for a whole message if it may have it."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-    if sock.family != socket.AF_UNIX:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+    if sock.family == socket.AF_UNIX:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_BUFFER_BYTES)
+    else:
+        # no buffer sizes here: they would switch off the kernel's own tuning, which does better
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

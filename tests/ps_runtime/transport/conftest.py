@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from ps_runtime.errors import ProtocolError
+from ps_runtime.errors import ClosedError, ProtocolError
 from ps_runtime.transport.base import Connection, Reply
 from ps_runtime.transport.connecting import connect
 from ps_runtime.transport.in_process import InProcessServer
@@ -128,8 +129,9 @@ class Ps:
     def close(self) -> None:
         if isinstance(self.server, InProcessServer):
             self.server.close()
-        elif self._thread.is_alive():
-            self.server.post(self._stop)
+        else:
+            with contextlib.suppress(ClosedError):  # its loop may have failed
+                self.server.post(self._stop)
             self._thread.join(PATIENCE_SECS)
 
     def abandon(self) -> None:
