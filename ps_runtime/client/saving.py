@@ -46,7 +46,7 @@ class SavingClient:
             for piece, view in zip(layout.pieces, piece_views(layout, arena), strict=True):
                 whole = values[piece.variable]
                 view[...] = whole[piece.row_start : piece.row_stop] if piece.shape else whole
-            message = Message(Kind.INITIALIZE, body=memoryview(arena))
+            message = Message(Kind.INITIALIZE, body=arena.data)
             self._links[index].request(message, "to take the first values", self._timeout_secs)
 
     def restore(self, step: int) -> None:

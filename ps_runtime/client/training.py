@@ -84,7 +84,7 @@ class TrainingClient:
         for link in self._each():
             self._links[link].send(Message(Kind.PULL, sequence=self._sequence))
         for link in self._each():
-            into = memoryview(self._arenas[link])
+            into = self._arenas[link].data
             reply = self._links[link].receive("the parameters", REPLY_TIMEOUT_SECS, into)
             self._versions[link] = reply.version
         for name, whole in self._split.items():
@@ -176,7 +176,7 @@ class TrainingClient:
                 self._pushes[place_.shard].mask[place_.piece] = 1
 
     def _push_message(self, index: int, sequence: int) -> Message:
-        body = memoryview(self._pushes[index].bytes)
+        body = self._pushes[index].bytes.data
         return Message(Kind.PUSH, sequence=sequence, version=self._versions[index], body=body)
 
     def _granted(self, message: Message, what: str) -> Grant | JobEnd:

@@ -51,7 +51,7 @@ class Settings:
 
 
 def load(paths: Sequence[str | Path], overrides: Sequence[str] = ()) -> Settings:
-    """Read configuration files and overrides; later ones win.
+    """Read configuration files and overrides; later ones win, mappings of files key by key.
 
     Parameters
     ----------
@@ -70,7 +70,8 @@ def load(paths: Sequence[str | Path], overrides: Sequence[str] = ()) -> Settings
     for path in paths:
         settings = settings.merged(_read_file(Path(path)))
     for text in overrides:
-        settings = settings.merged(_read_override(text))
+        key, value = _read_override(text)
+        settings = settings.merged(_at(key, None)).merged(_at(key, value))  # it replaces a mapping, too
     return settings
 
 
@@ -99,17 +100,19 @@ def _read_file(path: Path) -> Settings:
     return _Reader(str(path)).read(text)
 
 
-def _read_override(text: str) -> Settings:
-    key, _, value = text.partition("=")
-    names = key.split(".")
-    if "=" not in text or not all(re.fullmatch(r"[A-Za-z_]\w*", name) for name in names):
+def _read_override(text: str) -> tuple[str, Any]:
+    key, equals, value = text.partition("=")
+    if not equals or not all(re.fullmatch(r"[A-Za-z_]\w*", name) for name in key.split(".")):
         raise ConfigError((f"{COMMAND_LINE}: expected key=value with a dotted key, got {text!r}",))
-    values = _Reader(f"{COMMAND_LINE}, {text!r}").read_value(value)
-    origins = {key: COMMAND_LINE} | {f"{key}.{inner}": COMMAND_LINE for inner in _keys(values)}
-    for depth in range(len(names) - 1, -1, -1):
-        values = {names[depth]: values}
-        origins[".".join(names[: depth + 1])] = COMMAND_LINE
-    return Settings(values, origins)
+    return key, _Reader(f"{COMMAND_LINE}, {text!r}").read_value(value)
+
+
+def _at(key: str, value: Any) -> Settings:
+    """Return settings in which the dotted `key` has `value`."""
+    values = value
+    for name in reversed(key.split(".")):
+        values = {name: values}
+    return Settings(values, dict.fromkeys(_keys(values), COMMAND_LINE))
 
 
 class _Loader(yaml.SafeLoader):

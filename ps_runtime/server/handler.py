@@ -162,7 +162,7 @@ class PsHandler:
             raise Refusal("phase", "the variables have no values yet")
         if who.purpose is Purpose.TRAIN and self.desk is None:
             self.shard.settle(who.life, message.sequence)
-        body = memoryview(self.shard.arrays.arena)
+        body = self.shard.arrays.arena.data
         return [(peer, Message(Kind.PARAMETERS, version=self.shard.version, body=body))]
 
     def _push(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:

@@ -89,13 +89,13 @@ class PushBuffer:
     @property
     def num_examples(self) -> int:
         """How many examples the gradient is of."""
-        return int(_COUNTS.unpack_from(self.bytes)[0])
+        return int(_COUNTS.unpack_from(self.bytes.data)[0])
 
     @property
     def committed(self) -> int:
         """The sequence of the pusher's last push that ps-0 has acknowledged."""
-        return int(_COUNTS.unpack_from(self.bytes)[1])
+        return int(_COUNTS.unpack_from(self.bytes.data)[1])
 
     def set_counts(self, num_examples: int, committed: int) -> None:
         """Write `num_examples` and `committed`."""
-        _COUNTS.pack_into(self.bytes, 0, num_examples, committed)
+        _COUNTS.pack_into(self.bytes.data, 0, num_examples, committed)

@@ -1,0 +1,152 @@
+"""What a manifest lists: shard files and the tensors in them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ps_runtime.specs.variables import VariableSpec
+
+__all__ = ["ShardFile", "ShardRecord", "TensorEntry", "fields_of", "whole"]
+
+_CHECKSUM = re.compile(r"crc32:[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFile:
+    """One file of a checkpoint: the part of shard `index` of `num_shards`."""
+
+    index: int
+    num_shards: int
+    nbytes: int
+    checksum: str
+
+    @property
+    def name(self) -> str:
+        """The file's name in its directory; made of numbers alone, so it cannot lead out of it."""
+        return f"shard_{self.index:05d}_of_{self.num_shards:05d}.safetensors"
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return this as plain data."""
+        return {"name": self.name, **asdict(self)}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> ShardFile:
+        """Read what `to_facts` returned; ValueError where it cannot be."""
+        fields_of(facts, ("name", "index", "num_shards", "nbytes", "checksum"), "shard file")
+        numbers = [whole(facts[field], f"shard file: {field}") for field in ("index", "num_shards", "nbytes")]
+        if not isinstance(facts["checksum"], str) or not _CHECKSUM.fullmatch(facts["checksum"]):
+            raise ValueError(f"shard file: checksum {facts['checksum']!r}, expected crc32: and 8 hexadecimal digits")
+        shard = cls(*numbers, facts["checksum"])
+        if facts["name"] != shard.name:
+            raise ValueError(f"shard file: name {facts['name']!r}, expected {shard.name!r}")
+        return shard
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """Rows ``[row_start, row_stop)`` of a variable, or of one of its slots, as one tensor of a shard file.
+
+    Parameters
+    ----------
+    variable : str
+    slot : str or None
+        None for the weights.
+    row_start, row_stop : int
+    dtype : str
+        A numpy dtype name.
+    shape : tuple of int
+        Shape of these rows; ``()`` for a scalar.
+    shard : int
+        Index of the shard file.
+    """
+
+    variable: str
+    slot: str | None
+    row_start: int
+    row_stop: int
+    dtype: str
+    shape: tuple[int, ...]
+    shard: int
+
+    @property
+    def key(self) -> str:
+        """The tensor's name inside its shard file, such as ``dense/kernel@512/m``."""
+        key = f"{self.variable}@{self.row_start}"
+        return key if self.slot is None else f"{key}/{self.slot}"
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensor in bytes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def to_facts(self) -> list[Any]:
+        """Return this as plain data, without field names: there may be thousands."""
+        return [self.variable, self.slot, self.row_start, self.row_stop, self.dtype, list(self.shape), self.shard]
+
+    @classmethod
+    def from_facts(cls, facts: Sequence[Any]) -> TensorEntry:
+        """Read what `to_facts` returned; ValueError where it cannot be."""
+        if not isinstance(facts, list) or len(facts) != 7:
+            raise ValueError(f"tensor: expected a list of 7, got {facts!r}")
+        variable, slot, row_start, row_stop, dtype, shape, shard = facts
+        if not isinstance(variable, str) or not isinstance(slot, str | None) or not isinstance(dtype, str):
+            raise ValueError(f"tensor: expected names, got {variable!r}, {slot!r}, {dtype!r}")
+        return cls(
+            variable,
+            slot,
+            whole(row_start, "tensor: row_start"),
+            whole(row_stop, "tensor: row_stop"),
+            dtype,
+            tuple(whole(n, "tensor: shape") for n in shape),
+            whole(shard, "tensor: shard"),
+        )
+
+    def faults(self, variable: VariableSpec) -> list[str]:
+        """Say in sentences what of this cannot be a part of `variable`."""
+        faults = []
+        if not self.row_start <= self.row_stop <= variable.num_rows:
+            faults.append(f"rows [{self.row_start}, {self.row_stop}) of {variable.num_rows}")
+        expected = (self.row_stop - self.row_start, *variable.shape[1:]) if variable.shape else ()
+        if (self.dtype, self.shape) != (variable.dtype, expected):
+            faults.append(f"{self.dtype}{list(self.shape)}, expected {variable.dtype}{list(expected)}")
+        return [f"tensor of variable {self.variable!r}: {fault}" for fault in faults]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRecord:
+    """What a ps tells of the shard file that it has written: its part of the manifest."""
+
+    file: ShardFile
+    tensors: tuple[TensorEntry, ...]
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return this as plain data, fit for JSON."""
+        return {"file": self.file.to_facts(), "tensors": [entry.to_facts() for entry in self.tensors]}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> ShardRecord:
+        """Read what `to_facts` returned; ValueError or TypeError where it cannot be."""
+        fields_of(facts, ("file", "tensors"), "shard record")
+        return cls(
+            ShardFile.from_facts(facts["file"]), tuple(TensorEntry.from_facts(entry) for entry in facts["tensors"])
+        )
+
+
+def whole(value: Any, what: str) -> int:
+    """Return `value` if it is a whole number of at least 0; else raise ValueError."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{what}: expected a whole number >= 0, got {value!r}")
+    return value
+
+
+def fields_of(facts: Any, expected: Sequence[str], what: str) -> None:
+    """Raise ValueError unless `facts` is a mapping with the `expected` keys and no other."""
+    if not isinstance(facts, Mapping) or set(facts) != set(expected):
+        got = sorted(facts) if isinstance(facts, Mapping) else repr(facts)
+        raise ValueError(f"{what}: expected {', '.join(expected)}; got {got}")

@@ -1,0 +1,133 @@
+"""The files under one directory, on a local disk or behind any fsspec URL: one code path for both."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from ps_runtime.checkpoint.files import Chunk, append_line, atomic_write_bytes, fsync_directory, locked
+
+__all__ = ["FileStore"]
+
+
+class FileStore:
+    """The files under one directory, named by paths relative to it.
+
+    Parameters
+    ----------
+    url : str
+        A local path, or any URL that fsspec knows.
+
+    Notes
+    -----
+    Every call blocks; thread-safe as far as the store is. What a call has written or removed is durable when it
+    returns on a local directory, and as durable as the store makes it elsewhere.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.fs, self.root = url_to_fs(url)
+        self.is_local = isinstance(self.fs, LocalFileSystem)
+
+    def path(self, name: str) -> str:
+        """Return the path of `name` in its store: a path of the operating system if `is_local`."""
+        return f"{self.root.rstrip('/')}/{name}"
+
+    def names(self, directory: str) -> list[str]:
+        """Return what `directory` holds, sorted; nothing if there is no such directory."""
+        self.fs.invalidate_cache()
+        try:
+            found = self.fs.ls(self.path(directory), detail=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in found)
+
+    def size(self, name: str) -> int | None:
+        """Return the size of the file `name` in bytes; None if there is no such file."""
+        self.fs.invalidate_cache()
+        try:
+            info = self.fs.info(self.path(name))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return int(info["size"]) if info["type"] == "file" else None
+
+    def read(self, name: str) -> bytes:
+        """Return the content of the file `name`; FileNotFoundError if there is no such file."""
+        data: bytes = self.fs.cat_file(self.path(name))
+        return data
+
+    def write(self, name: str, chunks: Iterable[Chunk]) -> None:
+        """Write the file `name`. On a local directory it is whole or, after a failure, as it was before."""
+        if self.is_local:
+            atomic_write_bytes(self.path(name), chunks)
+            return
+        self._make_parent(name)
+        with self.fs.open(self.path(name), "wb") as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+
+    def put(self, name: str, data: bytes) -> None:
+        """Write the small file `name` in one piece: nothing is put there before all of it is known."""
+        if self.is_local:
+            atomic_write_bytes(self.path(name), [data])
+            return
+        self._make_parent(name)
+        self.fs.pipe_file(self.path(name), data)
+
+    def mark(self, name: str) -> None:
+        """Create the empty file `name`, which need not survive a power cut."""
+        self._make_parent(name)
+        self.fs.pipe_file(self.path(name), b"")
+
+    def append(self, name: str, line: bytes) -> None:
+        """Append `line`, which ends in a newline, after cutting off a torn last line.
+
+        Several processes may append to one local file at once; elsewhere the file is put anew, by one writer.
+        """
+        if self.is_local:
+            append_line(self.path(name), line)
+            return
+        before = b"" if self.size(name) is None else self.read(name)
+        self.put(name, before[: before.rfind(b"\n") + 1] + line)
+
+    def remove(self, name: str) -> None:
+        """Remove the file `name` if it exists."""
+        try:
+            self.fs.rm_file(self.path(name))
+        except FileNotFoundError:
+            return
+        if self.is_local:
+            fsync_directory(os.path.dirname(self.path(name)))
+
+    def remove_tree(self, name: str) -> None:
+        """Remove the directory `name`, if it exists, and all that is in it."""
+        with contextlib.suppress(FileNotFoundError):
+            self.fs.rm(self.path(name), recursive=True)
+
+    @contextlib.contextmanager
+    def local_path(self, name: str) -> Iterator[str]:
+        """Give a path of the operating system for the file `name`: its own, or a copy's that goes with the block."""
+        if self.is_local:
+            yield self.path(name)
+            return
+        with tempfile.TemporaryDirectory(prefix="psflow-") as directory:
+            copy = os.path.join(directory, "copy")
+            self.fs.get_file(self.path(name), copy)
+            yield copy
+
+    @contextlib.contextmanager
+    def locked(self, name: str) -> Iterator[None]:
+        """Hold the lock `name` against every process of this host; a store that is not local knows no locks."""
+        if not self.is_local:
+            yield
+            return
+        with locked(self.path(name)):
+            yield
+
+    def _make_parent(self, name: str) -> None:
+        self.fs.makedirs(self.path(name).rpartition("/")[0], exist_ok=True)

@@ -1,0 +1,115 @@
+"""Local files that are whole or absent, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+
+__all__ = [
+    "Chunk",
+    "append_line",
+    "atomic_write_bytes",
+    "atomic_write_text",
+    "fsync_directory",
+    "fsync_tree",
+    "locked",
+    "make_directory",
+]
+
+Chunk = bytes | bytearray | memoryview
+
+
+def atomic_write_text(path: str, text: str) -> None:
+    """Write the file `path` in UTF-8, as `atomic_write_bytes` does."""
+    atomic_write_bytes(path, [text.encode()])
+
+
+def atomic_write_bytes(path: str, chunks: Iterable[Chunk]) -> None:
+    """Write the file `path`, durably: readers see its old content (or nothing) or all of the new one.
+
+    Missing parent directories are made. If several processes write one path at once, the last one's content stays.
+    A process killed meanwhile leaves a ``.tmp`` file beside it, which no reader looks at.
+    """
+    directory, name = os.path.split(path)
+    make_directory(directory)
+    temporary = os.path.join(directory, f".{name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as stream:
+            for chunk in chunks:
+                stream.write(chunk)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(temporary)
+        raise
+    fsync_directory(directory)
+
+
+def append_line(path: str, line: bytes) -> None:
+    """Append `line`, which ends in a newline, to the file `path`, durably.
+
+    A torn last line, which an appender that was killed has left, is cut off first. Several processes may append
+    to one file at once.
+    """
+    make_directory(os.path.dirname(path))
+    with open(path, "a+b") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        stream.seek(0)
+        content = stream.read()
+        stream.truncate(content.rfind(b"\n") + 1)
+        stream.write(line)
+        stream.flush()
+        os.fsync(stream.fileno())
+    fsync_directory(os.path.dirname(path))
+
+
+def make_directory(path: str) -> None:
+    """Make the directory `path` and its parents where they are missing, durably."""
+    missing = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for directory in reversed(missing):
+        os.makedirs(directory, exist_ok=True)
+        fsync_directory(os.path.dirname(directory))
+
+
+def fsync_directory(path: str) -> None:
+    """Make durable which names the directory `path` holds."""
+    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_tree(path: str) -> None:
+    """Make durable all files and directories under the directory `path`."""
+    for directory, _, names in os.walk(path):
+        for name in names:
+            descriptor = os.open(os.path.join(directory, name), os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        fsync_directory(directory)
+
+
+@contextlib.contextmanager
+def locked(path: str) -> Iterator[None]:
+    """Hold an exclusive lock on the file `path`, made if missing, against every other holder on this host.
+
+    Blocks until the lock is free. It is free as soon as its holder ends, however that happens.
+    """
+    make_directory(os.path.dirname(path))
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,203 @@
+"""The manifest: what makes a directory of shard files a checkpoint.
+
+It is one JSON object ``{"body": ..., "checksum": ...}`` in a canonical form, so that no byte of it can change unseen.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ps_runtime.checkpoint.entries import ShardFile, ShardRecord, TensorEntry, fields_of, whole
+from ps_runtime.checkpoint.tensor_file import DTYPES
+from ps_runtime.errors import CheckpointError, did_you_mean
+from ps_runtime.specs.variables import ModelSpec
+
+__all__ = ["FORMAT_VERSION", "MAX_MANIFEST_BYTES", "Manifest"]
+
+FORMAT_VERSION = 1
+MAX_MANIFEST_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything about a checkpoint but the numbers.
+
+    Parameters
+    ----------
+    step : int
+        global_step of the cut.
+    model : ModelSpec
+    job : mapping of str to JSON values
+        The job's part of the cut: input position, dedupe table and the like.
+    shards : tuple of ShardFile
+        By index.
+    tensors : tuple of TensorEntry
+        What is in them: each variable whole, and each slot of a variable whole.
+    saved_at, first_saved_at : float
+        Unix time at which this checkpoint, and the first one of its model_dir, were committed.
+        `CheckpointStore.commit` sets them.
+    """
+
+    step: int
+    model: ModelSpec
+    job: Mapping[str, Any]
+    shards: tuple[ShardFile, ...]
+    tensors: tuple[TensorEntry, ...]
+    saved_at: float = 0.0
+    first_saved_at: float = 0.0
+
+    @classmethod
+    def of(cls, step: int, model: ModelSpec, job: Mapping[str, Any], records: Iterable[ShardRecord]) -> Manifest:
+        """Return the manifest of the shards that `records` tell of, in any order."""
+        ordered = sorted(records, key=lambda record: record.file.index)
+        tensors = tuple(entry for record in ordered for entry in record.tensors)
+        return cls(step, model, job, tuple(record.file for record in ordered), tensors)
+
+    def to_json(self) -> str:
+        """Return the manifest as text.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `job` holds something that JSON cannot.
+        """
+        body = {
+            "format": FORMAT_VERSION,
+            "step": self.step,
+            "saved_at": self.saved_at,
+            "first_saved_at": self.first_saved_at,
+            "model": json.loads(self.model.to_json()),
+            "job": dict(self.job),
+            "shards": [shard.to_facts() for shard in self.shards],
+            "tensors": [entry.to_facts() for entry in self.tensors],
+        }
+        return _sealed(body)
+
+    @classmethod
+    def from_json(cls, text: str, path: str = "manifest.json") -> Manifest:
+        """Read what `to_json` wrote, and check that it makes sense.
+
+        Raises
+        ------
+        CheckpointError
+            If a byte has changed, the format is of another version, or the parts contradict one another.
+        """
+        body = _unsealed(text, path)
+        if body.get("format") != FORMAT_VERSION:
+            raise CheckpointError(
+                path, f"format {body.get('format')!r}, expected {FORMAT_VERSION}; read it with the psflow that wrote it"
+            )
+        try:
+            manifest = cls._from_body(body)
+            faults = manifest.faults()
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise CheckpointError(path, f"not a manifest: {type(error).__name__}: {error}") from error
+        if faults:
+            raise CheckpointError(path, "; ".join(faults))
+        return manifest
+
+    @classmethod
+    def _from_body(cls, body: Mapping[str, Any]) -> Manifest:
+        known = ("format", "step", "saved_at", "first_saved_at", "model", "job", "shards", "tensors")
+        fields_of(body, known, "the manifest")
+        if not isinstance(body["job"], dict):
+            raise ValueError(f"job: expected an object, got {body['job']!r}")
+        return cls(
+            whole(body["step"], "step"),
+            ModelSpec.from_json(json.dumps(body["model"])),
+            body["job"],
+            tuple(ShardFile.from_facts(facts) for facts in body["shards"]),
+            tuple(TensorEntry.from_facts(facts) for facts in body["tensors"]),
+            float(body["saved_at"]),
+            float(body["first_saved_at"]),
+        )
+
+    def faults(self) -> list[str]:
+        """Say in sentences what contradicts itself; nothing if the manifest makes sense."""
+        variables = {variable.name: variable for variable in self.model.variables}
+        faults = _variable_faults(self.model)
+        for index, shard in enumerate(self.shards):
+            if (shard.index, shard.num_shards) != (index, len(self.shards)):
+                faults.append(f"shard file {shard.name!r} stands at place {index} of {len(self.shards)}")
+        for entry in self.tensors:
+            if entry.variable not in variables:
+                faults.append(f"tensor of an unknown variable {entry.variable!r}{did_you_mean(entry.variable, variables)}")
+            else:
+                faults += entry.faults(variables[entry.variable])
+        return faults or _size_faults(self.shards, self.tensors) or _row_faults(self.model, self.tensors)
+
+
+def _sealed(body: Mapping[str, Any]) -> str:
+    text = _canonical(body)
+    return _canonical({"body": body, "checksum": f"crc32:{zlib.crc32(text.encode()):08x}"}) + "\n"
+
+
+def _unsealed(text: str, path: str) -> dict[str, Any]:
+    try:
+        sealed = json.loads(text)
+        body = sealed["body"]
+        is_intact = isinstance(body, dict) and _sealed(body) == text
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(path, f"not a manifest, or torn: {error}; use another checkpoint") from error
+    if not is_intact:
+        raise CheckpointError(path, "its bytes have changed: the checksum does not agree; use another checkpoint")
+    return dict(body)
+
+
+def _canonical(data: Any) -> str:
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def _variable_faults(model: ModelSpec) -> list[str]:
+    faults = []
+    for variable in model.variables:
+        is_shape = all(type(n) is int and n >= 0 for n in variable.shape)
+        is_trained = variable.optimizer is None or variable.optimizer in range(len(model.optimizers))
+        if not isinstance(variable.name, str) or variable.dtype not in DTYPES or not is_shape or not is_trained:
+            faults.append(f"{variable} cannot be")
+    if len({variable.name for variable in model.variables}) < len(model.variables):
+        faults.append("two variables have one name")
+    return faults
+
+
+def _size_faults(shards: tuple[ShardFile, ...], tensors: Iterable[TensorEntry]) -> list[str]:
+    """Compare the bytes that tensors claim with those that files have, before anybody allocates them."""
+    claimed = [0] * len(shards)
+    faults = []
+    for entry in tensors:
+        if entry.shard < len(shards):
+            claimed[entry.shard] += entry.nbytes
+        else:
+            faults.append(f"tensor {entry.key!r} is said to be in shard {entry.shard} of {len(shards)}")
+    for shard, nbytes in zip(shards, claimed, strict=True):
+        if nbytes > shard.nbytes:
+            faults.append(f"{shard.name} has {shard.nbytes} bytes, its tensors claim {nbytes}")
+    return faults
+
+
+def _row_faults(model: ModelSpec, tensors: Iterable[TensorEntry]) -> list[str]:
+    """Check that the rows of each variable, and of each slot, are there once and without a gap."""
+    rows: dict[tuple[str, str | None], list[tuple[int, int]]] = {(v.name, None): [] for v in model.variables}
+    for entry in tensors:
+        rows.setdefault((entry.variable, entry.slot), []).append((entry.row_start, entry.row_stop))
+    num_rows = {v.name: v.num_rows for v in model.variables}
+    return [
+        f"{_name(variable, slot)} has rows {sorted(parts)}, expected each of {num_rows[variable]} once"
+        for (variable, slot), parts in rows.items()
+        if not _tile(sorted(parts), num_rows[variable])
+    ]
+
+
+def _tile(parts: list[tuple[int, int]], num_rows: int) -> bool:
+    ends = [0, *(stop for _, stop in parts)]
+    return bool(parts) and [start for start, _ in parts] == ends[:-1] and ends[-1] == num_rows
+
+
+def _name(variable: str, slot: str | None) -> str:
+    return f"variable {variable!r}" if slot is None else f"slot {slot!r} of variable {variable!r}"
+
+

@@ -1,0 +1,209 @@
+"""A job on a cluster, as its flow sees it: start the roles, hear of them, wait for them, end them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from distributed import Client, Future, Lock
+
+from ps_runtime.cluster.admission import choose_slots
+from ps_runtime.cluster.role_task import run_role
+from ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, WaitTimeoutError
+from ps_runtime.specs.job import JobSpec
+from ps_runtime.specs.roles import Role, RoleId
+
+__all__ = ["ClusterJob"]
+
+START_TIMEOUT_SECS = 60.0
+"""For a submitted role to report; its process runs already."""
+SETTLE_SECS = 1.0
+"""After a first failure: how long to wait for the one that caused it."""
+LIVES_PER_ATTEMPT = 1 << 16
+
+Event = dict[str, Any]
+
+
+class ClusterJob:
+    """One attempt of a job.
+
+    Parameters
+    ----------
+    client : Client
+    job : JobSpec
+    on_event : callable
+        Takes the events of all roles, in the order of each role, in a thread of the Dask client; must not block.
+
+    Notes
+    -----
+    `wait` may be called from any thread.
+    """
+
+    def __init__(self, client: Client, job: JobSpec, on_event: Callable[[Event], None]) -> None:
+        self.job = job
+        self._client = client
+        self._on_event = on_event
+        self._topic = f"psflow-{job.job_id}-{job.attempt}"
+        self._changed = threading.Condition()
+        self._futures: dict[RoleId, Future] = {}
+        self._slots: dict[RoleId, str] = {}
+        self._vanished: set[str] = set()
+        self._started: set[str] = set()
+        self._ended: set[str] = set()
+        self._ps_addresses: dict[int, Mapping[str, Any]] = {}
+
+    def start(self, admission_timeout_secs: float) -> None:
+        """Find a slot for each role and start them all: the ps first, the others once every ps listens. Blocks.
+
+        Raises
+        ------
+        CapacityError
+            If the cluster has too few slots; nothing was started.
+        WaitTimeoutError
+            If a role does not report; call `cancel`.
+        """
+        self._client.subscribe_topic(self._topic, self._take_event)
+        self._client.subscribe_topic("all", self._take_cluster_event)
+        lock = Lock("psflow-admission", client=self._client)
+        if not lock.acquire(timeout=admission_timeout_secs):
+            raise WaitTimeoutError("to admit this job", "another job that is starting", admission_timeout_secs)
+        try:
+            slots = choose_slots(self._client, len(self.job.roles), admission_timeout_secs)
+            self._slots = dict(zip(self.job.roles, slots, strict=True))
+            servers = [role for role in self.job.roles if role.role is Role.PS]
+            for role in servers:
+                self._submit(role)
+            self._await(lambda: len(self._ps_addresses) == len(servers), "the ps to listen")
+            for role in self.job.roles:
+                if role not in self._futures:
+                    self._submit(role)
+            self._await(lambda: len(self._started) == len(self.job.roles), "all roles to start")
+        finally:
+            lock.release()
+
+    def wait(self, role: RoleId, timeout_secs: float) -> dict[str, Any] | None:
+        """Wait for a role to end; return its report, or None if it is running still.
+
+        Raises
+        ------
+        Exception
+            What the role failed with; RoleFailedError if its process vanished.
+        """
+        future = self._futures[role]
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_ended(role), timeout_secs)
+        if not self._has_ended(role):
+            return None
+        if self._slots[role] in self._vanished and not future.done():
+            raise RoleFailedError(str(role), f"its Dask worker {self._slots[role]} vanished")
+        if future.cancelled():
+            raise StoppedError(str(role), "it was cancelled")
+        report: dict[str, Any] = future.result(timeout=START_TIMEOUT_SECS)
+        return report
+
+    def failure(self) -> PsflowError | None:
+        """Return the root cause if a role has failed: of several errors the one that others follow from. Blocks a little."""
+        if not any(self._error(role) for role in self._futures):
+            return None
+        deadline = time.monotonic() + SETTLE_SECS
+        while time.monotonic() < deadline and not all(self._has_ended(role) for role in self._futures):
+            time.sleep(0.05)
+        errors = [(role, error) for role in self._futures if (error := self._error(role)) is not None]
+        role, error = min(errors, key=lambda item: isinstance(item[1], TransportError | StoppedError))
+        if isinstance(error, RoleFailedError):
+            return error
+        failure = RoleFailedError(str(role), str(error) if isinstance(error, PsflowError) else repr(error))
+        failure.__cause__ = error
+        return failure
+
+    def cancel(self) -> None:
+        """Ask all roles to end at once. Does not wait; idempotent."""
+        if self._futures:
+            self._client.cancel(list(self._futures.values()), force=True)
+
+    def await_end(self, timeout_secs: float) -> list[str]:
+        """Wait until no role is running any more, after `cancel`; return the names of those that still are."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._running(), timeout_secs)
+            return self._running()
+
+    def close(self) -> None:
+        """Stop listening to the roles. Idempotent."""
+        for topic in (self._topic, "all"):
+            if topic in self._client._event_handlers:
+                self._client.unsubscribe_topic(topic)
+
+    def _submit(self, role: RoleId) -> None:
+        job = self.job
+        future = self._client.submit(
+            run_role,
+            job,
+            role,
+            job.attempt * LIVES_PER_ATTEMPT,
+            self._topic,
+            [self._ps_addresses[i] for i in range(job.num_ps)] if role.role is not Role.PS else [],
+            key=f"psflow-{job.job_id}-{job.attempt}-{role}",
+            pure=False,
+            workers=[self._slots[role]],
+            allow_other_workers=False,
+            retries=0,
+        )
+        future.add_done_callback(lambda _: self._notify())
+        self._futures[role] = future
+
+    def _take_event(self, stamped: tuple[float, Event]) -> None:
+        event = stamped[1]
+        with self._changed:
+            match event["kind"]:
+                case "started":
+                    self._started.add(event["role"])
+                case "ended":
+                    self._ended.add(event["role"])
+                case "listening":
+                    self._ps_addresses[int(event["role"].rpartition("-")[2])] = event["address"]
+            self._changed.notify_all()
+        self._on_event(event)
+
+    def _take_cluster_event(self, stamped: tuple[float, Any]) -> None:
+        event = stamped[1]
+        if isinstance(event, Mapping) and event.get("action") == "remove-worker":
+            with self._changed:
+                self._vanished.add(event["worker"])
+                self._changed.notify_all()
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    def _await(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a condition of the roles; raise the failure of a role that ends instead."""
+        with self._changed:
+            self._changed.wait_for(lambda: condition() or self._any_ended(), START_TIMEOUT_SECS)
+            if condition():
+                return
+        failure = self.failure()
+        if failure is not None:
+            raise failure
+        waiting = [str(role) for role in self._futures if str(role) not in self._started] or ["the roles"]
+        raise WaitTimeoutError(what, ", ".join(waiting), START_TIMEOUT_SECS)
+
+    def _any_ended(self) -> bool:
+        return any(self._has_ended(role) for role in self._futures)
+
+    def _has_ended(self, role: RoleId) -> bool:
+        return self._futures[role].done() or self._slots[role] in self._vanished
+
+    def _error(self, role: RoleId) -> BaseException | None:
+        if not self._has_ended(role):
+            return None
+        try:
+            self.wait(role, 0)
+        except Exception as error:  # whatever the role, or user code in it, raised
+            return error
+        return None
+
+    def _running(self) -> list[str]:
+        gone = {str(role) for role, slot in self._slots.items() if slot in self._vanished}
+        return sorted(self._started - self._ended - gone)

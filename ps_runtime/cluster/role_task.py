@@ -1,0 +1,87 @@
+"""What runs in a Dask worker: one role, until its job is over or its task is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+from distributed import Worker, get_worker
+from distributed.core import Status
+from threadpoolctl import threadpool_limits
+
+from ps_runtime.client.link import Dial
+from ps_runtime.errors import StoppedError
+from ps_runtime.roles.chief import run_chief
+from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.evaluator import run_evaluator
+from ps_runtime.roles.ps import run_ps
+from ps_runtime.roles.trainer import run_worker
+from ps_runtime.specs.job import JobSpec
+from ps_runtime.specs.roles import Role, RoleId
+from ps_runtime.transport.address import Address
+from ps_runtime.transport.base import Connection
+from ps_runtime.transport.connecting import connect
+
+__all__ = ["run_role"]
+
+LOOPS = {Role.CHIEF: run_chief, Role.WORKER: run_worker, Role.EVALUATOR: run_evaluator}
+
+
+def run_role(
+    job: JobSpec, role: RoleId, incarnation: int, topic: str, addresses: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Be `role` of `job`; return its report. The body of a Dask task.
+
+    Parameters
+    ----------
+    job : JobSpec
+    role : RoleId
+    incarnation : int
+    topic : str
+        Where its events go.
+    addresses : sequence of mapping
+        Of each ps, in order; empty for a ps.
+    """
+    worker = get_worker()
+    lifeline = Lifeline(worker, worker.get_current_task(), str(role))
+    context = RoleContext(role, incarnation, lifeline.check, partial(worker.log_event, topic))
+    context.emit("started")
+    try:
+        with threadpool_limits(limits=1):
+            if role.role is Role.PS:
+                return run_ps(job, context, host=str(urlsplit(worker.contact_address).hostname))
+            dials = [ps_dial(Address.from_dict(a), job.transport, f"ps-{i}") for i, a in enumerate(addresses)]
+            return LOOPS[role.role](job, context, dials)
+    finally:
+        context.emit("ended")
+
+
+def ps_dial(address: Address, transport: str, peer: str) -> Dial:
+    """Return what connects to one ps."""
+
+    def dial(timeout_secs: float) -> Connection:
+        return connect(address, transport, timeout_secs, peer)
+
+    return dial
+
+
+class Lifeline:
+    """Decides whether a role may go on: its task is executing, and its Dask worker is running.
+
+    When the flow dies, the scheduler cancels its tasks; when the scheduler dies, the worker stops running.
+    """
+
+    def __init__(self, worker: Worker, key: Any, role: str) -> None:
+        self._worker = worker
+        self._key = key
+        self._role = role
+
+    def check(self) -> None:
+        """Raise StoppedError if the role is to end."""
+        if self._worker.status not in (Status.running, Status.paused):
+            raise StoppedError(self._role, f"its Dask worker is {self._worker.status.name}")
+        task = self._worker.state.tasks.get(self._key)
+        if task is None or task.state not in ("executing", "long-running"):
+            raise StoppedError(self._role, "its Dask task was cancelled")

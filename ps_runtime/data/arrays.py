@@ -1,0 +1,111 @@
+"""What features and labels are: one array or a dict of arrays, rows on axis 0, plain bytes in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.errors import InputError
+
+__all__ = ["Array", "Columns", "as_bytes", "map_columns", "named_arrays", "num_rows", "plain_arrays"]
+
+Array = NDArray[Any]
+Columns = Array | dict[str, Array]
+
+PLAIN_KINDS = "biufcSU"
+"""Booleans, integers, floats, complex numbers and fixed-length strings: arrays that are their own bytes."""
+
+
+def is_plain(dtype: np.dtype[Any]) -> bool:
+    """Whether arrays of `dtype` are nothing but their bytes."""
+    return dtype.kind in PLAIN_KINDS and dtype.itemsize > 0
+
+
+def plain_arrays(features: object, labels: object) -> tuple[Columns, Columns | None]:
+    """Return features and labels as C-contiguous, native-endian arrays of equal length.
+
+    Parameters
+    ----------
+    features : array-like or mapping of str to array-like
+        Rows on axis 0. A scalar is a batch of one row.
+    labels : array-like, mapping of str to array-like, or None
+
+    Returns
+    -------
+    features, labels : array or dict of arrays
+        Without a copy where the arrays are in that form already.
+
+    Raises
+    ------
+    InputError
+        With all faults: no array, an object dtype, no rows, different lengths.
+    """
+    faults: list[str] = []
+    plain_features = _plain_columns("features", features, faults)
+    plain_labels = None if labels is None else _plain_columns("labels", labels, faults)
+    lengths = {name: len(a) for name, a in named_arrays(plain_features, plain_labels)}
+    if len(set(lengths.values())) > 1:
+        counts = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        faults.append(f"expected the same number of rows in every array, but {counts}")
+    if faults:
+        raise InputError(tuple(faults))
+    return plain_features, plain_labels
+
+
+def named_arrays(features: Columns, labels: Columns | None = None) -> Iterator[tuple[str, Array]]:
+    """Yield every array with the name by which error texts call it, features first."""
+    for what, columns in (("features", features), ("labels", labels)):
+        if isinstance(columns, dict):
+            yield from ((f"{what}[{name!r}]", array) for name, array in columns.items())
+        elif columns is not None:
+            yield what, columns
+
+
+def map_columns(function: Callable[[Array], Array], columns: Columns) -> Columns:
+    """Return `columns` with `function` applied to each array."""
+    if isinstance(columns, dict):
+        return {name: function(array) for name, array in columns.items()}
+    return function(columns)
+
+
+def num_rows(columns: Columns) -> int:
+    """Return the length of axis 0 of plain features or labels."""
+    return len(next(iter(columns.values())) if isinstance(columns, dict) else columns)
+
+
+def as_bytes(array: Array) -> NDArray[np.uint8]:
+    """Return the bytes of a plain array: a view, no copy."""
+    return array.reshape(-1).view(np.uint8)
+
+
+def _plain_columns(what: str, value: object, faults: list[str]) -> Columns:
+    if not isinstance(value, Mapping):
+        array = _plain_array(what, value, faults)
+        return {} if array is None else array
+    if not value:
+        faults.append(f"{what} is an empty dict: expected at least one array")
+    faults += [f"{what} has the key {name!r}: expected a str" for name in value if not isinstance(name, str)]
+    arrays = {str(name): _plain_array(f"{what}[{name!r}]", entry, faults) for name, entry in value.items()}
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def _plain_array(what: str, value: object, faults: list[str]) -> Array | None:
+    try:
+        array = np.asarray(value)
+    except (TypeError, ValueError) as error:
+        faults.append(f"{what} is no array: {error}")
+        return None
+    if not is_plain(array.dtype):
+        faults.append(
+            f"{what} has dtype {array.dtype}: expected numbers, booleans or fixed-length strings; "
+            "convert it first, for example with .astype('float32')"
+        )
+        return None
+    if array.size == 0:
+        faults.append(f"{what} is empty, its shape is {list(array.shape)}: expected at least one row")
+        return None
+    # ascontiguousarray also makes a scalar one row
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))

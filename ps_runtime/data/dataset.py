@@ -1,0 +1,208 @@
+"""A data set in memory, and the order in which each epoch reads it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.data.arrays import Array, Columns, as_bytes, map_columns, named_arrays, num_rows, plain_arrays
+from ps_runtime.errors import InputError
+
+__all__ = ["MATRIX", "Dataset"]
+
+MATRIX = "features"
+"""Name of the one feature array of a table, whose columns `Dataset.columns` names."""
+
+NUM_PERMUTATIONS_KEPT = 3
+"""Around the end of an epoch the workers read two; a third spares requeued ranges a recomputation."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Records in memory, which psflow splits over the workers by ranges of rows.
+
+    Parameters
+    ----------
+    features : array or dict of str to array
+        Rows on axis 0. NaN is allowed, object dtype is not.
+    labels : array, dict of str to array, or None
+        As many rows as `features`.
+    batch_size : int
+        Records of a batch, >= 1. The last batch of an epoch may be smaller.
+    num_epochs : int or None
+        How often to read the records, >= 1; None: for ever.
+    shuffle_seed : int or None
+        >= 0: each epoch has an order of its own, the same for everyone; None: the order of the arrays.
+    columns : tuple of str
+        Names of the columns of ``features["features"]``, where the data come from a table; else empty.
+
+    Raises
+    ------
+    InputError
+        With all faults.
+
+    Notes
+    -----
+    The arrays are kept read-only and not copied where they are C-contiguous: do not change yours afterwards.
+
+    Examples
+    --------
+    >>> data = Dataset({"x": [0, 1, 2, 3]}, [1, 3, 5, 7]).batch(2).repeat(10)
+    >>> data.num_records, data.batch_size, data.num_epochs
+    (4, 2, 10)
+    >>> data.read(0, 1, 3)
+    ({'x': array([1, 2])}, array([3, 5]))
+    """
+
+    features: Columns
+    labels: Columns | None = None
+    batch_size: int = 1
+    num_epochs: int | None = 1
+    shuffle_seed: int | None = None
+    columns: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        faults = self._faults_of_numbers()
+        try:
+            features, labels = plain_arrays(self.features, self.labels)
+        except InputError as error:
+            raise InputError((*error.faults, *faults)) from None
+        columns = tuple(self.columns)
+        faults += _faults_of_column_names(columns, features)
+        if faults:
+            raise InputError(tuple(faults))
+        object.__setattr__(self, "features", map_columns(_read_only, features))
+        object.__setattr__(self, "labels", None if labels is None else map_columns(_read_only, labels))
+        object.__setattr__(self, "columns", columns)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # through the constructor: unpickled arrays would be writable
+        return type(self), tuple(getattr(self, f.name) for f in fields(self))
+
+    def batch(self, batch_size: int) -> Dataset:
+        """Return the data set with batches of `batch_size` records."""
+        return replace(self, batch_size=batch_size)
+
+    def repeat(self, num_epochs: int | None = None) -> Dataset:
+        """Return the data set read `num_epochs` times; None: for ever."""
+        return replace(self, num_epochs=num_epochs)
+
+    def shuffle(self, seed: int) -> Dataset:
+        """Return the data set in an order of its own for each epoch, which `seed` determines."""
+        return replace(self, shuffle_seed=seed)
+
+    @property
+    def num_records(self) -> int:
+        """Number of rows."""
+        return num_rows(self.features)
+
+    def read(self, epoch: int, start: int, stop: int) -> tuple[Columns, Columns | None]:
+        """Return rows ``[start, stop)`` of the order of `epoch`.
+
+        Parameters
+        ----------
+        epoch : int
+            From 0. `num_epochs` does not bound it: who deals the ranges counts the epochs.
+        start, stop : int
+            ``0 <= start < stop <= num_records``.
+
+        Returns
+        -------
+        features, labels : read-only arrays, ``(stop - start, ...)``
+
+        Raises
+        ------
+        InputError
+            If there is no such epoch or range.
+
+        Notes
+        -----
+        Deterministic given the seed; thread-safe.
+        """
+        if epoch < 0 or not 0 <= start < stop <= self.num_records:
+            raise InputError(
+                (
+                    f"expected an epoch >= 0 and a range within the {self.num_records} records, "
+                    f"got epoch {epoch}, records [{start}, {stop})",
+                )
+            )
+        rows: slice | NDArray[np.int64] = slice(start, stop)
+        if self.shuffle_seed is not None:
+            rows = _permutation(self.shuffle_seed, epoch, self.num_records)[start:stop]
+        features = map_columns(lambda array: _read_only(array[rows]), self.features)
+        labels = None if self.labels is None else map_columns(lambda array: _read_only(array[rows]), self.labels)
+        return features, labels
+
+    def schema(self) -> dict[str, Any]:
+        """Return what a record looks like, as plain data.
+
+        Returns
+        -------
+        dict
+            ``features`` and ``labels``: ``{"dtype": str, "shape": list}`` or a dict of name to that, labels may be
+            None; shapes are without the batch axis. ``columns``: list of str.
+        """
+        return {
+            "features": _schema_of(self.features),
+            "labels": None if self.labels is None else _schema_of(self.labels),
+            "columns": list(self.columns),
+        }
+
+    def digest(self) -> str:
+        """Return 32 hexadecimal digits that differ for different records.
+
+        Notes
+        -----
+        The same for the same records in any process; batch size, epochs and seed do not count. Reads all data.
+        """
+        digest = hashlib.blake2b(json.dumps([self.num_records, self.schema()], sort_keys=True).encode(), digest_size=16)
+        for _, array in sorted(named_arrays(self.features, self.labels), key=lambda named: named[0]):
+            digest.update(as_bytes(array).data)
+        return digest.hexdigest()
+
+    def _faults_of_numbers(self) -> list[str]:
+        faults = []
+        if not _is_int(self.batch_size, 1):
+            faults.append(f"batch_size is {self.batch_size!r}: expected an int >= 1")
+        if self.num_epochs is not None and not _is_int(self.num_epochs, 1):
+            faults.append(f"num_epochs is {self.num_epochs!r}: expected an int >= 1, or None to repeat for ever")
+        if self.shuffle_seed is not None and not _is_int(self.shuffle_seed, 0):
+            faults.append(f"shuffle_seed is {self.shuffle_seed!r}: expected an int >= 0, or None not to shuffle")
+        return faults
+
+
+def _is_int(value: object, minimum: int) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= minimum
+
+
+def _faults_of_column_names(columns: tuple[str, ...], features: Columns) -> list[str]:
+    if not columns:
+        return []
+    matrix = features.get(MATRIX) if isinstance(features, dict) else None
+    if matrix is None or matrix.ndim != 2 or matrix.shape[1] != len(columns):
+        shape = "none" if matrix is None else f"one of shape {list(matrix.shape)}"
+        return [f"{len(columns)} columns are named: expected a matrix {MATRIX!r} of as many columns, got {shape}"]
+    return []
+
+
+def _read_only(array: Array) -> Array:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+@functools.lru_cache(maxsize=NUM_PERMUTATIONS_KEPT)
+def _permutation(seed: int, epoch: int, num_records: int) -> NDArray[np.int64]:
+    return np.random.default_rng([seed, epoch]).permutation(num_records)
+
+
+def _schema_of(columns: Columns) -> dict[str, Any]:
+    if isinstance(columns, dict):
+        return {name: _schema_of(array) for name, array in columns.items()}
+    return {"dtype": columns.dtype.name, "shape": list(columns.shape[1:])}

@@ -1,0 +1,116 @@
+"""Reading a whole input file, bounded, from any place that fsspec reaches."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+import fsspec
+
+from ps_runtime.data.arrays import Columns
+from ps_runtime.data.dataset import Dataset
+from ps_runtime.errors import InputError, did_you_mean
+
+__all__ = ["MAX_FILE_BYTES", "chosen_names", "one_batch", "read_file", "shown_path"]
+
+MAX_FILE_BYTES = 4 * 1024**3
+"""A data set lives in memory; a larger file belongs behind a generator."""
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """Return `path` as error texts show it: absolute if local, without credentials and query if a URL.
+
+    Examples
+    --------
+    >>> shown_path("s3://key:secret@bucket/a.csv?signature=1")
+    's3://bucket/a.csv'
+    """
+    text = os.fspath(path).removeprefix("file://")
+    if "://" not in text:
+        return os.path.abspath(os.path.expanduser(text))
+    return re.sub(r"://[^/@]*@", "://", re.sub(r"\?.*", "", text))
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """Return the content of a file.
+
+    Parameters
+    ----------
+    path : str or path
+        A local path, or any URL that fsspec knows.
+
+    Raises
+    ------
+    InputError
+        If it cannot be read, is empty, or is larger than `MAX_FILE_BYTES`.
+    """
+    try:
+        with fsspec.open(os.fspath(path), "rb") as file:
+            content: bytes = file.read(MAX_FILE_BYTES + 1)
+    except FileNotFoundError:
+        raise InputError((f"there is no file {shown_path(path)}",)) from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError((f"cannot read {shown_path(path)}: {reason}",)) from None
+    except (ImportError, ValueError) as error:  # a protocol that fsspec, or this environment, does not have
+        raise InputError((f"cannot read {shown_path(path)}: {error}",)) from None
+    if len(content) > MAX_FILE_BYTES:
+        raise InputError(
+            (
+                f"{shown_path(path)} is larger than {MAX_FILE_BYTES} bytes, the most that is read into memory; "
+                "read it batch by batch, with a generator as input_fn",
+            )
+        )
+    if not content:
+        raise InputError((f"{shown_path(path)} is empty",))
+    return content
+
+
+def chosen_names(
+    path: str | os.PathLike[str], noun: str, known: Sequence[str], label: str | None, features: Iterable[str] | None
+) -> tuple[str, ...]:
+    """Return the names of the features in a file: those asked for, else all but the label.
+
+    Raises
+    ------
+    InputError
+        If a name is not among `known`, or twice or in two parts asked for, or nothing is left; `noun` says what a name
+        stands for.
+    """
+    if isinstance(features, str):  # a str is an iterable of str, too
+        features = [features]
+    names = [n for n in known if n != label] if features is None else list(features)
+    asked = names if label is None else [*names, label]
+    missing = [n for n in dict.fromkeys(asked) if n not in known]
+    faults = [
+        f"{shown_path(path)} has no {noun} {n!r}{did_you_mean(n, known) or _listed(noun, known)}" for n in missing
+    ]
+    twice = sorted({n for n in asked if asked.count(n) > 1})
+    faults += [f"{shown_path(path)}: {noun} {n!r} is asked for twice, among features and label" for n in twice]
+    if not names:
+        faults.append(f"{shown_path(path)} leaves no {noun} for the features{_listed(noun, known)}")
+    if faults:
+        raise InputError(tuple(faults))
+    return tuple(names)
+
+
+def one_batch(
+    path: str | os.PathLike[str], features: Columns, labels: Columns | None, columns: tuple[str, ...] = ()
+) -> Dataset:
+    """Return a data set of one batch; its faults name the file.
+
+    Raises
+    ------
+    InputError
+        As `Dataset` does.
+    """
+    try:
+        dataset = Dataset(features, labels, columns=columns)
+    except InputError as error:
+        raise InputError(tuple(f"{shown_path(path)}: {fault}" for fault in error.faults)) from None
+    return dataset.batch(dataset.num_records)
+
+
+def _listed(noun: str, known: Sequence[str]) -> str:
+    return f"; its {noun}s are {', '.join(map(repr, known[:10]))}{', ...' if len(known) > 10 else ''}"

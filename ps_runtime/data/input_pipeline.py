@@ -1,0 +1,167 @@
+"""From an input_fn to what it reads: a data set that can be split, or an iterator that one reader deals out."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ps_runtime.data.arrays import Columns, plain_arrays
+from ps_runtime.data.dataset import Dataset
+from ps_runtime.errors import InputError, did_you_mean
+
+__all__ = ["InputContext", "check_batch", "open_input"]
+
+Batch = tuple[Columns, Columns | None]
+
+EXPECTED = "expected a Dataset, a tuple (features, labels) of arrays, or an iterable of such tuples"
+
+
+@dataclass(frozen=True, slots=True)
+class InputContext:
+    """Which of the input pipelines of a job an input_fn feeds.
+
+    Parameters
+    ----------
+    num_input_pipelines : int
+        How often the input is read side by side, >= 1.
+    input_pipeline_id : int
+        Which of them this is, from 0.
+    num_replicas_in_sync : int
+        Replicas whose gradients make one update, >= 1.
+    """
+
+    num_input_pipelines: int = 1
+    input_pipeline_id: int = 0
+    num_replicas_in_sync: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.input_pipeline_id < self.num_input_pipelines:
+            raise InputError(
+                (
+                    f"expected input_pipeline_id in [0, num_input_pipelines), "
+                    f"got {self.input_pipeline_id} of {self.num_input_pipelines}",
+                )
+            )
+        if self.num_replicas_in_sync < 1:
+            raise InputError((f"expected num_replicas_in_sync >= 1, got {self.num_replicas_in_sync}",))
+
+
+def open_input(
+    input_fn: Callable[..., Any],
+    context: InputContext | None = None,
+    *,
+    mode: str | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> Dataset | Iterator[Batch]:
+    """Call `input_fn` and return what it reads.
+
+    Parameters
+    ----------
+    input_fn : callable
+        Is given those of `input_context`, `mode` and `params` that its signature names.
+    context : InputContext, optional
+    mode : str, optional
+    params : mapping, optional
+
+    Returns
+    -------
+    Dataset
+        If `input_fn` returned one, or a tuple (features, labels) of arrays: one batch, one epoch.
+    iterator of (features, labels)
+        If it returned a generator, a generator function or another iterable; each batch went through `check_batch`.
+
+    Raises
+    ------
+    InputError
+        If `input_fn` asks for something else, or returned something else.
+    """
+    name = getattr(input_fn, "__qualname__", None) or repr(input_fn)
+    where = f"input_fn {name}"
+    if not callable(input_fn):
+        raise InputError((f"expected an input_fn to call, got {_kind_of(input_fn)}; write lambda: ...",))
+    offered = {"input_context": context, "mode": mode, "params": params}
+    result = input_fn(**_arguments(input_fn, offered, where))
+    if inspect.isgeneratorfunction(result):
+        result = result()
+    if isinstance(result, Dataset):
+        return result
+    if isinstance(result, tuple):
+        return _one_batch(result, where)
+    if isinstance(result, Mapping) or hasattr(result, "__array__"):
+        hint = "return (features, None) where there are no labels"
+        raise InputError((f"{where} returned {_kind_of(result)}: {EXPECTED}; {hint}",))
+    if not isinstance(result, Iterable) or isinstance(result, str | bytes):
+        raise InputError((f"{where} returned {_kind_of(result)}: {EXPECTED}",))
+    return _checked(result, where)
+
+
+def check_batch(features: object, labels: object, where: str) -> Batch:
+    """Return a batch as C-contiguous, native-endian arrays of equal length.
+
+    Parameters
+    ----------
+    features, labels : array-like, or mapping of str to array-like; labels may be None
+        Rows on axis 0. A scalar is a batch of one record.
+    where : str
+        What error texts call the batch, such as ``batch 3 of input_fn train``.
+
+    Raises
+    ------
+    InputError
+        With all faults: no array, an object dtype, no rows, different lengths.
+    """
+    try:
+        return plain_arrays(features, labels)
+    except InputError as error:
+        raise InputError(tuple(f"{where}: {fault}" for fault in error.faults)) from None
+
+
+def _arguments(input_fn: Callable[..., Any], offered: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Choose what `input_fn` asks for; its own defaults stand in for what we do not have."""
+    try:
+        parameters = inspect.signature(input_fn).parameters.values()
+    except (TypeError, ValueError):  # some callables of extension modules have no signature
+        return {}
+    already_bound = input_fn.keywords if isinstance(input_fn, functools.partial) else {}
+    arguments: dict[str, Any] = {}
+    faults = []
+    for p in parameters:
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or p.name in already_bound:
+            continue
+        required = p.default is p.empty
+        if p.name in offered and p.kind is not p.POSITIONAL_ONLY:
+            if required or offered[p.name] is not None:
+                arguments[p.name] = offered[p.name]
+        elif required:
+            faults.append(
+                f"{where} asks for {p.name!r}: an input_fn is given {', '.join(offered)} by name, "
+                f"and nothing else{did_you_mean(p.name, offered)}"
+            )
+    if faults:
+        raise InputError(tuple(faults))
+    return arguments
+
+
+def _one_batch(result: tuple[Any, ...], where: str) -> Dataset:
+    if len(result) != 2 or isinstance(result[0], tuple):
+        raise InputError((f"{where} returned {_kind_of(result)}: {EXPECTED} (as a list, where there are several)",))
+    dataset = Dataset(*check_batch(*result, where))
+    return dataset.batch(dataset.num_records)
+
+
+def _checked(batches: Iterable[Any], where: str) -> Iterator[Batch]:
+    for number, batch in enumerate(batches):
+        if not isinstance(batch, tuple) or len(batch) != 2:
+            raise InputError(
+                (f"batch {number} of {where}: expected a tuple (features, labels), got {_kind_of(batch)}",)
+            )
+        yield check_batch(*batch, f"batch {number} of {where}")
+
+
+def _kind_of(value: object) -> str:
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)} ({', '.join(type(v).__name__ for v in value[:4])})"
+    return f"{type(value).__name__} ({value.__name__})" if inspect.isroutine(value) else type(value).__name__

@@ -1,0 +1,91 @@
+"""Arrays in a numpy archive."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import zipfile
+from collections.abc import Iterable
+
+from numpy.lib import format as npy_format
+
+from ps_runtime.data.arrays import Array
+from ps_runtime.data.dataset import Dataset
+from ps_runtime.data.files import MAX_FILE_BYTES, chosen_names, one_batch, read_file, shown_path
+from ps_runtime.errors import InputError
+
+__all__ = ["read_npz"]
+
+SUFFIX = ".npy"
+HEADER_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+"""Later versions exist for structured dtypes alone."""
+
+
+def read_npz(
+    path: str | os.PathLike[str], label: str | None = "labels", features: Iterable[str] | None = None
+) -> Dataset:
+    """Read the arrays of an archive that `numpy.savez` or `numpy.savez_compressed` wrote.
+
+    Parameters
+    ----------
+    path : str or path
+        A local path, or any URL that fsspec knows.
+    label : str or None
+        The array of the labels; None: there are none.
+    features : list of str, optional
+        The arrays of the features; default: all but `label`.
+
+    Returns
+    -------
+    Dataset
+        One batch. Features are a dict of the arrays by name, dtypes as in the file.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, is no such archive, has no such array, or an array holds objects (nothing is ever
+        unpickled), is larger than it says, or has another number of rows.
+    """
+    content = read_file(path)
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            known = [name.removesuffix(SUFFIX) for name in archive.namelist() if name.endswith(SUFFIX)]
+            names = chosen_names(path, "array", known, label, features)
+            asked = names if label is None else (*names, label)
+            _check_members(archive, path, asked)
+            arrays = {name: _read_member(archive, name) for name in asked}
+    except InputError:
+        raise
+    except Exception as error:  # zipfile, zlib, lzma and numpy each have their own errors for bytes that are damaged
+        raise InputError((f"{shown_path(path)} is no archive of numpy.savez, or damaged: {error}",)) from error
+    return one_batch(path, {name: arrays[name] for name in names}, None if label is None else arrays[label])
+
+
+def _read_member(archive: zipfile.ZipFile, name: str) -> Array:
+    with archive.open(name + SUFFIX) as member:
+        array: Array = npy_format.read_array(member, allow_pickle=False)
+        return array
+
+
+def _check_members(archive: zipfile.ZipFile, path: str | os.PathLike[str], names: tuple[str, ...]) -> None:
+    """Refuse objects, and arrays that are larger than what is there, before anything is allocated for them."""
+    faults = []
+    total = 0
+    for name in names:
+        info = archive.getinfo(name + SUFFIX)
+        total += info.file_size
+        with archive.open(info) as member:
+            version = npy_format.read_magic(member)
+            if version not in HEADER_READERS:
+                faults.append(f"array {name!r} has the npy version {version}, which only structured arrays need")
+                continue
+            shape, _, dtype = HEADER_READERS[version](member)
+            if dtype.hasobject:
+                faults.append(f"array {name!r} holds Python objects, which are never unpickled; save it as numbers")
+            elif member.tell() + math.prod(shape) * dtype.itemsize != info.file_size:
+                faults.append(f"array {name!r} claims {dtype}{list(shape)}, but holds {info.file_size} bytes")
+    if total > MAX_FILE_BYTES:
+        faults.append(f"the arrays have {total} bytes, at most {MAX_FILE_BYTES} are read into memory")
+    if faults:
+        raise InputError(tuple(f"{shown_path(path)}: {fault}" for fault in faults))
