@@ -171,6 +171,17 @@ def test_a_peer_that_asks_but_never_reads_is_dropped_in_the_end(scene, probe):
     assert probe.gone == [1]
 
 
+def test_a_peer_that_vanishes_as_its_held_reply_comes_is_gone_once(scene, probe):
+    leaving, honest = scene.dial(), scene.dial()
+    scene.say(leaving, header(Kind.AWAIT_CUT, 0))
+    honest.sendall(header(Kind.COMMITTED, 0))
+    leaving.close()  # both are ready in one round
+    scene.step()
+    assert decode_header(honest.recv(HEADER.size, socket.MSG_WAITALL))[0].kind is Kind.DONE
+    assert probe.gone == [1]
+    assert scene.is_served(honest)
+
+
 def test_a_flood_of_hellos_is_answered_one_by_one(scene, probe):
     probe.handle = lambda peer, message: [(peer, Message(Kind.DONE))]
     flood, honest = scene.dial(), scene.dial()
