@@ -48,6 +48,16 @@ def test_later_files_win_key_by_key_and_the_command_line_wins_over_files(write):
     assert settings.origins["train.log"] == settings.origins["new.key"] == COMMAND_LINE
 
 
+def test_an_override_replaces_a_mapping(write):
+    write("a.yaml", "model: {name: x, params: {a: 1}}\nseed: 3\n")
+
+    settings = load(["a.yaml"], ["model.params={b: 2}"])
+
+    assert settings.values == {"model": {"name": "x", "params": {"b": 2}}, "seed": 3}
+    assert "model.params.a" not in settings.origins
+    assert settings.origins["model.params.b"] == COMMAND_LINE
+
+
 def test_a_mapping_that_is_replaced_takes_its_origins_along(write):
     write("a.yaml", "train: {max_steps: 10}\n")
 

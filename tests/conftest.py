@@ -1,0 +1,127 @@
+"""For all tests: nothing reports usage, nothing outside is read or changed, and nothing is left behind."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import settings
+
+from ps_runtime.config.environment import telemetry_off
+
+SETTLE_SECS = 10.0
+POLL_SECS = 0.02
+
+LIBRARY_THREADS = (
+    "AnyIO worker thread",
+    "Dask-",
+    "EventsWorker",
+    "GlobalEventLoopThread",
+    "IO loop",
+    "OtelBatch",
+    "Profile",
+    "RunSyncLoopThread",
+    "APILogWorkerThread",
+    "asyncio_",
+    "pymp-",
+)
+"""Beginnings of the names of threads that Dask, Prefect and MLflow keep until the process ends."""
+
+LIBRARY_FILES = ("dask-scratch-space",)
+"""Dask keeps this directory; what was in it is gone."""
+
+LIBRARY_PROCESSES = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+"""Python keeps one of each until the process ends."""
+
+settings.register_profile("psflow", deadline=None)
+settings.load_profile("psflow")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Set the scene before any test module imports a library that looks at its environment."""
+    telemetry_off()
+    for name in ("TF_CONFIG", "PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
+        os.environ.pop(name, None)
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # where pytest's own directories stay
+    home = Path(tempfile.mkdtemp(prefix="psflow-tests-"))
+    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
+    (home / "tmp").mkdir()
+    os.environ["PREFECT_HOME"] = str(home / "prefect")
+    os.environ["TMPDIR"] = tempfile.tempdir = str(home / "tmp")  # of this run alone, so that all of it can be judged
+
+
+def _left_over() -> set[str]:
+    """Return what this process holds now, each thing under a name that is its own."""
+    this = psutil.Process()
+    found = {f"temporary file {path}" for path in Path(tempfile.gettempdir()).iterdir()}
+    found -= {f"temporary file {Path(tempfile.gettempdir(), name)}" for name in LIBRARY_FILES}
+    found |= {f"shared memory {path}" for path in Path("/dev/shm").glob("*")}
+    found |= {
+        f"thread {thread.name} ({thread.ident})"
+        for thread in threading.enumerate()
+        if not thread.name.startswith(LIBRARY_THREADS)
+    }
+    for child in this.children(recursive=True):
+        try:
+            command = " ".join(child.cmdline())
+            if child.status() != psutil.STATUS_ZOMBIE and not any(name in command for name in LIBRARY_PROCESSES):
+                found.add(f"process {child.pid}: {command}")
+        except psutil.NoSuchProcess:
+            continue
+    # unnamed Unix sockets and pipes are how event loops wake themselves up
+    for socket in this.net_connections("all"):
+        if socket.laddr:
+            found.add(f"socket {socket.fd} at {socket.laddr}, {socket.status}")
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{fd}")
+        except FileNotFoundError:
+            continue
+        if target.startswith("/memfd:"):
+            found.add(f"file descriptor {fd}: {target}")
+    return found
+
+
+@contextmanager
+def _no_leaks(settle_secs: float = SETTLE_SECS) -> Iterator[None]:
+    before = _left_over()
+    yield
+    deadline = time.monotonic() + settle_secs
+    gc.collect()
+    while (leaks := _left_over() - before) and time.monotonic() < deadline:
+        _wait_a_little()
+    if leaks:
+        pytest.fail(f"left behind after {settle_secs:g} s:\n" + "\n".join(sorted(leaks)))
+
+
+def _wait_a_little() -> None:
+    """Wait until a child process ends, or for a moment where there is none."""
+    children = psutil.Process().children(recursive=True)
+    if children:
+        psutil.wait_procs(children, timeout=POLL_SECS)
+    else:
+        threading.Event().wait(POLL_SECS)
+
+
+@pytest.fixture
+def no_leaks() -> Callable[..., AbstractContextManager[None]]:
+    """Return a context in which nothing may be left behind; it fails the test otherwise."""
+    return _no_leaks
+
+
+@pytest.fixture(autouse=True)
+def _leak_guard(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.node.get_closest_marker("cluster") is None:
+        yield
+    else:
+        with _no_leaks():
+            yield

@@ -1,0 +1,187 @@
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flows import cli
+from ps_runtime.errors import RoleFailedError, UsageError
+
+ROOT = Path(__file__).parents[2]
+DIGITS = str(ROOT / "conf" / "digits.yaml")
+PREDICT = ["predict", "--model", "models:/x@best", "--input", "a.csv", "--output", "out"]
+
+
+@pytest.fixture
+def flow(monkeypatch):
+    """Put a function in place of the flows, so that only the command line is under test."""
+
+    def flow(function):
+        for name in ("train", "predict"):
+            module = types.ModuleType(f"flows.{name}")
+            setattr(module, name, function)
+            monkeypatch.setitem(sys.modules, f"flows.{name}", module)
+
+    return flow
+
+
+def raising(error):
+    def function(parameters):
+        raise error
+
+    return function
+
+
+def test_train_hands_files_and_overrides_to_the_flow(flow, capsys):
+    seen = []
+    flow(lambda parameters: seen.append(parameters) or {"final_step": 3, "best": {"step": 2}})
+
+    assert cli.run(["train", DIGITS, "train.max_steps=3"]) == 0
+
+    assert seen[0].train.max_steps == 3
+    assert capsys.readouterr().out.split() == ["final_step", "3", "best.step", "2"]
+
+
+def test_predict_hands_its_options_to_the_flow(flow):
+    seen = []
+    flow(lambda parameters: seen.append(parameters) or {})
+
+    assert cli.run([*PREDICT, "cluster.workers=4"]) == 0
+
+    assert (seen[0].model, seen[0].input, seen[0].output) == ("models:/x@best", "a.csv", "out")
+    assert seen[0].cluster.workers == 4
+
+
+def test_the_answer_is_one_line_of_json_in_which_nan_is_null(flow, capsys):
+    flow(lambda parameters: {"metrics": [1.5, float("nan")], "name": "é\n"})
+    answer = io.StringIO()
+
+    assert cli.run(["train", DIGITS, "--json"], answer) == 0
+
+    assert answer.getvalue().count("\n") == 1
+    assert json.loads(answer.getvalue()) == {"metrics": [1.5, None], "name": "é\n"}
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "exit_code", "kind", "message"),
+    [
+        (UsageError(("no such column",)), 2, "UsageError", "no such column"),
+        (RoleFailedError("ps-0", "boom"), 1, "RoleFailedError", "ps-0 failed: boom"),
+        (KeyboardInterrupt(), 130, "KeyboardInterrupt", "interrupted"),
+        (SystemExit(143), 143, "SystemExit", "terminated"),
+        (ZeroDivisionError("oops"), 1, "ZeroDivisionError", "oops"),
+    ],
+)
+def test_a_failure_has_an_exit_code_a_sentence_and_json(flow, capsys, error, exit_code, kind, message):
+    flow(raising(error))
+    answer = io.StringIO()
+
+    assert cli.run(["train", DIGITS, "--json"], answer) == exit_code
+
+    assert json.loads(answer.getvalue()) == {"error": {"type": kind, "message": message}}
+    shown = capsys.readouterr().err
+    assert f"psflow: {message}" in shown
+    assert ("Traceback" in shown) == (kind == "ZeroDivisionError")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Missing command"),
+        (["trai"], "No such command 'trai'. Did you mean 'train'?"),
+        (["train"], "Missing argument"),
+        (["train", "seed=3"], "expected at least one configuration file, such as conf/digits.yaml"),
+        (["train", "none.yaml"], "none.yaml: cannot be read: No such file or directory"),
+        (["train", DIGITS, "sed=3"], "command line: sed: unknown key; did you mean 'seed'?"),
+        (["train", DIGITS, "--jsn"], "No such option: --jsn"),
+        (["predict", "--model", "m"], "Missing option '--input'"),
+        ([*PREDICT, "cluster.worker=3"], "cluster.worker: unknown key; did you mean 'workers'?"),
+        ([*PREDICT[:2], "", *PREDICT[3:]], "--model: model: expected a string that is not empty, got ''"),
+    ],
+)
+def test_a_usage_error_starts_nothing_and_exits_with_2(flow, capsys, arguments, message):
+    started = []
+    flow(started.append)
+    answer = io.StringIO()
+
+    assert cli.run(arguments, answer) == 2
+
+    assert started == []
+    assert message in capsys.readouterr().err
+    assert message in json.loads(answer.getvalue())["error"]["message"]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["predict", "--help"]])
+def test_help_explains_the_exit_codes(arguments):
+    result = CliRunner().invoke(cli.app, arguments)
+
+    assert result.exit_code == 0
+    for line in ("2    what was asked for cannot be", "130  interrupted", "143  terminated"):
+        assert line in result.output
+
+
+def test_help_answers_in_under_half_a_second():
+    def secs() -> float:
+        start = time.perf_counter()
+        subprocess.run(
+            [sys.executable, "-c", "from flows.cli import main; main()", "--help"],
+            cwd=ROOT,
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+        return time.perf_counter() - start
+
+    assert min(secs() for _ in range(3)) < 0.5
+
+
+NOISY = """
+import atexit, os, sys, types
+def flow(parameters):
+    print("for people"); os.system("echo from a child")
+    atexit.register(print, "at exit")
+    {body}
+module = types.ModuleType("flows.train"); module.train = flow
+sys.modules["flows.train"] = module
+from flows.cli import main
+main()
+"""
+
+
+def start(body: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", NOISY.replace("{body}", body), "train", DIGITS, "--json"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_with_json_nothing_but_the_answer_reaches_stdout():
+    out, err = start("return {'final_step': 3}").communicate(timeout=60)
+
+    assert out == '{"final_step": 3}\n'
+    assert {"for people", "from a child", "at exit"} <= set(err.splitlines())
+
+
+@pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_with_its_exit_code_and_an_answer(number, exit_code):
+    with start("sys.stderr.write('ready\\n'); sys.stderr.flush(); sys.stdin.read()") as process:
+        assert process.stderr is not None
+        assert any(line == "ready\n" for line in process.stderr)
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=60)
+
+    assert process.returncode == exit_code
+    assert json.loads(out)["error"]["message"] in ("interrupted", "terminated")
