@@ -1,0 +1,150 @@
+import pickle
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ps_runtime.data.dataset import MATRIX, Dataset
+from ps_runtime.errors import InputError
+
+
+def order(data: Dataset, epoch: int) -> list[int]:
+    features, _ = data.read(epoch, 0, data.num_records)
+    return features.tolist()
+
+
+@given(st.data(), st.integers(1, 60), st.none() | st.integers(0, 2**40), st.integers(0, 5))
+def test_each_record_once_per_epoch_over_any_partition(
+    draw: st.DataObject, num_records: int, seed: int | None, epoch: int
+) -> None:
+    data = Dataset({"x": np.arange(num_records)}, np.arange(num_records) * 10, shuffle_seed=seed)
+    cuts = draw.draw(st.sets(st.integers(0, num_records)).map(lambda s: sorted(s | {0, num_records})))
+    parts = [data.read(epoch, start, stop) for start, stop in draw.draw(st.permutations(list(pairwise(cuts))))]
+    seen = np.concatenate([features["x"] for features, _ in parts])
+    labels = np.concatenate([labels for _, labels in parts])
+    assert sorted(seen.tolist()) == list(range(num_records))
+    np.testing.assert_array_equal(labels, seen * 10)
+
+
+def test_without_a_seed_the_order_is_that_of_the_arrays() -> None:
+    data = Dataset([3, 1, 2])
+    assert order(data, 0) == order(data, 7) == [3, 1, 2]
+
+
+def test_a_shuffled_order_is_of_its_epoch_and_seed() -> None:
+    data = Dataset(np.arange(50)).shuffle(3)
+    orders = [order(data, epoch) for epoch in range(6)]
+    assert len({tuple(o) for o in orders}) == 6
+    assert orders == [order(Dataset(np.arange(50), shuffle_seed=3), epoch) for epoch in range(6)]
+    assert orders[0] != order(data.shuffle(4), 0)
+
+
+def test_the_shuffled_order_is_pinned() -> None:
+    # a checkpoint holds a position in this order: it must never change
+    assert order(Dataset(np.arange(8), shuffle_seed=3), 1) == [2, 1, 4, 0, 5, 7, 6, 3]
+
+
+def test_chain_methods_return_new_data_sets() -> None:
+    data = Dataset([1, 2, 3])
+    chained = data.batch(2).repeat().shuffle(9)
+    assert (data.batch_size, data.num_epochs, data.shuffle_seed) == (1, 1, None)
+    assert (chained.batch_size, chained.num_epochs, chained.shuffle_seed) == (2, None, 9)
+    assert chained.repeat(4).num_epochs == 4
+    assert chained.num_records == 3
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("travelled", [False, True])
+def test_what_is_read_is_read_only(seed: int | None, travelled: bool) -> None:
+    data = Dataset({"x": np.zeros((4, 2))}, np.zeros(4), shuffle_seed=seed)
+    if travelled:
+        data = pickle.loads(pickle.dumps(data))
+    features, labels = data.read(0, 0, 2)
+    for array in (features["x"], labels):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
+
+
+def test_the_arrays_given_stay_writable() -> None:
+    array = np.zeros(3)
+    Dataset(array)
+    array[0] = 1
+
+
+def test_pickling_keeps_everything() -> None:
+    data = Dataset({MATRIX: np.arange(6.0).reshape(3, 2)}, {"y": [1, 2, 3]}, 2, None, 5, ("a", "b"))
+    copy = pickle.loads(pickle.dumps(data))
+    assert copy.digest() == data.digest()
+    assert (copy.batch_size, copy.num_epochs, copy.shuffle_seed, copy.columns) == (2, None, 5, ("a", "b"))
+    np.testing.assert_array_equal(copy.read(1, 0, 3)[0][MATRIX], data.read(1, 0, 3)[0][MATRIX])
+
+
+def test_all_faults_come_in_one_error() -> None:
+    with pytest.raises(InputError) as caught:
+        Dataset({"x": [1, 2]}, [1, 2, 3], batch_size=0, num_epochs=0, shuffle_seed=-1)
+    text = str(caught.value)
+    assert "expected the same number of rows in every array, but features['x'] has 2, labels has 3" in text
+    assert "batch_size is 0: expected an int >= 1" in text
+    assert "num_epochs is 0: expected an int >= 1, or None to repeat for ever" in text
+    assert "shuffle_seed is -1: expected an int >= 0, or None not to shuffle" in text
+
+
+@pytest.mark.parametrize("batch_size", [True, 2.0, "2", None])
+def test_a_batch_size_is_an_int(batch_size: object) -> None:
+    with pytest.raises(InputError, match="batch_size is"):
+        Dataset([1]).batch(batch_size)
+
+
+def test_numbers_may_be_of_numpy() -> None:
+    assert Dataset([1, 2], batch_size=np.int64(2)).batch_size == 2
+
+
+def test_nan_is_allowed() -> None:
+    assert np.isnan(Dataset([np.nan]).read(0, 0, 1)[0][0])
+
+
+@pytest.mark.parametrize(("epoch", "start", "stop"), [(-1, 0, 1), (0, -1, 1), (0, 1, 1), (0, 2, 1), (0, 0, 4)])
+def test_a_range_outside_is_refused(epoch: int, start: int, stop: int) -> None:
+    with pytest.raises(InputError, match=r"expected an epoch >= 0 and a range within the 3 records, got epoch"):
+        Dataset([1, 2, 3]).read(epoch, start, stop)
+
+
+def test_the_schema_is_without_the_batch_axis() -> None:
+    data = Dataset({MATRIX: np.zeros((3, 2), np.float32)}, np.zeros(3, np.int64), columns=("a", "b"))
+    assert data.schema() == {
+        "features": {MATRIX: {"dtype": "float32", "shape": [2]}},
+        "labels": {"dtype": "int64", "shape": []},
+        "columns": ["a", "b"],
+    }
+    assert Dataset([1.0]).schema() == {"features": {"dtype": "float64", "shape": []}, "labels": None, "columns": []}
+
+
+@pytest.mark.parametrize(
+    "features", [np.zeros((2, 3)), {MATRIX: np.zeros((2, 3))}, {MATRIX: np.zeros(2)}, {"x": [1, 2]}]
+)
+def test_named_columns_need_a_matrix_of_as_many(features: object) -> None:
+    with pytest.raises(InputError, match="2 columns are named: expected a matrix 'features' of as many columns, got"):
+        Dataset(features, columns=("a", "b"))
+
+
+def test_the_digest_is_of_the_records_alone() -> None:
+    data = Dataset({"a": [1, 2], "b": [3, 4]}, [5, 6])
+    assert data.digest() == "8c4035e58d131d036af503cf5ddf6292"
+    assert Dataset({"b": [3, 4], "a": [1, 2]}, [5, 6]).shuffle(1).batch(2).repeat().digest() == data.digest()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Dataset({"a": [1, 2], "b": [3, 5]}, [5, 6]),
+        Dataset({"a": [3, 4], "b": [1, 2]}, [5, 6]),
+        Dataset({"a": [1, 2], "b": [3, 4]}, [5, 7]),
+        Dataset({"a": [1, 2], "b": [3, 4]}),
+        Dataset({"a": np.array([1, 2], np.uint64), "b": [3, 4]}, [5, 6]),
+        Dataset({"a": [[1], [2]], "b": [3, 4]}, [5, 6]),
+    ],
+)
+def test_other_records_have_another_digest(other: Dataset) -> None:
+    assert other.digest() != Dataset({"a": [1, 2], "b": [3, 4]}, [5, 6]).digest()

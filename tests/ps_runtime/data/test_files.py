@@ -1,0 +1,79 @@
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from ps_runtime.data.files import chosen_names, read_file, shown_path
+from ps_runtime.errors import InputError
+
+
+def test_any_url_of_fsspec_can_be_read(tmp_path: Path) -> None:
+    fsspec.filesystem("memory").pipe("/psflow-test/a.csv", b"a\n1\n")
+    assert read_file("memory://psflow-test/a.csv") == b"a\n1\n"
+    fsspec.filesystem("memory").rm("/psflow-test", recursive=True)
+    (tmp_path / "b").write_bytes(b"b")
+    assert read_file(f"file://{tmp_path}/b") == read_file(tmp_path / "b") == b"b"
+
+
+def test_a_missing_file_is_named_by_its_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match=f"there is no file {tmp_path}/missing.csv"):
+        read_file("missing.csv")
+    with pytest.raises(InputError, match=r"there is no file memory://missing\.csv"):
+        read_file("memory://missing.csv")
+
+
+def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"cannot read {tmp_path}: Is a directory"):
+        read_file(tmp_path)
+    with pytest.raises(InputError, match=r"cannot read nosuch://host/a\.csv: Protocol not known"):
+        read_file("nosuch://user:secret@host/a.csv")
+
+
+def test_a_file_that_is_too_large_or_empty_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"")
+    with pytest.raises(InputError, match="file is empty"):
+        read_file(path)
+    monkeypatch.setattr("ps_runtime.data.files.MAX_FILE_BYTES", 3)
+    path.write_bytes(b"123")
+    assert read_file(path) == b"123"
+    path.write_bytes(b"1234")
+    with pytest.raises(InputError, match="is larger than 3 bytes, the most that is read into memory"):
+        read_file(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/a/../b.csv", "/b.csv"),
+        ("file:///a/b.csv", "/a/b.csv"),
+        ("s3://key:secret@bucket/a.csv", "s3://bucket/a.csv"),
+        ("https://host/a.csv?X-Signature=a:b&c=::d", "https://host/a.csv"),
+        ("simplecache::s3://key:secret@bucket/a.csv", "simplecache::s3://bucket/a.csv"),
+    ],
+)
+def test_shown_paths_are_absolute_and_without_secrets(path: str, shown: str) -> None:
+    assert shown_path(path) == shown
+
+
+def test_names_are_those_asked_for_or_all_but_the_label() -> None:
+    assert chosen_names("f", "column", ["a", "y", "b"], "y", None) == ("a", "b")
+    assert chosen_names("f", "column", ["a", "y", "b"], None, ["b", "a"]) == ("b", "a")
+    assert chosen_names("f", "column", ["pixels", "y"], None, "pixels") == ("pixels",)
+
+
+def test_all_faults_of_names_come_in_one_error() -> None:
+    with pytest.raises(InputError) as caught:
+        chosen_names("/f", "column", ["height", "y"], "y", ["hieght", "zzz", "y"])
+    assert caught.value.faults == (
+        "/f has no column 'hieght'; did you mean 'height'?",
+        "/f has no column 'zzz'; its columns are 'height', 'y'",
+        "/f: column 'y' is asked for twice, among features and label",
+    )
+
+
+@pytest.mark.parametrize(("known", "features"), [(["y"], None), (["y", "a"], [])])
+def test_no_name_left_is_refused(known: list[str], features: list[str] | None) -> None:
+    with pytest.raises(InputError, match="/f leaves no column for the features; its columns are 'y'"):
+        chosen_names("/f", "column", known, "y", features)
