@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ class Dataset:
 
     Notes
     -----
-    The arrays are kept read-only and not copied where they are C-contiguous: do not change yours afterwards.
+    Arrays that are C-contiguous and native-endian are not copied: do not change yours afterwards.
 
     Examples
     --------
@@ -77,13 +77,9 @@ class Dataset:
         faults += _faults_of_column_names(columns, features)
         if faults:
             raise InputError(tuple(faults))
-        object.__setattr__(self, "features", map_columns(_read_only, features))
-        object.__setattr__(self, "labels", None if labels is None else map_columns(_read_only, labels))
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "columns", columns)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # through the constructor: unpickled arrays would be writable
-        return type(self), tuple(getattr(self, f.name) for f in fields(self))
 
     def batch(self, batch_size: int) -> Dataset:
         """Return the data set with batches of `batch_size` records."""

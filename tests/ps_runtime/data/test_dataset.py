@@ -69,7 +69,7 @@ def test_what_is_read_is_read_only(seed: int | None, travelled: bool) -> None:
 
 def test_the_arrays_given_stay_writable() -> None:
     array = np.zeros(3)
-    Dataset(array)
+    Dataset(array).read(0, 0, 3)
     array[0] = 1
 
 
