@@ -1,7 +1,7 @@
 # make venv | test | check | demo | clean. Needs Python >= 3.11 and nothing else; PYTHON=... chooses one.
 
-PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
-	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done)
+PYTHON ?= $(or $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done),python3)
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
@@ -12,7 +12,7 @@ venv: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
-		{ echo "psflow needs Python >= 3.11, found: '$(PYTHON)' $$("$(PYTHON)" --version 2>&1); say which: make PYTHON=/path/to/python3" >&2; exit 1; }
+		{ echo "psflow needs Python >= 3.11, which '$(PYTHON)' is not; say which: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import ensurepip, venv' 2>/dev/null || \
 		{ echo "'$(PYTHON)' has no venv module; install it (on Debian: apt install python3-venv)" >&2; exit 1; }
 	"$(PYTHON)" -m venv $(VENV)

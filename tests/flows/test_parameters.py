@@ -3,17 +3,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from flows.parameters import (
-    CannedModel,
-    DataInput,
-    FunctionInput,
-    FunctionModel,
-    PredictParameters,
-    TrainParameters,
-    parse_parameters,
-    parse_predict_parameters,
-)
+from flows.input_parameters import DataInput, FunctionInput
+from flows.model_parameters import CannedModel, FunctionModel
+from flows.parameters import PredictParameters, TrainParameters, parse_parameters, parse_predict_parameters
 from ps_runtime.config.files import COMMAND_LINE, Origin, load
+from ps_runtime.data.formats import FORMATS, open_dataset
 from ps_runtime.errors import ConfigError
 from ps_runtime.optimizers import Adagrad, Adam, Momentum
 
@@ -70,6 +64,34 @@ def test_a_model_and_an_input_can_be_functions_of_the_user():
     )
     assert parameters.model == FunctionModel(name="my.module:model_fn", params={"units": 3})
     assert parameters.input.train == FunctionInput(name="my.module:input_fn")
+
+
+def test_the_formats_are_those_that_can_be_read():
+    field = DataInput.model_json_schema()["properties"]["format"]
+    assert set(field["enum"]) == set(FORMATS)
+
+
+def test_an_input_describes_a_data_set():
+    source = DataInput(format="digits", split="test", batch_size=60, shuffle=True)
+
+    assert source.spec(training=True, seed=3) == {
+        "format": "digits",
+        "split": "test",
+        "batch_size": 60,
+        "shuffle": True,
+        "epochs": None,
+        "seed": 3,
+    }
+    assert source.spec(training=False, seed=3)["epochs"] == 1
+    assert DataInput(format="csv", path="x", epochs=2, seed=5).spec(training=False, seed=3) == {
+        "format": "csv",
+        "path": "x",
+        "batch_size": 32,
+        "shuffle": False,
+        "epochs": 2,
+        "seed": 5,
+    }
+    assert open_dataset(source.spec(training=False, seed=3)).num_records == 360
 
 
 @pytest.mark.parametrize(
@@ -146,8 +168,8 @@ def test_an_optimizer_is_built_from_its_name_and_hyper_parameters(optimizer, bui
         ),
         ("input.eval=3", r"input\.eval: expected a mapping, got 3"),
         ("input.train.format=cvs", r"input\.train\.format: expected 'csv', .*, got 'cvs'; did you mean 'csv'\?"),
-        ("input.train.format=csv", r"input\.train: format 'csv' needs a path"),
-        ("input.train.path=x.csv", r"input\.train: format 'digits' needs no path, it is built in"),
+        ("input.train.format=csv", r"input\.train: format 'csv' has no split; format 'csv' needs a path"),
+        ("input.train.path=x.csv", r"input\.train: format 'digits' has no path"),
         ("input.train.shuffle=1", r"input\.train\.shuffle: expected true or false, got 1"),
     ],
 )
