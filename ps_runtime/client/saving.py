@@ -61,10 +61,10 @@ class SavingClient:
         """Ask for a cut as soon as the tickets given are used."""
         self._links[0].request(Message(Kind.REQUEST_CUT), "to prepare a cut", self._timeout_secs)
 
-    def await_cut(self, timeout_secs: float) -> Cut:
-        """Wait until a cut is due and no ticket is out."""
+    def await_cut(self, timeout_secs: float) -> tuple[Cut, bool]:
+        """Wait until a cut is due and no ticket is out; return it, and whether it is the final one."""
         reply = self._links[0].request(Message(Kind.AWAIT_CUT), "the next cut", timeout_secs)
-        return Cut.from_facts(reply.json())
+        return Cut.from_facts(reply.json()), reply.kind is Kind.FINAL_CUT
 
     def snapshot(self, cut: Cut) -> None:
         """Have every shard copy `cut`, then let tickets flow again."""

@@ -43,8 +43,8 @@ class EstimatorSpec:
         From `Optimizer.apply_gradients` or `Optimizer.minimize`. Needed in TRAIN.
     eval_metric_ops : mapping of str to Metric
         Metrics of this batch; an evaluation merges those of all batches. ``loss`` and ``global_step`` are reserved.
-    training_hooks, training_chief_hooks, evaluation_hooks, prediction_hooks : sequence of SessionRunHook
-        Taken from the first call in a mode.
+    training_hooks, training_chief_hooks : sequence of SessionRunHook
+        Taken from the first training call.
 
     Raises
     ------
@@ -59,8 +59,6 @@ class EstimatorSpec:
     eval_metric_ops: Mapping[str, Metric] = field(default_factory=dict)
     training_hooks: Sequence[SessionRunHook] = ()
     training_chief_hooks: Sequence[SessionRunHook] = ()
-    evaluation_hooks: Sequence[SessionRunHook] = ()
-    prediction_hooks: Sequence[SessionRunHook] = ()
 
     def __post_init__(self) -> None:
         faults = []

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.checkpoint.job_file import EvaluationLog, read_finished
 from ps_runtime.checkpoint.reader import CheckpointReader
+from ps_runtime.checkpoint.records import Evaluation, EvaluationLog, read_finished
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.client.link import Dial, Identity
 from ps_runtime.client.watching import WatchingClient
@@ -81,7 +81,8 @@ class _Evaluator:
         self._store = CheckpointStore(job.model_dir)
         self._log = EvaluationLog(job.model_dir)
         self._caller = ModelCaller(job.model_fn, job.params, job.config)
-        self._done = set(self._log.evaluated(eval_spec.name))
+        self._name = eval_spec.name or ""
+        self._done = self._log.evaluated(self._name)
         self.evaluated_steps: list[int] = []
         self.newest_seen = -1
 
@@ -105,17 +106,15 @@ class _Evaluator:
     def evaluate(self, step: int, *, is_final: bool) -> None:
         """Evaluate one checkpoint, write the result down, let the exporters choose, tell of it."""
         started = time.monotonic()
-        with self._store.pin(step, str(self._context.role)):
-            reader = CheckpointReader(self._store, step)
+        with CheckpointReader.pinned(self._store, step, str(self._context.role)) as reader:
             values = {v.name: reader.variable(v.name) for v in self._job.model.variables}
         metrics = evaluate(self._caller, self._open(), values, step, self._spec.steps)
         secs = round(time.monotonic() - started, 6)
-        self._log.append(self._spec.name, step, metrics)
+        self._export(step, values, metrics, is_final=is_final)
+        self._log.append(Evaluation(self._name, step, metrics, time.time()))
         self._done.add(step)
         self.evaluated_steps.append(step)
-        finite = {name: value for name, value in metrics.items() if math.isfinite(value) and name != "global_step"}
-        self._context.emit("evaluation", step=step, name=self._spec.name, metrics=finite, secs=secs)
-        self._export(step, values, metrics, is_final=is_final)
+        self._context.emit("evaluation", step=step, name=self._spec.name, metrics=_finite(metrics), secs=secs)
 
     def _open(self) -> Any:
         return open_input(self._spec.input_fn, mode=ModeKeys.EVAL, params=self._job.params)
@@ -139,7 +138,20 @@ class _Evaluator:
         for exporter in self._spec.all_exporters:
             result = exporter.export(self._job.model_dir, bundle, self._job.writer, is_the_final_export=is_final)
             if result is not None:
-                self._context.emit("export", exporter=exporter.name, **result.to_facts())
+                self._context.emit(
+                    "export",
+                    exporter=result.exporter,
+                    step=result.global_step,
+                    version=result.version,
+                    path=result.path,
+                    best=result.is_best,
+                    metrics=_finite(metrics),
+                )
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return what a tracking store can plot."""
+    return {name: value for name, value in metrics.items() if math.isfinite(value) and name != "global_step"}
 
 
 def _first_rows(features: Any) -> Any:

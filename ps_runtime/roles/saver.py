@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from ps_runtime.checkpoint.job_file import write_finished
-from ps_runtime.checkpoint.manifest import Manifest, ShardFile, TensorEntry
+from ps_runtime.checkpoint.entries import ShardRecord
+from ps_runtime.checkpoint.manifest import Manifest
+from ps_runtime.checkpoint.records import write_finished
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.client.saving import SavingClient
 from ps_runtime.model.listeners import CheckpointSaverListener
@@ -69,9 +69,8 @@ class Saver:
         try:
             is_final = False
             while not is_final:
-                cut = self._client.await_cut(self._job.config.session_creation_timeout_secs)
+                cut, is_final = self._client.await_cut(self._job.config.session_creation_timeout_secs)
                 self._save(cut)
-                is_final = cut.is_final
             self._end(cut)
         except BaseException as error:
             self._error = error
@@ -85,7 +84,8 @@ class Saver:
         started = time.monotonic()
         self._client.snapshot(cut)
         self.last_cut_at = time.monotonic()
-        self._store.commit(self._manifest(cut, self._client.write(cut.step)))
+        records = [ShardRecord.from_facts(facts) for facts in self._client.write(cut.step)]
+        self._store.commit(Manifest.of(cut.step, self._job.model, cut.to_facts(), records))
         self._last_step = cut.step
         self._client.committed(cut.step)
         self._context.emit(
@@ -99,15 +99,6 @@ class Saver:
         for listener in self._listeners:
             if listener.after_save(cut.step):
                 self.stop_reason = self.stop_reason or f"{type(listener).__name__} asked to stop after step {cut.step}"
-
-    def _manifest(self, cut: Cut, written: list[dict[str, Any]]) -> Manifest:
-        return Manifest(
-            step=cut.step,
-            model=self._job.model,
-            job=replace(cut, is_final=False).to_facts(),
-            shards=tuple(ShardFile.from_facts(facts["file"]) for facts in written),
-            tensors=tuple(TensorEntry.from_facts(entry) for facts in written for entry in facts["tensors"]),
-        )
 
     def _collect_garbage(self) -> None:
         config = self._job.config

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.shards import load_shard, shard_tensors
+from ps_runtime.checkpoint.shards import load_shard, save_shard
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.errors import PsflowError
 from ps_runtime.server.shard import Shard
@@ -41,8 +41,7 @@ class ShardStorage:
 
     def load(self, step: int, shard: Shard) -> Mapping[str, Any]:
         """Fill the shard's arrays from the checkpoint of `step`; return the facts of its cut. Blocks."""
-        with self._store.pin(step, f"ps-{self._index}"):
-            reader = CheckpointReader(self._store, step)
+        with CheckpointReader.pinned(self._store, step, f"ps-{self._index}") as reader:
             load_shard(reader, shard.layout, self._job.model, shard.arrays.arena, shard.arrays.slots)
             return reader.manifest.job
 
@@ -60,12 +59,10 @@ class ShardStorage:
     def _write(self, step: int, shard: Shard) -> None:
         arrays = shard.snapshot_arrays
         try:
-            tensors, entries = shard_tensors(shard.layout, arrays.arena, arrays.slots)
-            file = self._store.write_shard(step, self._index, self._job.num_ps, tensors)
+            record = save_shard(self._store, step, self._job.num_ps, shard.layout, arrays.arena, arrays.slots)
         except (OSError, PsflowError) as error:
             self._written(step, None, f"ps-{self._index} could not write its part of checkpoint {step}: {error}")
         else:
-            facts = {"file": file.to_facts(), "tensors": [entry.to_facts() for entry in entries]}
-            self._written(step, facts, None)
+            self._written(step, record.to_facts(), None)
         finally:
             self._writing = None

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 from ps_runtime.errors import ProtocolError
 from ps_runtime.server.job import Cut, Refusal
 from ps_runtime.server.job_desk import JobDesk
-from ps_runtime.server.peers import Peer, Purpose, refused
+from ps_runtime.server.peers import Peer, Purpose
 from ps_runtime.server.shard import Life, Shard
 from ps_runtime.transport.base import Reply
-from ps_runtime.transport.message import MAX_JSON_BYTES, Kind, Message
+from ps_runtime.transport.message import MAX_JSON_BYTES, Kind, Message, refusal
 from ps_runtime.transport.payloads import PushBuffer
 
 __all__ = ["JobKey", "PsHandler", "Storage"]
@@ -90,8 +90,8 @@ class PsHandler:
             if method is None:
                 raise ProtocolError(who.name, f"this ps does not take {message.kind.name}")
             return method(peer, who, message)
-        except Refusal as refusal:
-            return [(peer, refused(refusal.code, refusal.reason))]
+        except Refusal as error:
+            return [(peer, refusal(error.code, error.reason))]
 
     def disconnected(self, peer: int) -> Iterable[Reply]:
         """Take note that connection `peer` is gone."""
@@ -118,7 +118,7 @@ class PsHandler:
         peer = self._writers.pop(step, None)
         if peer is None:
             return []
-        reply = refused("storage", error) if error is not None else Message.of(Kind.DONE, facts or {})
+        reply = refusal("storage", error) if error is not None else Message.of(Kind.DONE, facts or {})
         return [(peer, reply)]
 
     @property

@@ -41,10 +41,9 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What a cut holds of the job: the step, who pushed what, and where the input stands."""
+    """What a cut holds of the job: the step, who pushed what, and where the input stands. No stop flags."""
 
     step: int
-    is_final: bool
     members: Mapping[int, tuple[int, int]]
     """Member -> (incarnation, sequence of its last committed push): the dedupe table."""
     input: Mapping[str, Any]
@@ -54,7 +53,6 @@ class Cut:
         """Return the cut as plain data."""
         return {
             "step": self.step,
-            "is_final": self.is_final,
             "members": {str(member): list(life) for member, life in self.members.items()},
             "input": dict(self.input),
             "num_examples": self.num_examples,
@@ -64,7 +62,7 @@ class Cut:
     def from_facts(cls, facts: Mapping[str, Any]) -> Cut:
         """Read what `to_facts` wrote."""
         members = {int(m): (int(life[0]), int(life[1])) for m, life in facts["members"].items()}
-        return cls(facts["step"], facts["is_final"], members, facts["input"], facts["num_examples"])
+        return cls(facts["step"], members, facts["input"], facts["num_examples"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +85,10 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class CutReady:
-    """Tell the saver to have every shard copied now."""
+    """Tell the saver to have every shard copied now; after a final cut nothing more will come."""
 
     cut: Cut
+    is_final: bool
 
 
 Instruction = Granted | Finished | CutReady
@@ -261,7 +260,7 @@ class Job:
                 self._cut_told = False
         if self.phase is Phase.CUTTING and saver_waits and not self._cut_told:
             self._cut_told = True
-            instructions.append(CutReady(self.cut()))
+            instructions.append(CutReady(self.cut(), self._is_done))
         if self.phase is Phase.FINISHED:
             for member, life in self._members.items():
                 if life.is_waiting:
@@ -272,7 +271,7 @@ class Job:
     def cut(self) -> Cut:
         """Return what a cut made now holds of the job."""
         lives = {m: (life.incarnation, life.sequence) for m, life in self._members.items()}
-        return Cut(self.global_step, self._is_done, self._past | lives, self.input.to_facts(), self.num_examples)
+        return Cut(self.global_step, self._past | lives, self.input.to_facts(), self.num_examples)
 
     @property
     def num_given(self) -> int:

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from ps_runtime.errors import ProtocolError
 from ps_runtime.server.job import CutReady, Finished, Granted, Job, Refusal
-from ps_runtime.server.peers import Peer, Purpose, refused
+from ps_runtime.server.peers import Peer, Purpose
 from ps_runtime.transport.base import Reply
-from ps_runtime.transport.message import Kind, Message
+from ps_runtime.transport.message import Kind, Message, refusal
 from ps_runtime.transport.payloads import GRANT
 
 __all__ = ["JobDesk", "Stream"]
@@ -104,9 +104,10 @@ class JobDesk:
                     self._answer(member, Message(Kind.GRANT, step=step, body=body), replies)
                 case Finished(member, step):
                     self._answer(member, Message(Kind.FINISHED, step=step), replies)
-                case CutReady(cut):
+                case CutReady(cut, is_final):
                     assert self._saver is not None
-                    replies.append((self._saver, Message.of(Kind.CUT, cut.to_facts(), step=cut.step)))
+                    kind = Kind.FINAL_CUT if is_final else Kind.CUT
+                    replies.append((self._saver, Message.of(kind, cut.to_facts(), step=cut.step)))
                     self._saver = None
         return [*replies, *self._news()]
 
@@ -202,7 +203,7 @@ class JobDesk:
             if index in self._batches:
                 reply = Message(Kind.BATCH, step=index, body=self._batches[index])
             elif self._stream_error is not None:
-                reply = refused("input", self._stream_error)
+                reply = refusal("input", self._stream_error)
             elif self._stream_end is not None and index >= self._stream_end:
                 reply = Message(Kind.DONE)
             else:

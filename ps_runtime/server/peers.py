@@ -7,9 +7,9 @@ from enum import StrEnum
 
 from ps_runtime.errors import ProtocolError
 from ps_runtime.server.shard import Life
-from ps_runtime.transport.message import Kind, Message
+from ps_runtime.transport.message import Message
 
-__all__ = ["CHIEF", "Peer", "Purpose", "refused"]
+__all__ = ["CHIEF", "Peer", "Purpose"]
 
 CHIEF = 0
 """The chief's index among the training replicas."""
@@ -64,7 +64,3 @@ class Peer:
         if self.member != CHIEF:
             raise ProtocolError(self.name, f"{message.kind.name} is for the chief alone")
 
-
-def refused(code: str, reason: str) -> Message:
-    """Return the reply that says no."""
-    return Message.of(Kind.REFUSED, {"code": code, "reason": reason})

@@ -59,7 +59,6 @@ class EvalSpec:
         Batches of an evaluation; None: to the end of the input.
     name : str or None
         Tells several evaluations apart.
-    hooks : sequence of SessionRunHook
     exporters : Exporter or sequence of them
         Called after every evaluation; unique names.
     start_delay_secs, throttle_secs : float
@@ -69,7 +68,6 @@ class EvalSpec:
     input_fn: Callable[..., Any]
     steps: int | None = 100
     name: str | None = None
-    hooks: Sequence[SessionRunHook] = ()
     exporters: Exporter | Sequence[Exporter] = ()
     start_delay_secs: float = 120
     throttle_secs: float = 600

@@ -48,26 +48,26 @@ class Kind(IntEnum):
     OPEN = 6
     INITIALIZE = 7
     RESTORE = 8
-    READY = 9
-    AWAIT_CUT = 10
-    REQUEST_CUT = 11
-    SNAPSHOT = 12
-    RESUME = 13
-    WRITE = 14
-    COMMITTED = 15
-    WATCH = 16
-    STOP = 17
-    FINISH = 18
-    LEAVE = 19
-    STATISTICS = 20
+    AWAIT_CUT = 9
+    REQUEST_CUT = 10
+    SNAPSHOT = 11
+    RESUME = 12
+    WRITE = 13
+    COMMITTED = 14
+    WATCH = 15
+    STOP = 16
+    FINISH = 17
+    LEAVE = 18
+    STATISTICS = 19
     # replies, from a ps to a role
     DONE = 128
     PARAMETERS = 129
     GRANT = 130
     BATCH = 131
     CUT = 132
-    FINISHED = 133
-    REFUSED = 134
+    FINAL_CUT = 133
+    FINISHED = 134
+    REFUSED = 135
 
     @property
     def is_reply(self) -> bool:

@@ -1,0 +1,1 @@
+"""Estimators: a model_fn and what one does with it."""

@@ -1,0 +1,135 @@
+"""One attempt at the job of a model_dir: claim it, plan it, hold it, let it go."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from ps_runtime.checkpoint.job_file import JobFile, JobRecord
+from ps_runtime.checkpoint.records import clear_finished
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.errors import PsflowError
+from ps_runtime.estimator.planning import JobPlan, check_model_dir, plan_job
+from ps_runtime.specs.job import JobSpec
+from ps_runtime.specs.training import EvalSpec, TrainSpec
+
+if TYPE_CHECKING:
+    from ps_runtime.estimator.estimator import Estimator
+    from ps_runtime.model.exporters import ModelWriter
+
+__all__ = ["Attempt"]
+
+logger = logging.getLogger(__name__)
+
+RENEW_SECS = 5.0
+
+
+class Attempt:
+    """Owns the job of an estimator's model_dir for the time of a ``with`` block.
+
+    Parameters
+    ----------
+    estimator : Estimator
+    train_spec : TrainSpec
+    eval_spec : EvalSpec or None
+    num_ps, num_workers : int
+    transport : str
+    writer : ModelWriter or None
+
+    Raises
+    ------
+    UsageError
+        Whatever is wrong with model_fn, input or model_dir; nothing has been started or written then.
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        train_spec: TrainSpec,
+        eval_spec: EvalSpec | None,
+        *,
+        num_ps: int = 1,
+        num_workers: int = 0,
+        transport: str = "auto",
+        writer: ModelWriter | None = None,
+    ) -> None:
+        self._estimator = estimator
+        self._train_spec = train_spec
+        self._eval_spec = eval_spec
+        self._num_ps = num_ps
+        self._num_workers = num_workers
+        self._transport = transport
+        self._writer = writer
+        self._file = JobFile(estimator.model_dir)
+        known = self._file.read()
+        self.seed = _seed(estimator.config.tf_random_seed, known)
+        self.plan: JobPlan = plan_job(
+            estimator.caller, train_spec, eval_spec, self.seed, num_workers + 1, estimator.check_labels
+        )
+        check_model_dir(estimator.model_dir, self.plan.model)
+        self._released = threading.Event()
+
+    def __enter__(self) -> Self:
+        record = self._file.claim()
+        self.number = int(record.facts.get("attempts", 0)) + 1
+        self.record = self._file.update(attempts=self.number, seed=self.seed)
+        clear_finished(self._estimator.model_dir)
+        CheckpointStore(self._estimator.model_dir).discard_uncommitted()
+        self._renewer = threading.Thread(target=self._renew, name="psflow-lease", daemon=True)
+        self._renewer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._released.set()
+        self._renewer.join()
+        self._file.release()
+
+    def note_run(self, run_id: str) -> None:
+        """Remember the MLflow run, so that a resumed job goes on with it."""
+        self.record = self._file.update(run_id=run_id)
+
+    def job(self, token: str = "") -> JobSpec:
+        """Return the description that every role gets. `token` is the secret of this attempt."""
+        estimator = self._estimator
+        return JobSpec(
+            job_id=self.record.job_id,
+            token=token or secrets.token_hex(16),
+            attempt=self.number,
+            model_dir=estimator.model_dir,
+            model_fn=estimator.model_fn,
+            params=estimator.params,
+            config=estimator.config,
+            train_spec=self._train_spec,
+            eval_spec=self._eval_spec,
+            model=self.plan.model,
+            input=self.plan.input,
+            seed=self.seed,
+            num_ps=self._num_ps,
+            num_workers=self._num_workers,
+            transport=self._transport,
+            writer=self._writer,
+        )
+
+    @staticmethod
+    def log_event(event: dict[str, Any]) -> None:
+        """Log what a role tells of: what one sees of a job without a flow."""
+        facts = {key: value for key, value in event.items() if key not in ("kind", "role", "number")}
+        logger.info("%s: %s %s", event["role"], event["kind"], facts)
+
+    def _renew(self) -> None:
+        while not self._released.wait(RENEW_SECS):
+            try:
+                self._file.renew()
+            except (PsflowError, OSError):
+                logger.exception("the lease of %s could not be renewed", self._estimator.model_dir)
+
+
+def _seed(wanted: int | None, known: JobRecord | None) -> int:
+    if wanted is not None:
+        return wanted
+    return int(known.facts["seed"]) if known is not None and "seed" in known.facts else secrets.randbits(31)

@@ -1,0 +1,222 @@
+"""The Estimator: a model_fn, where it lives, and what one does with it in one process."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.checkpoint.reader import CheckpointReader
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.data.input_pipeline import open_input
+from ps_runtime.errors import CheckpointError, UsageError, did_you_mean
+from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.estimator.local import run_local
+from ps_runtime.model.caller import ModelCaller
+from ps_runtime.model.evaluation import batches_of, evaluate, predict_batch
+from ps_runtime.model.hooks import SessionRunHook
+from ps_runtime.model.listeners import CheckpointSaverListener
+from ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from ps_runtime.specs.run_config import RunConfig
+from ps_runtime.specs.training import TrainSpec
+
+__all__ = ["Estimator"]
+
+logger = logging.getLogger(__name__)
+
+InputFn = Callable[..., Any]
+
+
+class Estimator:
+    """A model and its model_dir.
+
+    Parameters
+    ----------
+    model_fn : callable
+        ``model_fn(features, labels, mode, params, config)``, any subset of these, returns an EstimatorSpec.
+    model_dir : str, optional
+        Where checkpoints are; else that of `config`, else a temporary directory.
+    config : RunConfig, optional
+    params : mapping, optional
+        Hyper-parameters for model_fn.
+
+    Raises
+    ------
+    ModelFnError
+        If model_fn takes other arguments.
+    """
+
+    def __init__(
+        self,
+        model_fn: Callable[..., EstimatorSpec],
+        model_dir: str | None = None,
+        config: RunConfig | None = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> None:
+        config = config or RunConfig()
+        if model_dir is not None and config.model_dir not in (None, model_dir):
+            raise UsageError((f"model_dir is {model_dir!r}, but that of config is {config.model_dir!r}; give one",))
+        directory = model_dir or config.model_dir
+        if directory is None:
+            directory = tempfile.mkdtemp(prefix="psflow-model-")
+            logger.warning("no model_dir given: checkpoints go to the temporary directory %s", directory)
+        self.config = config.replace(model_dir=directory)
+        self.model_dir = directory
+        self.params: dict[str, Any] = dict(params or {})
+        self.model_fn = model_fn
+        self.caller = ModelCaller(model_fn, self.params, self.config)
+
+    def check_labels(self, labels: Any, where: str) -> None:
+        """Raise InputError if a whole data set has labels that the model cannot take. Any will do here."""
+
+    def train(
+        self,
+        input_fn: InputFn,
+        hooks: Sequence[SessionRunHook] = (),
+        steps: int | None = None,
+        max_steps: int | None = None,
+        saving_listeners: Sequence[CheckpointSaverListener] = (),
+    ) -> Estimator:
+        """Train in this process, from the latest checkpoint if there is one. Blocks.
+
+        Parameters
+        ----------
+        input_fn : callable
+            Returns a Dataset, or yields batches ``(features, labels)``.
+        hooks : sequence of SessionRunHook
+        steps : int, optional
+            Train so many steps more; or
+        max_steps : int, optional
+            train until this global_step. Neither: until the input ends.
+        saving_listeners : sequence of CheckpointSaverListener
+
+        Returns
+        -------
+        Estimator
+            This one.
+        """
+        if steps is not None and max_steps is not None:
+            raise UsageError(("give steps or max_steps, not both",))
+        if steps is not None and steps <= 0:
+            raise UsageError((f"steps should be greater than 0, got {steps}",))
+        start = CheckpointStore(self.model_dir).latest() or 0
+        last = start + steps if steps is not None else max_steps
+        train_spec = TrainSpec(input_fn, last, hooks, saving_listeners)
+        if last is not None and start >= last:
+            return self
+        with Attempt(self, train_spec, None) as attempt:
+            run_local(attempt.job(token=secrets.token_hex(16)), attempt.log_event)
+        return self
+
+    def evaluate(
+        self,
+        input_fn: InputFn,
+        steps: int | None = None,
+        checkpoint_path: str | None = None,
+        name: str | None = None,
+    ) -> dict[str, float]:
+        """Evaluate a checkpoint in this process; nothing is written.
+
+        Parameters
+        ----------
+        input_fn : callable
+        steps : int, optional
+            At most so many batches.
+        checkpoint_path : str, optional
+            Directory of a checkpoint; the latest if left out.
+        name : str, optional
+            Prefix of the metrics' names.
+
+        Returns
+        -------
+        dict of str to float
+            The metrics of model_fn, ``loss`` and ``global_step``.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no checkpoint.
+        """
+        step, values = self._values(checkpoint_path)
+        opened = open_input(input_fn, mode=ModeKeys.EVAL, params=self.params)
+        metrics = evaluate(self.caller, opened, values, step, steps)
+        return metrics if name is None else {f"{name}/{key}": value for key, value in metrics.items()}
+
+    def predict(
+        self,
+        input_fn: InputFn,
+        predict_keys: Sequence[str] | None = None,
+        checkpoint_path: str | None = None,
+        yield_single_examples: bool = True,
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the predictions for an input, in its order, from one checkpoint.
+
+        Parameters
+        ----------
+        input_fn : callable
+        predict_keys : sequence of str, optional
+            Which predictions; all if left out.
+        checkpoint_path : str, optional
+        yield_single_examples : bool
+            Yield a mapping for each example, else for each batch.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no checkpoint.
+        UsageError
+            If a predict_key is unknown.
+        """
+        step, values = self._values(checkpoint_path)
+        for features, _ in batches_of(open_input(input_fn, mode=ModeKeys.PREDICT, params=self.params)):
+            predictions = predict_batch(self.caller, features, values, step)
+            chosen = _choose(predictions, predict_keys)
+            if not yield_single_examples:
+                yield chosen
+                continue
+            for row in range(len(next(iter(chosen.values())))):
+                yield {key: value[row] for key, value in chosen.items()}
+
+    def get_variable_names(self) -> list[str]:
+        """Return the names of the variables of the latest checkpoint."""
+        return sorted(self._values(None)[1])
+
+    def get_variable_value(self, name: str) -> NDArray[Any]:
+        """Return a variable of the latest checkpoint."""
+        values = self._values(None)[1]
+        if name not in values:
+            raise UsageError((f"there is no variable {name!r}{did_you_mean(name, values)}",))
+        return values[name]
+
+    def latest_checkpoint(self) -> str | None:
+        """Return the directory of the latest checkpoint; None if there is none."""
+        store = CheckpointStore(self.model_dir)
+        latest = store.latest()
+        return None if latest is None else store.path(latest)
+
+    def _values(self, checkpoint_path: str | None) -> tuple[int, dict[str, NDArray[Any]]]:
+        path = checkpoint_path or self.latest_checkpoint()
+        if path is None:
+            raise CheckpointError(self.model_dir, "there is no checkpoint yet; train first")
+        directory = PurePosixPath(path)
+        step = directory.name.removeprefix("step_")
+        if not step.isdigit():
+            raise CheckpointError(path, "expected the directory of a checkpoint, such as .../step_00001200")
+        store = CheckpointStore(str(directory.parent.parent))
+        with CheckpointReader.pinned(store, int(step), "estimator") as reader:
+            return int(step), {v.name: reader.variable(v.name) for v in reader.manifest.model.variables}
+
+
+def _choose(predictions: Mapping[str, NDArray[Any]], keys: Sequence[str] | None) -> dict[str, NDArray[Any]]:
+    if keys is None:
+        return dict(predictions)
+    faults = [f"there is no prediction {key!r}{did_you_mean(key, predictions)}" for key in keys if key not in predictions]
+    if faults:
+        raise UsageError(tuple(faults))
+    return {key: np.asarray(predictions[key]) for key in keys}

@@ -1,0 +1,81 @@
+"""A job in this process: one ps behind the in-process transport, the chief in this thread, the evaluator beside it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ps_runtime.client.link import never_stop
+from ps_runtime.roles.chief import run_chief
+from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.evaluator import run_evaluator
+from ps_runtime.roles.ps import PsParts
+from ps_runtime.specs.job import JobSpec
+from ps_runtime.specs.roles import Role, RoleId
+from ps_runtime.transport.base import Connection
+from ps_runtime.transport.in_process import InProcessServer
+
+__all__ = ["run_local"]
+
+Event = dict[str, Any]
+
+
+def run_local(job: JobSpec, on_event: Callable[[Event], None]) -> dict[str, dict[str, Any]]:
+    """Run a whole job in this process; return the report of each role. Blocks.
+
+    Parameters
+    ----------
+    job : JobSpec
+        With one ps and no workers beside the chief.
+    on_event : callable
+        Takes the events of all roles; called from their threads.
+    """
+    parts = PsParts(job, 0, lambda event: server.post(event))
+    server = InProcessServer(parts.handler)
+
+    def dial(timeout_secs: float) -> Connection:
+        return server.connect("ps-0")
+
+    def context(role: Role) -> RoleContext:
+        return RoleContext(RoleId(role, 0), job.attempt, never_stop, on_event)
+
+    evaluator = _EvaluatorThread(lambda: run_evaluator(job, context(Role.EVALUATOR), [dial]))
+    reports = {}
+    try:
+        if job.eval_spec is not None:
+            evaluator.start()
+        reports["chief-0"] = run_chief(job, context(Role.CHIEF), [dial])
+        reports |= evaluator.reports()
+        return reports
+    finally:
+        parts.close()
+        server.close()
+
+
+class _EvaluatorThread:
+    """Runs an evaluator in a thread of its own and keeps what came of it."""
+
+    def __init__(self, run: Callable[[], dict[str, Any]]) -> None:
+        self._run = run
+        self._report: dict[str, Any] | None = None
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._target, name="psflow-evaluator", daemon=True)
+        self._thread.start()
+
+    def reports(self) -> dict[str, dict[str, Any]]:
+        """Wait for the end; return the report, or raise what the evaluator failed with."""
+        if self._thread is not None:
+            self._thread.join()
+        if self._error is not None:
+            raise self._error
+        return {} if self._report is None else {"evaluator-0": self._report}
+
+    def _target(self) -> None:
+        try:
+            self._report = self._run()
+        except BaseException as error:
+            self._error = error
