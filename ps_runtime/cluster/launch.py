@@ -66,7 +66,8 @@ class ClusterJob:
         """
         self._client.subscribe_topic(self._topic, self._take_event)
         self._client.subscribe_topic("all", self._take_cluster_event)
-        lock = Lock("psflow-admission", client=self._client)
+        with self._client.as_current():
+            lock = Lock("psflow-admission")
         if not lock.acquire(timeout=admission_timeout_secs):
             raise WaitTimeoutError("to admit this job", "another job that is starting", admission_timeout_secs)
         try:
