@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -91,12 +92,21 @@ def _left_over() -> set[str]:
     return found
 
 
+def _let_mlflow_disconnect() -> None:
+    """Drop the connections to servers that MLflow keeps in a cache until the process ends."""
+    if "mlflow" in sys.modules:
+        from mlflow.utils.request_utils import _cached_get_request_session
+
+        _cached_get_request_session.cache_clear()
+
+
 @contextmanager
 def _no_leaks(settle_secs: float = SETTLE_SECS) -> Iterator[None]:
     before = _left_over()
     yield
-    deadline = time.monotonic() + settle_secs
+    _let_mlflow_disconnect()
     gc.collect()
+    deadline = time.monotonic() + settle_secs
     while (leaks := _left_over() - before) and time.monotonic() < deadline:
         _wait_a_little()
     if leaks:
