@@ -17,7 +17,7 @@ from ps_runtime.errors import ConfigError
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = ["artifact_location", "mlflow_client", "prepare_store", "shown"]
+__all__ = ["artifact_location", "keep_quiet", "mlflow_client", "prepare_store", "shown"]
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 SQLITE = "sqlite:///"
@@ -51,7 +51,7 @@ def prepare_store(uri: str | None = None) -> str:
     from mlflow.exceptions import MlflowException
 
     uri = _absolute(uri or mlflow_tracking_uri() or DEFAULT_URI)
-    _keep_quiet()
+    keep_quiet()
     try:
         mlflow.set_tracking_uri(uri)
         with _folder_lock(uri):
@@ -109,7 +109,7 @@ def _folder_lock(uri: str) -> Iterator[None]:
         os.close(folder)
 
 
-def _keep_quiet() -> None:
+def keep_quiet() -> None:
     """Keep MLflow from talking to the terminal, and from waiting minutes for a server that is away."""
     from mlflow import environment_variables
 

@@ -1,0 +1,168 @@
+"""Exports: a trained model as an MLflow model that runs where psflow is not installed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ps_runtime.config.environment import telemetry_off
+from ps_runtime.errors import ModelFnError
+from tasks.serving.code import ENGINE, ExportedCode, ModelFnSource, source_of
+from tasks.tracking.store import keep_quiet
+
+if TYPE_CHECKING:
+    from mlflow.models import ModelSignature
+
+    from ps_runtime.model.exporters import ExportBundle
+
+__all__ = ["MlflowModelWriter", "check_exportable"]
+
+SCRIPT = Path(__file__).parent / "serving" / "pyfunc_model.py"
+ALWAYS_REQUIRED = ("mlflow", "numpy", "safetensors")
+COLUMN_TYPES = {"float32": "float", "float64": "double", "int32": "integer", "int64": "long"}
+"""MLflow's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class MlflowModelWriter:
+    """Writes MLflow pyfunc models: the `ModelWriter` that a flow hands to the evaluator.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        Names of the columns of the feature matrix, where the training data came from a table: then the model takes
+        tables with these columns. Else it takes arrays.
+    """
+
+    columns: tuple[str, ...] = ()
+
+    def write(self, directory: str, bundle: ExportBundle) -> None:
+        """Write the model of `bundle` into the empty local folder `directory`.
+
+        Raises
+        ------
+        ModelFnError
+            As `check_exportable` does.
+
+        Notes
+        -----
+        The first call in a process imports MLflow, for more than a second. Nothing in the folder is a pickle.
+        """
+        telemetry_off()
+        import mlflow.pyfunc
+
+        keep_quiet()
+        source = source_of(bundle.model_fn)
+        code = ExportedCode(source)
+        with tempfile.TemporaryDirectory(prefix="psflow-export-") as temporary:
+            model, beside = Path(temporary, "model"), Path(temporary, "code")
+            _write_model(model, bundle, source, self._columns_for(bundle.features))
+            for below, path in code.files.items():
+                (beside / below).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, beside / below)
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*input example was not provided")  # the signature is
+                mlflow.pyfunc.save_model(
+                    directory,
+                    python_model=str(SCRIPT),
+                    artifacts={"model": str(model)},
+                    code_paths=[str(path) for path in sorted(beside.iterdir())],
+                    pip_requirements=sorted({*map(_pinned, ALWAYS_REQUIRED), *code.requirements()}),
+                    signature=self._signature(bundle),
+                    metadata={"psflow": {"global_step": bundle.global_step, "name": bundle.name}},
+                )
+
+    def _columns_for(self, features: Any) -> list[str]:
+        matrices = list(features.values()) if isinstance(features, Mapping) else []
+        is_table = len(matrices) == 1 and np.shape(matrices[0])[1:] == (len(self.columns),)
+        return list(self.columns) if is_table and matrices[0].dtype.name in COLUMN_TYPES else []
+
+    def _signature(self, bundle: ExportBundle) -> ModelSignature:
+        from mlflow.models import ModelSignature, infer_signature
+        from mlflow.types import ColSpec, Schema
+
+        predictions = bundle.predictions
+        if not isinstance(predictions, Mapping):
+            predictions = {"predictions": predictions}
+        outputs = {name: np.asarray(value) for name, value in predictions.items()}
+        columns = self._columns_for(bundle.features)
+        if not columns:
+            return infer_signature(bundle.features, outputs)
+        [matrix] = bundle.features.values()
+        kind = COLUMN_TYPES[matrix.dtype.name]
+        return ModelSignature(Schema([ColSpec(kind, name) for name in columns]), infer_signature(None, outputs).outputs)
+
+
+def check_exportable(model_fn: Callable[..., Any], params: Mapping[str, Any]) -> None:
+    """Find out before training whether a model can be exported.
+
+    Raises
+    ------
+    ModelFnError
+        If model_fn has no file or is not at its top level, or if a parameter cannot be written as JSON.
+    """
+    source_of(model_fn)
+    _encoded(dict(params), "params")
+
+
+def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource, columns: list[str]) -> None:
+    from safetensors.numpy import save_file
+
+    folder.mkdir()
+    variables = {name: np.require(value, requirements="C") for name, value in bundle.variables.items()}
+    save_file(
+        {name: v.astype(v.dtype.newbyteorder("=")) for name, v in variables.items()}, folder / "variables.safetensors"
+    )
+    named = bundle.features if isinstance(bundle.features, Mapping) else {"": bundle.features}
+    config = {
+        "name": bundle.name,
+        "global_step": bundle.global_step,
+        "model_fn": {
+            "module": source.module,
+            "qualname": source.qualname,
+            "sha256": None if source.is_of_psflow else hashlib.sha256(source.path.read_bytes()).hexdigest(),
+        },
+        "params": _encoded(dict(bundle.params), "params"),
+        "columns": columns,
+        "features": {
+            name: {"dtype": np.asarray(value).dtype.name, "shape": list(np.shape(value)[1:])}
+            for name, value in named.items()
+        },
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2))
+
+
+def _pinned(distribution: str) -> str:
+    return f"{distribution}=={metadata.version(distribution)}"
+
+
+def _encoded(value: Any, where: str) -> Any:
+    """Return a parameter as JSON has it; the optimizers and schedules of psflow by their fields."""
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [_encoded(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _encoded(item, f"{where}[{key!r}]") for key, item in value.items()}
+    cls = type(value)
+    if is_dataclass(value) and cls.__module__.startswith(f"{ENGINE}."):
+        of_fields = {f.name: _encoded(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value) if f.init}
+        return {"$dataclass": f"{cls.__module__}:{cls.__qualname__}", "fields": of_fields}
+    raise ModelFnError(
+        (
+            f"{where} is a {cls.__name__}, which an export cannot hold: expected numbers, strings, lists and mappings "
+            "of them, or an optimizer or schedule of psflow; build other objects inside model_fn",
+        )
+    )

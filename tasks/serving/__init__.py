@@ -1,0 +1,1 @@
+"""What runs where a model is served: files that are copied into an export."""

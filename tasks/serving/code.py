@@ -1,0 +1,191 @@
+"""The code that an export needs: the files of a model_fn, what they import, and the libraries behind them."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import ps_runtime
+from ps_runtime.errors import ModelFnError
+
+__all__ = ["ExportedCode", "ModelFnSource", "source_of"]
+
+ENGINE = "ps_runtime"
+ENGINE_ROOT = Path(ps_runtime.__file__).parents[1]
+LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
+ENTRY_POINTS = ("ps_runtime.model.caller", "ps_runtime.model.spec")
+"""What the script of an export imports."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFnSource:
+    """Where a model_fn is: ``module:qualname``, in the file `path` below the import root `root`."""
+
+    module: str
+    qualname: str
+    path: Path
+    root: Path
+
+    @property
+    def is_of_psflow(self) -> bool:
+        """Whether psflow ships it."""
+        return self.module.partition(".")[0] == ENGINE
+
+
+def source_of(model_fn: Callable[..., Any]) -> ModelFnSource:
+    """Find the file of a model_fn.
+
+    Raises
+    ------
+    ModelFnError
+        If there is none (it was typed into an interpreter or a notebook), or if it is not at the top level of its
+        module or of a class there.
+    """
+    function = inspect.unwrap(getattr(model_fn, "__func__", model_fn))
+    name = getattr(model_fn, "__qualname__", repr(model_fn))
+    if not inspect.isfunction(function):
+        kind = type(model_fn).__name__
+        raise ModelFnError((f"model_fn {name} is a {kind}: expected a function or a method, for the export",))
+    if "<" in name:
+        raise ModelFnError((f"model_fn {name} cannot be exported: move it to the top level of its module",))
+    path = Path(function.__code__.co_filename).absolute()
+    if not path.is_file():
+        raise ModelFnError(
+            (
+                f"model_fn {name} has no file (it comes from {function.__code__.co_filename}), so it cannot be "
+                "exported: move it to a module, such as model.py, and import it from there",
+            )
+        )
+    module, root = _module_of(path, model_fn.__module__)
+    return ModelFnSource(module, name, path, root)
+
+
+def _module_of(path: Path, name: str) -> tuple[str, Path]:
+    """Return the name under which a file can be imported, and the folder from which."""
+    if name in ("__main__", "__mp_main__"):
+        spec = getattr(sys.modules.get(name), "__spec__", None)
+        name = path.stem if spec is None or spec.origin != str(path) else spec.name
+    parts = name.split(".")
+    if path.name == "__init__.py":
+        parts.append("__init__")
+    below = Path(*parts).with_suffix(".py")
+    if path.parts[-len(parts) :] == below.parts:
+        return name, path.parents[len(parts) - 1]
+    return path.stem, path.parent
+
+
+@dataclass
+class ExportedCode:
+    """The files that a model_fn needs, by their paths below the import root, and the libraries that these import.
+
+    Followed are imports of psflow's engine, and of the user's own code: what lies beside or below the file of model_fn,
+    or on Python's path outside of the installed libraries. Blocks for type checkers or ``__main__`` do not count.
+    """
+
+    source: ModelFnSource
+    files: dict[Path, Path] = field(default_factory=dict, init=False)
+    libraries: set[str] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        for name in (*ENTRY_POINTS, self.source.module):
+            self._add(name)
+
+    def requirements(self) -> list[str]:
+        """Return the distributions of the libraries with their versions, such as ``scipy==1.17.1``."""
+        known = metadata.packages_distributions()
+        names = {known[library][0] for library in self.libraries if library in known}
+        return sorted(f"{name}=={metadata.version(name)}" for name in names)
+
+    def _add(self, name: str) -> None:
+        """Add a module with the packages around it, and what they import."""
+        top = name.partition(".")[0]
+        if top in sys.stdlib_module_names:
+            return
+        root = self._root_of(top)
+        if root is None:
+            self.libraries.add(top)
+            return
+        parts = name.split(".")
+        for length in range(1, len(parts) + 1):
+            path = _file_of(root, parts[:length])
+            if path is None or path.relative_to(root) in self.files:
+                continue
+            self.files[path.relative_to(root)] = path
+            package = parts[:length] if path.name == "__init__.py" else parts[: length - 1]
+            for imported in _imports(path, ".".join(package), is_of_user=top != ENGINE):
+                self._add(imported)
+
+    def _root_of(self, top: str) -> Path | None:
+        """Return the folder that holds the module or package `top`, or None if it belongs to an installed library."""
+        if top == ENGINE:
+            return ENGINE_ROOT
+        own = self.source.root
+        is_library = any(own.is_relative_to(library) for library in LIBRARIES)
+        if (own / top).is_dir() or (own / f"{top}.py").is_file():
+            return None if is_library and top != self.source.module.partition(".")[0] else own
+        spec = importlib.util.find_spec(top)
+        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+            return None
+        origin = Path(spec.origin)
+        if any(origin.is_relative_to(library) for library in LIBRARIES):
+            return None
+        return origin.parents[1] if origin.name == "__init__.py" else origin.parent
+
+
+def _file_of(root: Path, parts: list[str]) -> Path | None:
+    package = root.joinpath(*parts, "__init__.py")
+    module = root.joinpath(*parts).with_suffix(".py")
+    return next((path for path in (package, module) if path.is_file()), None)
+
+
+def _imports(path: Path, package: str, *, is_of_user: bool) -> set[str]:
+    """Return the modules that a file may import; of psflow's own files only those that it imports at once."""
+    tree = ast.parse(path.read_bytes(), str(path))
+    found: set[str] = set()
+    engine_names = set()
+    for node in _statements(tree, into_functions=is_of_user):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+            engine_names |= {a.asname or a.name for a in node.names if a.name == ENGINE}
+        elif isinstance(node, ast.ImportFrom):
+            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            found |= {base} | {f"{base}.{alias.name}" for alias in node.names}
+    found |= {
+        f"{ENGINE}.{node.attr}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in engine_names
+    }
+    return found | {_home_of(name) for name in found if name.startswith(f"{ENGINE}.")}
+
+
+def _statements(node: ast.AST, *, into_functions: bool) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and _is_guard(child.test):
+            continue
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not into_functions:
+            continue
+        yield child
+        yield from _statements(child, into_functions=into_functions)
+
+
+def _is_guard(test: ast.expr) -> bool:
+    text = ast.unparse(test)
+    return text.endswith("TYPE_CHECKING") or text.startswith("__name__ ==")
+
+
+def _home_of(name: str) -> str:
+    """Return the module of psflow that defines `name`, for names that its package hands out on demand."""
+    package, _, attribute = name.rpartition(".")
+    if package != ENGINE:
+        return package
+    value = getattr(ps_runtime, attribute, None)
+    home = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
+    return home if isinstance(home, str) and home.startswith(ENGINE) else ENGINE

@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import mlflow.pyfunc
+import numpy as np
+import pytest
+
+from ps_runtime.errors import ModelFnError
+from ps_runtime.model.caller import ModelCaller
+from ps_runtime.model.canned.dnn import dnn_classifier
+from ps_runtime.model.spec import ModeKeys
+from ps_runtime.optimizers import Adagrad, ExponentialDecay
+from tasks.export import MlflowModelWriter, check_exportable
+from tasks.serving.code import ExportedCode, source_of
+
+COLUMNS = ("a", "b", "c", "d")
+
+
+def bundle_of(model_fn: Callable[..., Any], features: Any, params: dict[str, Any], **values: Any) -> Any:
+    caller = ModelCaller(model_fn, params, None)
+    variables = values or caller.build(features, None, ModeKeys.PREDICT, seed=1).initial_values
+    spec = caller.apply(features, None, ModeKeys.PREDICT, variables, 700)
+    return SimpleNamespace(
+        name="model",
+        global_step=700,
+        variables=variables,
+        model_fn=model_fn,
+        params=params,
+        features=features,
+        predictions=spec.predictions,
+        metrics={"loss": 0.1},
+    )
+
+
+@pytest.fixture(scope="module")
+def dnn() -> Any:
+    matrix = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    params = {"hidden_units": (3,), "n_classes": 3, "optimizer": Adagrad(learning_rate=ExponentialDecay(0.1, 100, 0.9))}
+    return bundle_of(dnn_classifier, {"features": matrix}, params)
+
+
+@pytest.fixture(scope="module")
+def dnn_export(dnn: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("dnn") / "model"
+    MlflowModelWriter(COLUMNS).write(str(path), dnn)
+    return path
+
+
+@pytest.fixture
+def user_model(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    import user_model
+
+    yield user_model
+    for name in ("user_model", "user_parts"):
+        sys.modules.pop(name, None)
+
+
+def predict_elsewhere(model: Path, expression: str) -> Any:
+    """Predict in a process where psflow and the user's files cannot be imported but from the export."""
+    program = f"""
+        import importlib.machinery, json, os, sys, warnings
+        warnings.simplefilter("ignore")
+        model = {str(model)!r}
+
+        class OnlyTheExport:
+            def find_spec(name, path=None, target=None):
+                if name.partition(".")[0] in ("ps_runtime", "tasks", "flows", "user_model", "user_parts"):
+                    spec = importlib.machinery.PathFinder.find_spec(name, path)
+                    if spec is None or not spec.origin.startswith(model):
+                        raise ModuleNotFoundError(name)
+
+        sys.meta_path.insert(0, OnlyTheExport)
+        import mlflow.pyfunc, numpy as np, pandas as pd
+        result = mlflow.pyfunc.load_model(model).predict({expression})
+        print(json.dumps({{name: value.tolist() for name, value in result.items()}}))
+    """
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", textwrap.dedent(program)], capture_output=True, text=True, cwd=model.parent
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def agree(got: Any, expected: Any) -> None:
+    assert set(got) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(np.asarray(got[name], value.dtype), value)
+
+
+def test_canned_model_predicts_where_psflow_is_not_installed(dnn: Any, dnn_export: Path) -> None:
+    rows = [dict(zip(COLUMNS, row, strict=True)) | {"label": 1} for row in dnn.features["features"].tolist()]
+    agree(predict_elsewhere(dnn_export, f"pd.DataFrame({rows!r}).astype('float32')"), dnn.predictions)
+
+
+def test_function_in_a_file_takes_the_files_beside_it_along(user_model: Any, tmp_path: Path) -> None:
+    bundle = bundle_of(user_model.linear, np.ones(3, np.float32), {"scale": 2.0}, w=np.float32(1.5).reshape(()))
+    MlflowModelWriter().write(str(tmp_path / "model"), bundle)
+    agree(predict_elsewhere(tmp_path / "model", "np.ones(3, np.float32)"), bundle.predictions)
+    requirements = (tmp_path / "model" / "requirements.txt").read_text()
+    assert "scipy==" in requirements
+    assert "prefect" not in requirements
+
+
+def test_method_of_a_class(user_model: Any, tmp_path: Path) -> None:
+    bundle = bundle_of(user_model.Model().model_fn, np.ones(3), {"scale": 3.0}, w=np.float32(2).reshape(()))
+    MlflowModelWriter().write(str(tmp_path / "model"), bundle)
+    agree(mlflow.pyfunc.load_model(str(tmp_path / "model")).predict(np.ones(3)), bundle.predictions)
+
+
+def test_columns_are_found_by_name_in_any_order(dnn: Any, dnn_export: Path) -> None:
+    model = mlflow.pyfunc.load_model(str(dnn_export))
+    columns = dict(zip(COLUMNS, dnn.features["features"].T, strict=True))
+    agree(model.predict({"label": np.ones(5), **dict(reversed(columns.items()))}), dnn.predictions)
+    agree(model.unwrap_python_model().predict(None, dnn.features), dnn.predictions)
+    agree(model.unwrap_python_model().predict(None, dnn.features["features"]), dnn.predictions)
+
+
+def test_wrong_input(dnn_export: Path) -> None:
+    model = mlflow.pyfunc.load_model(str(dnn_export)).unwrap_python_model()
+    with pytest.raises(ValueError, match=r"feature 'features' has shape \[2, 3\], expected \[batch, 4\]"):
+        model.predict(None, np.ones((2, 3)))
+    with pytest.raises(ValueError, match="the input has no feature 'features', expected 'features'"):
+        model.predict(None, {"x": np.ones((2, 4))})
+
+
+def test_no_pickle_and_no_training_code(dnn_export: Path) -> None:
+    files = {path.relative_to(dnn_export).as_posix(): path for path in dnn_export.rglob("*") if path.is_file()}
+    assert not [name for name, path in files.items() if name.endswith(".pkl") or path.read_bytes()[:1] == b"\x80"]
+    assert "code/ps_runtime/model/canned/dnn.py" in files
+    rooms = {name.split("/")[2] for name in files if name.startswith("code/ps_runtime/")}
+    assert not rooms & {"server", "transport", "roles", "cluster", "checkpoint", "data", "client"}
+    requirements = files["requirements.txt"].read_text().split()
+    assert {line.split("==")[0] for line in requirements} == {"mlflow", "numpy", "safetensors"}
+    assert all("==" in line for line in requirements)
+
+
+def test_nothing_is_said(
+    dnn: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    MlflowModelWriter(COLUMNS).write(str(tmp_path / "model"), dnn)
+    mlflow.pyfunc.load_model(str(tmp_path / "model"))
+    assert capfd.readouterr() == ("", "")
+    assert not recwarn.list
+
+
+def test_config_of_an_export(dnn_export: Path) -> None:
+    config = json.loads((dnn_export / "artifacts" / "model" / "config.json").read_text())
+    assert config["global_step"] == 700
+    assert config["columns"] == list(COLUMNS)
+    assert config["features"] == {"features": {"dtype": "float32", "shape": [4]}}
+    assert config["model_fn"]["qualname"] == "dnn_classifier"
+
+
+def test_parameters_come_back(dnn: Any, dnn_export: Path) -> None:
+    model = mlflow.pyfunc.load_model(str(dnn_export)).unwrap_python_model()
+    assert model._call.params == {**dnn.params, "hidden_units": [3]}
+
+
+def test_arrays_that_are_not_contiguous(user_model: Any, tmp_path: Path) -> None:
+    whole = np.arange(12, dtype=np.float32).reshape(3, 4)
+    bundle = bundle_of(user_model.linear, np.ones((2, 4, 3), np.float32), {"scale": 1.0}, w=np.float32(1).reshape(()))
+    bundle.variables = {"w": bundle.variables["w"], "f": np.asfortranarray(whole), "t": whole.T, "s": whole[::2, ::-1]}
+    MlflowModelWriter().write(str(tmp_path / "model"), bundle)
+    model = mlflow.pyfunc.load_model(str(tmp_path / "model")).unwrap_python_model()
+    for name, value in bundle.variables.items():
+        np.testing.assert_array_equal(model._variables[name], value)
+
+
+def test_another_version_of_the_file_in_the_process(user_model: Any, tmp_path: Path) -> None:
+    bundle = bundle_of(user_model.linear, np.ones(3, np.float32), {"scale": 2.0}, w=np.float32(1).reshape(()))
+    MlflowModelWriter().write(str(tmp_path / "model"), bundle)
+    changed = tmp_path / "user_model.py"
+    changed.write_text(Path(user_model.__file__).read_text() + "\n# changed\n")
+    user_model.__file__ = str(changed)
+    with pytest.raises(ImportError, match=r"another version of 'user_model' .* load the model in a process of its own"):
+        mlflow.pyfunc.load_model(str(tmp_path / "model"))
+
+
+def test_model_fn_without_a_file() -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("def model_fn(features, mode): ...", "<stdin>", "exec"), namespace)
+    with pytest.raises(ModelFnError, match=r"model_fn has no file .*<stdin>.* move it to a module"):
+        check_exportable(namespace["model_fn"], {})
+
+
+def test_model_fn_inside_a_function(user_model: Any) -> None:
+    with pytest.raises(ModelFnError, match="move it to the top level"):
+        check_exportable(user_model.outer(), {})
+
+
+def test_model_fn_that_is_no_function() -> None:
+    with pytest.raises(ModelFnError, match="expected a function or a method"):
+        check_exportable(SimpleNamespace(__qualname__="f"), {})  # type: ignore[arg-type]
+
+
+def test_parameter_that_json_cannot_hold(user_model: Any) -> None:
+    with pytest.raises(ModelFnError, match=r"params\['nested'\]\[0\] is a object, which an export cannot hold"):
+        check_exportable(user_model.linear, {"nested": [object()]})
+
+
+def test_script_that_runs_as_main(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("def model_fn(features, mode): ...\n")
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(script.read_text(), str(script), "exec"), namespace)
+    source = source_of(namespace["model_fn"])
+    assert (source.module, source.qualname, source.root) == ("train", "model_fn", tmp_path)
+
+
+def test_code_of_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "my_models"
+    (package / "nets").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "nets" / "__init__.py").write_text("from . import parts\n")
+    (package / "nets" / "parts.py").write_text("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import dask\n")
+    (package / "nets" / "deep.py").write_text("from ..tools import x\ndef model_fn(features, mode): ...\n")
+    (package / "tools.py").write_text("import json, no_such_library\nx = 1\n")
+    (package / "unused.py").write_text("import prefect\n")
+    path = package / "nets" / "deep.py"
+    namespace: dict[str, Any] = {"__name__": "my_models.nets.deep"}
+    exec(compile(path.read_text().replace("from ..tools import x", ""), str(path), "exec"), namespace)
+    code = ExportedCode(source_of(namespace["model_fn"]))
+    mine = {below.as_posix() for below in code.files if below.parts[0] == "my_models"}
+    assert mine == {
+        "my_models/__init__.py",
+        "my_models/tools.py",
+        "my_models/nets/__init__.py",
+        "my_models/nets/parts.py",
+        "my_models/nets/deep.py",
+    }
+    assert "dask" not in code.libraries
+    assert not [line for line in code.requirements() if "prefect" in line]

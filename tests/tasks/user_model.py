@@ -1,0 +1,28 @@
+"""A model as a user writes it: a file of its own beside another one."""
+
+from user_parts import scaled
+
+import ps_runtime.model.spec as spec
+from ps_runtime.initializers import zeros
+from ps_runtime.model.scope import get_variable
+
+
+def linear(features, mode, params):
+    w = get_variable("w", (), initializer=zeros)
+    return spec.EstimatorSpec(mode, predictions=scaled(w * features, params))
+
+
+class Model:
+    def model_fn(self, features, mode, params):
+        return linear(features, mode, params)
+
+
+def outer():
+    def inner(features, mode):
+        return None
+
+    return inner
+
+
+if __name__ == "__main__":
+    import flows.cli  # noqa: F401 - training is not for the export
