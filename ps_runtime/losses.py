@@ -13,9 +13,32 @@ from numpy.typing import NDArray
 
 from ps_runtime.errors import InputError, ModelFnError
 
-__all__ = ["FloatArray", "mean_squared_error", "sigmoid_cross_entropy", "softmax_cross_entropy"]
+__all__ = ["FloatArray", "check_class_ids", "mean_squared_error", "sigmoid_cross_entropy", "softmax_cross_entropy"]
 
 FloatArray = NDArray[np.floating[Any]]
+
+
+def check_class_ids(class_ids: NDArray[np.integer[Any]], num_classes: int, where: str = "the batch") -> None:
+    """Refuse integers outside [0, num_classes).
+
+    Parameters
+    ----------
+    class_ids : (rows,) integers
+    num_classes : int
+    where : str
+        What the rows are rows of, for the error.
+
+    Raises
+    ------
+    InputError
+        Names the first such row and its value.
+    """
+    if not class_ids.size or (class_ids.min() >= 0 and class_ids.max() < num_classes):
+        return
+    row = int(np.argmax((class_ids < 0) | (class_ids >= num_classes)))
+    raise InputError(
+        (f"the label of row {row} of {where} is {class_ids[row]}, expected an integer in [0, {num_classes})",)
+    )
 
 
 def softmax_cross_entropy(labels: NDArray[np.integer[Any]], logits: FloatArray) -> tuple[float, FloatArray]:
@@ -51,7 +74,7 @@ def softmax_cross_entropy(labels: NDArray[np.integer[Any]], logits: FloatArray) 
     batch, num_classes = logits.shape
     if not batch:
         return math.nan, np.zeros_like(logits)
-    _check_range(labels, num_classes)
+    check_class_ids(labels, num_classes)
     rows = np.arange(batch)
     shifted = logits - logits.max(axis=1, keepdims=True)
     gradient = np.exp(shifted)
@@ -127,15 +150,6 @@ def mean_squared_error(labels: NDArray[Any], predictions: FloatArray) -> tuple[f
     loss = float(np.vdot(gradient, gradient)) / predictions.size
     gradient *= 2.0 / predictions.size
     return loss, gradient
-
-
-def _check_range(labels: NDArray[np.integer[Any]], num_classes: int) -> None:
-    if labels.min() >= 0 and labels.max() < num_classes:
-        return
-    row = int(np.argmax((labels < 0) | (labels >= num_classes)))
-    raise InputError(
-        (f"the label of row {row} of the batch is {labels[row]}, expected an integer in [0, {num_classes})",)
-    )
 
 
 def _shape_error(function: str, expected: str, labels: NDArray[Any], others: NDArray[Any]) -> ModelFnError:

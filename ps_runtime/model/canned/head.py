@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ps_runtime import metrics
 from ps_runtime.errors import InputError
-from ps_runtime.losses import FloatArray, softmax_cross_entropy
+from ps_runtime.losses import FloatArray, check_class_ids, softmax_cross_entropy
 
 __all__ = ["ClassifierHead"]
 
@@ -27,6 +27,23 @@ class ClassifierHead:
     """
 
     n_classes: int
+
+    def check_labels(self, labels: Any, where: str) -> None:
+        """Refuse labels that `loss` would refuse, before anything starts.
+
+        Parameters
+        ----------
+        labels : (rows,) or (rows, 1) array
+            Of a whole data set.
+        where : str
+            What to call it, such as ``the train input``.
+
+        Raises
+        ------
+        InputError
+            Names the first row that is wrong.
+        """
+        check_class_ids(self._class_ids(labels, (np.shape(labels) or (1,))[0], where), self.n_classes, where)
 
     def loss(self, labels: Any, logits: FloatArray) -> tuple[float, FloatArray]:
         """Return the mean cross entropy of a batch and its gradient with respect to `logits`.
@@ -64,16 +81,15 @@ class ClassifierHead:
             "recall": metrics.recall(class_ids, guesses),
         }
 
-    def _class_ids(self, labels: Any, batch: int) -> NDArray[np.integer[Any]]:
-        """Return `labels` as ``(batch,)`` integers; the loss judges the range of those that are integers already."""
+    def _class_ids(self, labels: Any, rows: int, where: str = "the batch") -> NDArray[np.integer[Any]]:
+        """Return `labels` as ``(rows,)`` integers; the range of those that are integers already is not judged here."""
         if labels is None:
-            raise InputError(("a classifier needs labels here, got none; let input_fn return (features, labels)",))
+            raise InputError((f"a classifier needs labels, {where} has none; let input_fn return (features, labels)",))
         given = np.asarray(labels)
-        if given.shape not in ((batch,), (batch, 1)):
-            raise InputError(
-                (f"expected labels of shape ({batch},) for {batch} examples, got {given.shape}; one class id for each",)
-            )
-        flat: NDArray[Any] = given.reshape(batch)
+        if given.shape not in ((rows,), (rows, 1)):
+            expected = f"labels of shape ({rows},) for the {rows} examples of {where}"
+            raise InputError((f"expected {expected}, got {given.shape}; one class id for each",))
+        flat: NDArray[Any] = given.reshape(rows)
         if flat.dtype.kind in "iu":
             return flat
         if flat.dtype.kind not in "bf":
@@ -84,6 +100,6 @@ class ClassifierHead:
         if not whole.all():
             row = int(np.argmin(whole))
             raise InputError(
-                (f"the label of row {row} of the batch is {flat[row]}, expected an integer in [0, {self.n_classes})",)
+                (f"the label of row {row} of {where} is {flat[row]}, expected an integer in [0, {self.n_classes})",)
             )
         return flat.astype(np.int64)

@@ -61,9 +61,12 @@ def test_labels_that_are_no_numbers_are_shown(labels):
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        (None, r"a classifier needs labels here, got none; let input_fn return \(features, labels\)"),
-        (LABELS[:7], r"expected labels of shape \(50,\) for 50 examples, got \(7,\)"),
-        (np.eye(3)[LABELS], r"expected labels of shape \(50,\) for 50 examples, got \(50, 3\); one class id for each"),
+        (None, r"a classifier needs labels, the batch has none; let input_fn return \(features, labels\)"),
+        (LABELS[:7], r"expected labels of shape \(50,\) for the 50 examples of the batch, got \(7,\)"),
+        (
+            np.eye(3)[LABELS],
+            r"expected labels of shape \(50,\) for the 50 examples of the batch, got \(50, 3\); one class id for each",
+        ),
     ],
 )
 def test_labels_of_another_shape_are_refused(labels, words):
@@ -105,3 +108,23 @@ def test_metrics_of_two_classes():
         "recall": sklearn.metrics.recall_score(labels, guesses),
     }
     assert results == pytest.approx(expected, abs=2e-3)
+
+
+@pytest.mark.parametrize("labels", [LABELS, LABELS[:, None], LABELS.astype(np.float32), LABELS[:0]])
+def test_labels_of_a_whole_data_set_pass(labels):
+    HEAD.check_labels(labels, "the train input")
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (np.arange(5), r"label of row 3 of the train input is 3, expected an integer in \[0, 3\)"),
+        (np.array([0.0, 0.5]), r"label of row 1 of the train input is 0.5, expected an integer"),
+        (None, "a classifier needs labels, the train input has none"),
+        ({"label": LABELS}, r"expected labels of shape \(1,\) .* of the train input, got \(\)"),
+        (np.eye(3), r"expected labels of shape \(3,\) for the 3 examples of the train input, got \(3, 3\)"),
+    ],
+)
+def test_labels_of_a_whole_data_set_are_refused_by_their_row(labels, words):
+    with pytest.raises(InputError, match=words):
+        HEAD.check_labels(labels, "the train input")

@@ -1,0 +1,80 @@
+"""The Estimator of a deep neural network that classifies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ps_runtime.errors import UsageError
+from ps_runtime.estimator.estimator import Estimator
+from ps_runtime.model.canned.dnn import dnn_classifier
+from ps_runtime.model.canned.head import ClassifierHead
+from ps_runtime.optimizers import Adagrad, Optimizer
+from ps_runtime.specs.run_config import RunConfig
+
+__all__ = ["DNNClassifier"]
+
+DEFAULT_OPTIMIZER = Adagrad(learning_rate=0.05)
+
+
+class DNNClassifier(Estimator):
+    """Dense layers with relu between them, softmax over the classes at the end.
+
+    Parameters
+    ----------
+    hidden_units : sequence of int
+        Units of each hidden layer, from the input on; none for a linear model.
+    n_classes : int
+        Number of classes, at least 2; labels are integers in [0, n_classes), of shape ``(batch,)`` or ``(batch, 1)``.
+    optimizer : Optimizer
+    model_dir : str, optional
+        See `Estimator`.
+    config : RunConfig, optional
+
+    Raises
+    ------
+    UsageError
+        All faults in one message.
+
+    Notes
+    -----
+    Features are an array ``(batch, k)``, or a mapping of such arrays, put side by side in the sorted order of their
+    names. Predictions are ``logits``, ``probabilities`` and ``class_ids``. Metrics are ``accuracy`` and
+    ``average_loss``, and with two classes also ``accuracy_baseline``, ``auc``, ``auc_precision_recall``,
+    ``label/mean``, ``precision``, ``prediction/mean`` and ``recall``.
+    """
+
+    def __init__(
+        self,
+        hidden_units: Sequence[int],
+        n_classes: int = 2,
+        optimizer: Optimizer = DEFAULT_OPTIMIZER,
+        model_dir: str | None = None,
+        config: RunConfig | None = None,
+    ) -> None:
+        units = tuple(hidden_units) if isinstance(hidden_units, Sequence | np.ndarray) else None
+        faults = []
+        if units is None or not all(_is_count(n, at_least=1) for n in units):
+            faults.append(f"hidden_units is {hidden_units!r}, expected a list of integers >= 1")
+        if not _is_count(n_classes, at_least=2):
+            faults.append(f"n_classes is {n_classes!r}, expected an integer >= 2")
+        if not isinstance(optimizer, Optimizer):
+            faults.append(f"optimizer is {optimizer!r}, expected an Optimizer such as Adagrad(learning_rate=0.05)")
+        if faults:
+            raise UsageError(tuple(f"DNNClassifier: {fault}" for fault in faults))
+        params = {
+            "hidden_units": [int(n) for n in units or ()],
+            "n_classes": int(n_classes),
+            "optimizer": optimizer,
+        }
+        super().__init__(dnn_classifier, model_dir, config, params)
+
+    def check_labels(self, labels: Any, where: str) -> None:
+        """Raise InputError if a whole data set has labels that are no integers in [0, n_classes)."""
+        ClassifierHead(self.params["n_classes"]).check_labels(labels, where)
+
+
+def _is_count(value: Any, *, at_least: int) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= at_least)
