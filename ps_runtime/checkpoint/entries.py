@@ -39,10 +39,12 @@ class ShardFile:
     def from_facts(cls, facts: Mapping[str, Any]) -> ShardFile:
         """Read what `to_facts` returned; ValueError where it cannot be."""
         fields_of(facts, ("name", "index", "num_shards", "nbytes", "checksum"), "shard file")
-        numbers = [whole(facts[field], f"shard file: {field}") for field in ("index", "num_shards", "nbytes")]
         if not isinstance(facts["checksum"], str) or not _CHECKSUM.fullmatch(facts["checksum"]):
             raise ValueError(f"shard file: checksum {facts['checksum']!r}, expected crc32: and 8 hexadecimal digits")
-        shard = cls(*numbers, facts["checksum"])
+        index, num_shards, nbytes = (
+            whole(facts[field], f"shard file: {field}") for field in ("index", "num_shards", "nbytes")
+        )
+        shard = cls(index, num_shards, nbytes, facts["checksum"])
         if facts["name"] != shard.name:
             raise ValueError(f"shard file: name {facts['name']!r}, expected {shard.name!r}")
         return shard

@@ -125,7 +125,7 @@ class Manifest:
                 faults.append(f"shard file {shard.name!r} stands at place {index} of {len(self.shards)}")
         for entry in self.tensors:
             if entry.variable not in variables:
-                faults.append(f"tensor of an unknown variable {entry.variable!r}{did_you_mean(entry.variable, variables)}")
+                faults.append(f"no variable {entry.variable!r}{did_you_mean(entry.variable, variables)}")
             else:
                 faults += entry.faults(variables[entry.variable])
         return faults or _size_faults(self.shards, self.tensors) or _row_faults(self.model, self.tensors)
@@ -199,5 +199,3 @@ def _tile(parts: list[tuple[int, int]], num_rows: int) -> bool:
 
 def _name(variable: str, slot: str | None) -> str:
     return f"variable {variable!r}" if slot is None else f"slot {slot!r} of variable {variable!r}"
-
-

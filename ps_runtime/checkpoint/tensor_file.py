@@ -7,9 +7,10 @@ is the library's.
 
 from __future__ import annotations
 
+import itertools
 import json
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -63,12 +64,12 @@ def write_tensors(files: FileStore, name: str, tensors: Mapping[str, Any]) -> tu
     # The format wants tensors aligned: larger items first keeps them so without padding.
     plain = {key: plain_array(array) for key, array in tensors.items()}
     ordered = dict(sorted(plain.items(), key=lambda item: (-item[1].itemsize, item[0])))
-    nbytes = 0
-    checksum = 0
+    header = _header(ordered)
+    nbytes = checksum = 0
 
     def counted() -> Iterator[memoryview]:
         nonlocal nbytes, checksum
-        for chunk in _chunks(ordered):
+        for chunk in itertools.chain([header], _raw_chunks(ordered.values())):
             nbytes += len(chunk)
             checksum = zlib.crc32(chunk, checksum)
             yield chunk
@@ -121,7 +122,7 @@ class TensorFile:
                     self.path, f"its bytes have changed: checksum {found}, expected {checksum}; use another checkpoint"
                 )
             try:
-                self._tensors = safe_open(path, framework="numpy")
+                self._tensors: Any = safe_open(path, framework="numpy")
             except SafetensorError as error:
                 raise CheckpointError(self.path, f"no safetensors file: {error}") from error
 
@@ -130,8 +131,10 @@ class TensorFile:
         try:
             part = self._tensors.get_slice(key)
             shape = part.get_shape()
-            is_whole = not shape or (start, stop) == (0, shape[0])
-            array: NDArray[Any] = self._tensors.get_tensor(key) if is_whole else part[start:stop]
+            if not shape:
+                return np.asarray(self._tensors.get_tensor(key))
+            # The library slices no empty range.
+            array: NDArray[Any] = part[start:stop] if start < stop else self._tensors.get_tensor(key)[start:stop]
         except SafetensorError as error:
             raise CheckpointError(self.path, f"tensor {key!r} cannot be read: {error}") from error
         return array
@@ -141,18 +144,21 @@ def _tell(checksum: int) -> str:
     return f"crc32:{checksum:08x}"
 
 
-def _chunks(tensors: Mapping[str, NDArray[Any]]) -> Iterator[memoryview]:
-    header: dict[str, Any] = {}
+def _header(tensors: Mapping[str, NDArray[Any]]) -> memoryview:
+    entries: dict[str, Any] = {}
     end = 0
     for key, array in tensors.items():
         if array.dtype.name not in DTYPES:
             raise TypeError(f"{key}: a checkpoint holds {', '.join(DTYPES)}; got {array.dtype.name}")
         start, end = end, end + array.nbytes
-        header[key] = {"dtype": DTYPES[array.dtype.name], "shape": array.shape, "data_offsets": [start, end]}
-    text = json.dumps(header, separators=(",", ":")).encode()
+        entries[key] = {"dtype": DTYPES[array.dtype.name], "shape": array.shape, "data_offsets": [start, end]}
+    text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    yield memoryview(len(text).to_bytes(8, "little") + text)
-    for array in tensors.values():
+    return memoryview(len(text).to_bytes(8, "little") + text)
+
+
+def _raw_chunks(arrays: Iterable[NDArray[Any]]) -> Iterator[memoryview]:
+    for array in arrays:
         raw = array.reshape(-1).view(np.uint8).data
         for start in range(0, len(raw), CHUNK_BYTES):
             yield raw[start : start + CHUNK_BYTES]

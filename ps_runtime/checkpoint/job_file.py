@@ -1,0 +1,207 @@
+"""``model_dir/job.json``: which job lives in a model_dir, who owns it, and what a resumed one must know."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from ps_runtime.checkpoint.file_store import FileStore
+from ps_runtime.checkpoint.process import ProcessId
+from ps_runtime.errors import CheckpointError, ModelDirError
+from ps_runtime.specs.variables import ModelSpec
+
+__all__ = ["JobFile", "JobRecord", "Owner"]
+
+FORMAT_VERSION = 1
+NAME = "job.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who runs a job. `token` tells owners inside one process apart."""
+
+    process: ProcessId
+    token: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What ``job.json`` says.
+
+    Parameters
+    ----------
+    job_id : str
+        Stays for the life of the model_dir.
+    run_id : str or None
+        The MLflow run of the job.
+    model : str or None
+        `ModelSpec.to_json` of the model that is trained here.
+    facts : mapping of str to JSON values
+        What else the owner noted.
+    owner : Owner or None
+        None if nobody runs the job.
+    lease_expires : float
+        Unix time after which an owner on another host is taken for dead.
+    """
+
+    job_id: str
+    run_id: str | None = None
+    model: str | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    owner: Owner | None = None
+    lease_expires: float = 0.0
+
+    def to_json(self) -> str:
+        """Return the record as text."""
+        return json.dumps({"format": FORMAT_VERSION, **asdict(self)}, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> JobRecord:
+        """Read what `to_json` wrote; ValueError, KeyError or TypeError where it cannot be."""
+        data = json.loads(text)
+        if data.pop("format") != FORMAT_VERSION:
+            raise ValueError(f"expected format {FORMAT_VERSION}")
+        owner = data.pop("owner")
+        if owner is not None:
+            owner = Owner(ProcessId(**owner["process"]), str(owner["token"]), float(owner["since"]))
+        return cls(**data, owner=owner)
+
+
+class JobFile:
+    """The claim of one owner to the job of a model_dir.
+
+    Parameters
+    ----------
+    model_dir : str
+        A local path, or any URL that fsspec knows.
+    lease_secs : float
+        How long an owner on another host counts as living after its last `renew`.
+    clock : callable
+        Returns Unix time.
+
+    Notes
+    -----
+    Every call blocks, briefly. In a local directory of one host, two owners that claim at once are told apart by a
+    lock; elsewhere the last to write wins.
+    """
+
+    def __init__(self, model_dir: str, lease_secs: float = 30.0, clock: Callable[[], float] = time.time) -> None:
+        self._files = FileStore(model_dir)
+        self._lease_secs = lease_secs
+        self._clock = clock
+        self._me = Owner(ProcessId.current(), secrets.token_hex(8), 0.0)
+
+    def read(self) -> JobRecord | None:
+        """Return what the file says; None if there is none.
+
+        Raises
+        ------
+        CheckpointError
+            If it is damaged.
+        """
+        if self._files.size(NAME) is None:
+            return None
+        text = self._files.read(NAME)
+        try:
+            return JobRecord.from_json(text.decode())
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                self._files.path(NAME), f"damaged: {type(error).__name__}: {error}; remove it to start a new job here"
+            ) from error
+
+    def claim(self) -> JobRecord:
+        """Become the owner of the job: of a new one, or of the one whose owner left or died.
+
+        Raises
+        ------
+        ModelDirError
+            If its owner lives.
+        CheckpointError
+            If the file is damaged.
+        """
+        with self._locked():
+            record = self.read() or JobRecord(job_id=secrets.token_hex(8))
+            if record.owner is not None and self._is_living(record.owner, record.lease_expires):
+                raise ModelDirError((self._refusal(record.owner, record.lease_expires),))
+            now = self._clock()
+            return self._write(
+                replace(record, owner=replace(self._me, since=now), lease_expires=now + self._lease_secs)
+            )
+
+    def renew(self) -> JobRecord:
+        """Say that the owner lives; ModelDirError if the job is another's by now."""
+        with self._locked():
+            return self._write(replace(self._mine(), lease_expires=self._clock() + self._lease_secs))
+
+    def update(self, *, run_id: str | None = None, **facts: Any) -> JobRecord:
+        """Note the MLflow run, or other facts as JSON values; ModelDirError if the job is another's by now."""
+        with self._locked():
+            record = self._mine()
+            return self._write(replace(record, run_id=run_id or record.run_id, facts={**record.facts, **facts}))
+
+    def bind_model(self, model: ModelSpec) -> JobRecord:
+        """Note which model is trained here.
+
+        Raises
+        ------
+        ModelDirError
+            If it is another one than before, with all differences; or if the job is another's by now.
+        """
+        with self._locked():
+            record = self._mine()
+            differences = ModelSpec.from_json(record.model).differences(model) if record.model else []
+            if differences:
+                raise ModelDirError(
+                    (
+                        f"model_dir {self._files.url} belongs to another model: {'; '.join(differences)}; "
+                        "choose another model_dir, or train the same model",
+                    )
+                )
+            return self._write(replace(record, model=model.to_json()))
+
+    def release(self) -> None:
+        """Leave the job to whoever claims it next. Idempotent; nothing happens if it is another's by now."""
+        with self._locked():
+            record = self.read()
+            if record is not None and record.owner is not None and record.owner.token == self._me.token:
+                self._write(replace(record, owner=None, lease_expires=0.0))
+
+    def _is_living(self, owner: Owner, lease_expires: float) -> bool:
+        if owner.token == self._me.token:
+            return False
+        # An owner inside this very process may be gone although the process is not.
+        is_alive = None if owner.process == self._me.process else owner.process.is_alive()
+        return self._clock() < lease_expires if is_alive is None else is_alive
+
+    def _mine(self) -> JobRecord:
+        record = self.read()
+        if record is None or record.owner is None or record.owner.token != self._me.token:
+            owner = f"{record.owner.process} since {_utc(record.owner.since)}" if record and record.owner else "nobody"
+            raise ModelDirError((f"model_dir {self._files.url} is no longer ours, but of {owner}; claim it again",))
+        return record
+
+    def _refusal(self, owner: Owner, lease_expires: float) -> str:
+        return (
+            f"model_dir {self._files.url} is in use by {owner.process} since {_utc(owner.since)} "
+            f"(lease until {_utc(lease_expires)}); wait for it to end, stop it, or choose another model_dir"
+        )
+
+    def _write(self, record: JobRecord) -> JobRecord:
+        self._files.put(NAME, record.to_json().encode())
+        return record
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._files.locked(".job.lock"):
+            yield
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,65 @@
+"""Which process this is, so that another one can tell later whether it still lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ProcessId"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """One life of one process.
+
+    Parameters
+    ----------
+    host : str
+        For people.
+    boot : str
+        Differs between hosts, boots of a host and its containers: within one, pids mean the same.
+        Empty where the operating system does not tell (it has no ``/proc``).
+    pid : int
+    started : int
+        Start of the process in ticks since the boot; tells it from a later process of the same pid.
+    """
+
+    host: str
+    boot: str
+    pid: int
+    started: int
+
+    @classmethod
+    def current(cls) -> ProcessId:
+        """Return the identity of this process."""
+        pid = os.getpid()
+        return cls(socket.gethostname(), _boot(), pid, _started(pid) or 0)
+
+    def is_alive(self) -> bool | None:
+        """Return whether the process lives; None if that cannot be told from here."""
+        if not self.boot or self.boot != _boot():
+            return None
+        return _started(self.pid) == self.started
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def _boot() -> str:
+    try:
+        boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot_id} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> int | None:
+    """Return when the process `pid` began, in ticks since the boot; None if it is none, or a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    state, *fields = stat.rpartition(")")[2].split()  # the name before the parenthesis may hold anything
+    return None if state in "ZX" else int(fields[18])

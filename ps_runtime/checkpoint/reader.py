@@ -1,0 +1,132 @@
+"""Reads a checkpoint: any rows of any variable, from however many shard files they lie in."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.checkpoint.entries import TensorEntry
+from ps_runtime.checkpoint.manifest import Manifest
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.checkpoint.tensor_file import TensorFile
+from ps_runtime.errors import CheckpointError, did_you_mean
+from ps_runtime.specs.variables import VariableSpec
+
+__all__ = ["CheckpointReader"]
+
+
+class CheckpointReader:
+    """The checkpoint of one step, open for reading.
+
+    Parameters
+    ----------
+    store : CheckpointStore
+    step : int
+
+    Raises
+    ------
+    CheckpointError
+        If there is no checkpoint of that step, or its manifest is damaged.
+
+    Notes
+    -----
+    Every call blocks. Opens and checks a shard file when the first of its tensors is asked for, and no other. It does
+    not keep the checkpoint from being collected: `pinned` does, or `CheckpointStore.pin` around the reader.
+    """
+
+    def __init__(self, store: CheckpointStore, step: int) -> None:
+        self.manifest: Manifest = store.manifest(step)
+        self._store = store
+        self._variables = {variable.name: variable for variable in self.manifest.model.variables}
+        self._opened: dict[int, TensorFile] = {}
+        self._entries: dict[tuple[str, str | None], list[TensorEntry]] = {}
+        for entry in self.manifest.tensors:
+            self._entries.setdefault((entry.variable, entry.slot), []).append(entry)
+
+    @classmethod
+    @contextlib.contextmanager
+    def pinned(cls, store: CheckpointStore, step: int, holder: str) -> Iterator[CheckpointReader]:
+        """Give a reader of a checkpoint that stays during the block. `holder` is a name for people."""
+        with store.pin(step, holder):
+            yield cls(store, step)
+
+    def variable(self, name: str) -> NDArray[Any]:
+        """Return the whole variable `name`, in its shape.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no such variable, or its bytes are missing or have changed.
+        """
+        return self.rows(name, None, 0, self._spec(name).num_rows)
+
+    def rows(self, variable: str, slot: str | None, row_start: int, row_stop: int) -> NDArray[Any]:
+        """Return rows ``[row_start, row_stop)`` of `variable`, or of its `slot`: a new array.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no such variable, slot or row, or its bytes are missing or have changed.
+        """
+        spec = self._spec(variable)
+        if not 0 <= row_start <= row_stop <= spec.num_rows:
+            raise self._error(f"variable {variable!r} has rows [0, {spec.num_rows}), not [{row_start}, {row_stop})")
+        shape = (row_stop - row_start, *spec.shape[1:]) if spec.shape else ()
+        out: NDArray[Any] = np.empty(shape, spec.dtype)
+        self.read_into(out, variable, slot, row_start)
+        return out
+
+    def read_into(self, out: NDArray[Any], variable: str, slot: str | None, row_start: int) -> None:
+        """Fill `out` with the rows of `variable`, or of its `slot`, that begin at `row_start`.
+
+        Raises
+        ------
+        CheckpointError
+            As `rows`; then the content of `out` is undefined.
+        """
+        self._spec(variable)
+        row_stop = row_start + (len(out) if out.shape else 1)
+        for entry in self._entries_of(variable, slot):
+            start, stop = max(row_start, entry.row_start), min(row_stop, entry.row_stop)
+            if start < stop:
+                part = self._part(entry, start - entry.row_start, stop - entry.row_start)
+                target = out[start - row_start : stop - row_start] if out.shape else out
+                np.copyto(target, part, casting="no")
+
+    def _part(self, entry: TensorEntry, start: int, stop: int) -> NDArray[Any]:
+        file = self._file(entry.shard)
+        part = file.rows(entry.key, start, stop)
+        shape = (stop - start, *entry.shape[1:]) if entry.shape else ()
+        if (part.dtype.name, part.shape) != (entry.dtype, shape):
+            raise CheckpointError(
+                file.path,
+                f"tensor {entry.key!r} is {part.dtype}{list(part.shape)}, expected {entry.dtype}{list(shape)}",
+            )
+        return part
+
+    def _file(self, index: int) -> TensorFile:
+        if index not in self._opened:
+            shard = self.manifest.shards[index]
+            name = self._store.shard_name(self.manifest.step, shard)
+            self._opened[index] = TensorFile(self._store.files, name, nbytes=shard.nbytes, checksum=shard.checksum)
+        return self._opened[index]
+
+    def _entries_of(self, variable: str, slot: str | None) -> list[TensorEntry]:
+        entries = self._entries.get((variable, slot))
+        if entries is None:
+            slots = sorted(s for v, s in self._entries if v == variable and s is not None)
+            raise self._error(f"variable {variable!r} has no slot {slot!r}; it has {', '.join(slots) or 'none'}")
+        return entries
+
+    def _spec(self, variable: str) -> VariableSpec:
+        spec = self._variables.get(variable)
+        if spec is None:
+            raise self._error(f"no variable {variable!r}{did_you_mean(variable, self._variables)}")
+        return spec
+
+    def _error(self, reason: str) -> CheckpointError:
+        return CheckpointError(self._store.files.path(f"checkpoints/step_{self.manifest.step:08d}"), reason)

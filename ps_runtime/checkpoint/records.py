@@ -1,0 +1,121 @@
+"""What a job leaves in its model_dir for those who come later: that it finished, and what was evaluated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ps_runtime.checkpoint.entries import fields_of, whole
+from ps_runtime.checkpoint.file_store import FileStore
+from ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
+from ps_runtime.errors import CheckpointError
+
+__all__ = ["Evaluation", "EvaluationLog", "Finished", "clear_finished", "read_finished", "write_finished"]
+
+FINISHED = "finished.json"
+EVALUATIONS = "evaluations.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The chief's last word: training ended at `final_step`, whose checkpoint is committed. `reason` is for people."""
+
+    final_step: int
+    reason: str
+
+
+def write_finished(model_dir: str, final_step: int, reason: str) -> None:
+    """Mark the job of `model_dir` as finished."""
+    text = json.dumps(asdict(Finished(final_step, reason))) + "\n"
+    FileStore(model_dir).put(FINISHED, text.encode())
+
+
+def read_finished(model_dir: str) -> Finished | None:
+    """Return the mark that `write_finished` left; None if there is none; CheckpointError if it is damaged."""
+    files = FileStore(model_dir)
+    if files.size(FINISHED) is None:
+        return None
+    try:
+        data = json.loads(files.read(FINISHED))
+        fields_of(data, ("final_step", "reason"), "the mark")
+        return Finished(whole(data["final_step"], "final_step"), str(data["reason"]))
+    except ValueError as error:
+        raise CheckpointError(files.path(FINISHED), f"damaged: {error}; remove it to train on") from error
+
+
+def clear_finished(model_dir: str) -> None:
+    """Remove the mark, so that a job may train on. Idempotent."""
+    FileStore(model_dir).remove(FINISHED)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """One checkpoint, evaluated.
+
+    Parameters
+    ----------
+    name : str
+        Of the EvalSpec.
+    global_step : int
+        Of the checkpoint.
+    metrics : mapping of str to float
+    evaluated_at : float
+        Unix time.
+    """
+
+    name: str
+    global_step: int
+    metrics: Mapping[str, float]
+    evaluated_at: float
+
+    @classmethod
+    def from_facts(cls, facts: Any) -> Evaluation:
+        """Read a line of the log; ValueError or TypeError where it cannot be."""
+        fields_of(facts, ("name", "global_step", "metrics", "evaluated_at"), "evaluation")
+        step = whole(facts["global_step"], "global_step")
+        return cls(str(facts["name"]), step, metrics_from_json(facts["metrics"]), float(facts["evaluated_at"]))
+
+
+class EvaluationLog:
+    """``model_dir/evaluations.jsonl``: every evaluation of a model_dir, a line each.
+
+    Notes
+    -----
+    An evaluation counts once its line is whole; a torn last line is as if it had never been. So an evaluator appends
+    after its exporters have run, and repeats what it did not come to append.
+    """
+
+    def __init__(self, model_dir: str) -> None:
+        self._files = FileStore(model_dir)
+
+    def append(self, evaluation: Evaluation) -> None:
+        """Append `evaluation`, durably. Several processes of a host may append at once."""
+        facts = asdict(evaluation) | {"metrics": metrics_to_json(evaluation.metrics)}
+        self._files.append(EVALUATIONS, json.dumps(facts, allow_nan=False).encode() + b"\n")
+
+    def read(self) -> list[Evaluation]:
+        """Return all evaluations in the order of their lines.
+
+        Raises
+        ------
+        CheckpointError
+            If a line is damaged, with its number.
+        """
+        if self._files.size(EVALUATIONS) is None:
+            return []
+        lines = self._files.read(EVALUATIONS).split(b"\n")
+        evaluations = []
+        for number, line in enumerate(lines[:-1], start=1):
+            try:
+                evaluations.append(Evaluation.from_facts(json.loads(line)))
+            except (TypeError, ValueError) as error:
+                raise CheckpointError(
+                    self._files.path(EVALUATIONS), f"line {number} is damaged: {error}; remove that line"
+                ) from error
+        return evaluations
+
+    def evaluated(self, name: str) -> set[int]:
+        """Return the steps that the EvalSpec `name` has evaluated."""
+        return {e.global_step for e in self.read() if e.name == name}

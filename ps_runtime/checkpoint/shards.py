@@ -1,0 +1,101 @@
+"""Between a shard's arena and a checkpoint: which bytes are which tensor, for any number of ps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.checkpoint.entries import ShardRecord, TensorEntry
+from ps_runtime.checkpoint.reader import CheckpointReader
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.errors import CheckpointError
+from ps_runtime.optimizers.base import FloatArray
+from ps_runtime.specs.layout import Piece, ShardLayout, piece_views
+from ps_runtime.specs.variables import ModelSpec
+
+__all__ = ["GroupSlots", "load_shard", "save_shard", "shard_tensors"]
+
+GroupSlots = Sequence[Mapping[str, FloatArray]]
+"""For each group of a layout, slot name -> (size,) array in the order of the group's parameters."""
+
+
+def shard_tensors(
+    layout: ShardLayout, arena: NDArray[np.uint8], slots: GroupSlots
+) -> tuple[dict[str, NDArray[Any]], tuple[TensorEntry, ...]]:
+    """Return what a checkpoint holds of a shard: views by key, no copies, and an entry of the manifest for each.
+
+    Parameters
+    ----------
+    layout : ShardLayout
+    arena : (layout.nbytes,) array of uint8
+    slots : GroupSlots
+    """
+    tensors: dict[str, NDArray[Any]] = {}
+    entries = []
+    for piece, slot, view in _views(layout, arena, slots):
+        entry = TensorEntry(
+            piece.variable, slot, piece.row_start, piece.row_stop, piece.dtype, piece.shape, layout.index
+        )
+        tensors[entry.key] = view
+        entries.append(entry)
+    return tensors, tuple(entries)
+
+
+def save_shard(
+    store: CheckpointStore, step: int, num_shards: int, layout: ShardLayout, arena: NDArray[np.uint8], slots: GroupSlots
+) -> ShardRecord:
+    """Write a shard as its file of the checkpoint of `step`; return what the manifest must say of it. Blocks."""
+    tensors, entries = shard_tensors(layout, arena, slots)
+    return ShardRecord(store.write_shard(step, layout.index, num_shards, tensors), entries)
+
+
+def load_shard(
+    reader: CheckpointReader, layout: ShardLayout, model: ModelSpec, arena: NDArray[np.uint8], slots: GroupSlots
+) -> None:
+    """Fill a shard from a checkpoint that any number of ps wrote. Blocks.
+
+    Parameters
+    ----------
+    reader : CheckpointReader
+    layout : ShardLayout
+        Of this shard, now.
+    model : ModelSpec
+        The model that is trained now; the checkpoint's must be the same.
+    arena : (layout.nbytes,) array of uint8
+        Changed in place.
+    slots : GroupSlots
+        Changed in place.
+
+    Raises
+    ------
+    CheckpointError
+        If the checkpoint is of another model (every difference is named), or damaged; then the content of `arena`
+        and `slots` is undefined.
+    """
+    manifest = reader.manifest
+    if differences := model.differences(manifest.model):
+        raise CheckpointError(
+            f"of step {manifest.step}",
+            f"it is of another model: {'; '.join(differences)}; choose another model_dir, or train the same model",
+        )
+    for piece, slot, view in _views(layout, arena, slots):
+        reader.read_into(view, piece.variable, slot, piece.row_start)
+
+
+def _views(
+    layout: ShardLayout, arena: NDArray[np.uint8], slots: GroupSlots
+) -> Iterator[tuple[Piece, str | None, NDArray[Any]]]:
+    """Yield each piece of the arena (slot None) and each of its slots, in the piece's shape."""
+    assert arena.nbytes == layout.nbytes
+    assert len(slots) == len(layout.groups)
+    for piece, view in zip(layout.pieces, piece_views(layout, arena), strict=True):
+        yield piece, None, view
+        for group, arrays in zip(layout.groups, slots, strict=True):
+            # An empty piece is in no group by its bytes, and has nothing in a slot.
+            if group.start <= piece.offset and piece.offset + piece.nbytes <= group.stop and piece.nbytes:
+                start = (piece.offset - group.start) // view.itemsize
+                for name, flat in arrays.items():
+                    yield piece, name, flat[start : start + view.size].reshape(piece.shape)

@@ -1,0 +1,252 @@
+"""The checkpoints of a model_dir: written, committed, listed, collected.
+
+::
+
+    model_dir/checkpoints/step_00001200/shard_00000_of_00002.safetensors
+                                        shard_00001_of_00002.safetensors
+                                        manifest.json                       put there last
+
+A directory without a valid manifest does not exist for readers. So a checkpoint appears in one instant, when its
+manifest does, and it is gone in one instant, when its manifest is removed, before the first of its files is.
+
+Readers and the collector do not wait for one another. A reader first pins, then looks for the manifest; the collector
+first removes the manifest, then looks for pins, and puts the manifest back if it finds one. Whichever comes first,
+either the reader finds no manifest and says so, or the collector finds the pin and deletes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from ps_runtime.checkpoint.entries import ShardFile
+from ps_runtime.checkpoint.file_store import FileStore
+from ps_runtime.checkpoint.manifest import MAX_MANIFEST_BYTES, Manifest
+from ps_runtime.checkpoint.pins import Pins
+from ps_runtime.checkpoint.tensor_file import write_tensors
+from ps_runtime.errors import CheckpointError
+
+__all__ = ["CheckpointStore"]
+
+_STEP = re.compile(r"step_(\d{8,})")
+
+
+class CheckpointStore:
+    """The checkpoints of one model_dir.
+
+    Parameters
+    ----------
+    model_dir : str
+        A local path, or any URL that fsspec knows.
+    clock : callable
+        Returns Unix time; of this host.
+
+    Notes
+    -----
+    Every call blocks. Any number of readers, on any hosts; the shards of a step may be written by several processes,
+    but one at a time commits and collects: the chief. Writing, committing and collecting in a local directory is
+    durable when the call returns.
+    """
+
+    def __init__(self, model_dir: str, clock: Callable[[], float] = time.time) -> None:
+        self.files = FileStore(model_dir)
+        self.clock = clock
+        self._pins = Pins(self.files)
+        self._times: dict[int, tuple[float, float]] = {}
+
+    def steps(self) -> list[int]:
+        """Return the steps of all checkpoints, ascending. Reads each manifest once in the life of this object."""
+        times = {}
+        for step in self._directories():
+            if self.files.size(_manifest_name(step)) is None:
+                continue
+            with contextlib.suppress(CheckpointError):
+                times[step] = self._times.get(step) or self._read_times(step)
+        self._times = times
+        return sorted(times)
+
+    def path(self, step: int) -> str:
+        """Return the directory of the checkpoint of `step`, whether it is there or not."""
+        return self.files.path(_directory(step))
+
+    def latest(self) -> int | None:
+        """Return the step of the newest checkpoint; None if there is none."""
+        return max(self.steps(), default=None)
+
+    def manifest(self, step: int) -> Manifest:
+        """Return the manifest of `step`.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no checkpoint of that step, or its manifest is damaged.
+        """
+        name = _manifest_name(step)
+        path = self.files.path(name)
+        size = self.files.size(name)
+        if size is not None and size > MAX_MANIFEST_BYTES:
+            raise CheckpointError(path, f"{size} bytes, at most {MAX_MANIFEST_BYTES} are allowed")
+        try:
+            text = self.files.read(name).decode()
+        except FileNotFoundError as error:
+            raise CheckpointError(path, f"no checkpoint of step {step}: the manifest is missing") from error
+        except UnicodeDecodeError as error:
+            raise CheckpointError(path, f"its bytes have changed: {error}; use another checkpoint") from error
+        manifest = Manifest.from_json(text, path)
+        if manifest.step != step:
+            raise CheckpointError(path, f"it is the manifest of step {manifest.step}, expected {step}")
+        return manifest
+
+    def shard_name(self, step: int, shard: ShardFile) -> str:
+        """Return the name of a shard file in `files`."""
+        return f"{_directory(step)}/{shard.name}"
+
+    def write_shard(self, step: int, index: int, num_shards: int, tensors: Mapping[str, Any]) -> ShardFile:
+        """Write the tensors of one shard; they become a part of a checkpoint by `commit`.
+
+        Parameters
+        ----------
+        step : int
+            global_step of the cut.
+        index, num_shards : int
+            Which shard of how many.
+        tensors : mapping of key to array
+            Any layout and byte order; C-contiguous native ones are not copied.
+
+        Raises
+        ------
+        CheckpointError
+            If the checkpoint of `step` is committed already.
+        """
+        self._must_be_open(step)
+        empty = ShardFile(index, num_shards, 0, "")
+        nbytes, checksum = write_tensors(self.files, self.shard_name(step, empty), tensors)
+        return replace(empty, nbytes=nbytes, checksum=checksum)
+
+    def commit(self, manifest: Manifest) -> Manifest:
+        """Make the shards that `manifest` lists a checkpoint; return it with its times set.
+
+        Raises
+        ------
+        CheckpointError
+            If the manifest contradicts itself or the files, or the checkpoint is committed already.
+        """
+        self._must_be_open(manifest.step)
+        path = self.files.path(_manifest_name(manifest.step))
+        if faults := manifest.faults():
+            raise CheckpointError(path, "; ".join(faults))
+        for shard in manifest.shards:
+            size = self.files.size(self.shard_name(manifest.step, shard))
+            if size != shard.nbytes:
+                raise CheckpointError(path, f"{shard.name} has {size} bytes, expected {shard.nbytes}; write it again")
+        now = self.clock()
+        since = min((first for _, first in self._known_times().values()), default=now)
+        stamped = replace(manifest, saved_at=now, first_saved_at=since)
+        self.files.put(_manifest_name(manifest.step), stamped.to_json().encode())
+        return stamped
+
+    @contextlib.contextmanager
+    def pin(self, step: int, holder: str) -> Iterator[Manifest]:
+        """Keep the checkpoint of `step` from being collected during the block, for at most an hour.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no such checkpoint (any more).
+        """
+        with self._pins.hold(step, holder, self.clock()):
+            yield self.manifest(step)
+
+    def collect_garbage(self, keep_max: int | None, keep_every_n_hours: float, now: float) -> list[int]:
+        """Remove old checkpoints; return their steps.
+
+        Parameters
+        ----------
+        keep_max : int or None
+            How many of the newest stay; None or 0 for all.
+        keep_every_n_hours : float
+            > 0. Beside them, the first checkpoint of every such period stays for good. Periods count from the first
+            checkpoint of the model_dir, and the one that it begins keeps none.
+        now : float
+            Unix time, to tell living pins from stale ones.
+
+        Notes
+        -----
+        The newest checkpoint and those that are pinned stay.
+        """
+        steps = self.steps()
+        if not keep_max:
+            return []
+        kept = self._kept_for_good(steps, keep_every_n_hours * 3600) | set(steps[-keep_max:])
+        pinned = self._pins.steps(now)
+        removed = []
+        for step in steps:
+            if step not in kept | pinned and self._remove(step, now):
+                removed.append(step)
+        return removed
+
+    def discard_uncommitted(self) -> list[int]:
+        """Remove what a dead job has left of checkpoints without a manifest; return their steps.
+
+        Only the owner of the model_dir may call this, while no checkpoint is being written.
+        """
+        pinned = self._pins.steps(self.clock())
+        leftovers = [
+            step for step in self._directories() if step not in pinned and self.files.size(_manifest_name(step)) is None
+        ]
+        for step in leftovers:
+            self.files.remove_tree(_directory(step))
+        return leftovers
+
+    def _remove(self, step: int, now: float) -> bool:
+        text = self.files.read(_manifest_name(step))
+        self.files.remove(_manifest_name(step))
+        if step in self._pins.steps(now):  # a reader came between: it may hold the manifest already
+            self.files.put(_manifest_name(step), text)
+            return False
+        self.files.remove_tree(_directory(step))
+        self._times.pop(step, None)
+        return True
+
+    def _kept_for_good(self, steps: list[int], period_secs: float) -> set[int]:
+        firsts: dict[int, int] = {}
+        for step in steps:
+            saved_at, since = self._times[step]
+            firsts.setdefault(int((saved_at - since) // period_secs), step)
+        return {step for period, step in firsts.items() if period > 0}
+
+    def _must_be_open(self, step: int) -> None:
+        """Refuse a step whose checkpoint stands; make way where a damaged manifest does."""
+        name = _manifest_name(step)
+        if self.files.size(name) is None:
+            return
+        try:
+            self.manifest(step)
+        except CheckpointError:
+            self.files.remove(name)
+        else:
+            raise CheckpointError(self.files.path(name), "this checkpoint is committed already; it cannot be changed")
+
+    def _directories(self) -> list[int]:
+        matches = (_STEP.fullmatch(name) for name in self.files.names("checkpoints"))
+        return [int(match[1]) for match in matches if match]
+
+    def _known_times(self) -> dict[int, tuple[float, float]]:
+        self.steps()
+        return self._times
+
+    def _read_times(self, step: int) -> tuple[float, float]:
+        manifest = self.manifest(step)
+        return manifest.saved_at, manifest.first_saved_at
+
+
+def _directory(step: int) -> str:
+    return f"checkpoints/step_{step:08d}"
+
+
+def _manifest_name(step: int) -> str:
+    return f"{_directory(step)}/manifest.json"

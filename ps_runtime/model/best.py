@@ -1,0 +1,128 @@
+"""What better means, and the record of the best."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ps_runtime.checkpoint.files import atomic_write_text
+from ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
+from ps_runtime.errors import CheckpointError, UsageError, did_you_mean
+
+__all__ = ["BestRecord", "Better", "CompareFn", "better", "check_compare_fn", "is_better"]
+
+CompareFn = Callable[..., Any]
+"""``compare_fn(best_eval_result, current_eval_result)``: whether the current one is better."""
+
+ARGUMENTS = ("best_eval_result", "current_eval_result")
+
+
+@dataclass(frozen=True, slots=True)
+class Better:
+    """Compares one metric; NaN is worse than any number, and equals are not better. See `better`."""
+
+    metric: str
+    mode: Literal["min", "max"]
+
+    def __call__(self, best_eval_result: Mapping[str, float], current_eval_result: Mapping[str, float]) -> bool:
+        """Return whether the current result is strictly better than the best one."""
+        best, current = self._value(best_eval_result), self._value(current_eval_result)
+        if math.isnan(best) or math.isnan(current):
+            return math.isnan(best) and not math.isnan(current)
+        return current < best if self.mode == "min" else current > best
+
+    def _value(self, metrics: Mapping[str, float]) -> float:
+        if self.metric not in metrics:
+            known = ", ".join(sorted(metrics))
+            near = did_you_mean(self.metric, metrics)
+            raise UsageError((f"compare_fn: the evaluation has {known}, but no metric {self.metric!r}{near}",))
+        return float(metrics[self.metric])
+
+
+def better(metric: str, mode: Literal["min", "max"]) -> Better:
+    """Return a compare_fn for BestExporter: the smaller (``"min"``) or larger (``"max"``) `metric` is better.
+
+    Raises
+    ------
+    UsageError
+        If `mode` is neither.
+
+    Examples
+    --------
+    >>> compare_fn = better("accuracy", "max")
+    >>> compare_fn(best_eval_result={"accuracy": 0.90}, current_eval_result={"accuracy": 0.95})
+    True
+    """
+    if mode not in ("min", "max"):
+        raise UsageError((f"mode: expected 'min' or 'max', got {mode!r}{did_you_mean(str(mode), ('min', 'max'))}",))
+    return Better(metric, mode)
+
+
+def check_compare_fn(compare_fn: CompareFn) -> None:
+    """Raise UsageError unless `compare_fn` takes exactly `best_eval_result` and `current_eval_result`."""
+    if not callable(compare_fn):
+        raise UsageError((f"compare_fn: expected a function, got {compare_fn!r}",))
+    arguments = tuple(inspect.signature(compare_fn).parameters)
+    if sorted(arguments) != sorted(ARGUMENTS):
+        got = ", ".join(arguments) or "none"
+        raise UsageError((f"compare_fn: expected exactly the arguments {', '.join(ARGUMENTS)}; got {got}",))
+
+
+def is_better(compare_fn: CompareFn, best: Mapping[str, float], current: Mapping[str, float]) -> bool:
+    """Return whether `current` is better than `best`: as `compare_fn` says, unless the loss of just one is NaN."""
+    best_is_nan, current_is_nan = (math.isnan(metrics.get("loss", 0.0)) for metrics in (best, current))
+    if best_is_nan != current_is_nan:
+        return best_is_nan
+    return bool(compare_fn(best_eval_result=best, current_eval_result=current))
+
+
+@dataclass(frozen=True, slots=True)
+class BestRecord:
+    """The best export of a BestExporter, as ``best.json`` beside it says.
+
+    Parameters
+    ----------
+    step : int
+        global_step of its checkpoint.
+    metrics : mapping of str to float
+    version : int
+    path : str
+        Directory of the export.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+    version: int
+    path: str
+
+    def write(self, directory: str) -> None:
+        """Write ``best.json`` in `directory`, atomically and durably."""
+        facts = {
+            "step": self.step,
+            "metrics": metrics_to_json(self.metrics),
+            "version": self.version,
+            "path": os.path.relpath(self.path, directory),
+        }
+        atomic_write_text(os.path.join(directory, "best.json"), json.dumps(facts, indent=1, allow_nan=False) + "\n")
+
+    @classmethod
+    def read(cls, directory: str) -> BestRecord | None:
+        """Read ``best.json`` in `directory`; None if there is none; CheckpointError if it is damaged."""
+        file = os.path.join(directory, "best.json")
+        try:
+            with open(file, encoding="utf-8") as stream:
+                facts = json.load(stream)
+            version = int(facts["version"])
+            if facts["path"] != str(version):
+                raise ValueError(f"path {facts['path']!r}, expected '{version}'")
+            path = os.path.join(directory, facts["path"])
+            return cls(int(facts["step"]), metrics_from_json(facts["metrics"]), version, path)
+        except FileNotFoundError:
+            return None
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(file, f"damaged: {error!r}; remove it to choose a best export anew") from error

@@ -1,0 +1,73 @@
+"""The directory of one exporter: whole versions, appearing and disappearing in one instant each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+
+from ps_runtime.checkpoint.files import fsync_directory, fsync_tree, locked, make_directory
+
+__all__ = ["ExportDirectory"]
+
+_VERSION = re.compile(r"[1-9]\d*")
+_TEMPORARY = ".tmp-"
+
+
+class ExportDirectory:
+    """``model_dir/export/<exporter>``, held by one process at a time; made by `opened`."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, path: str) -> Iterator[ExportDirectory]:
+        """Give the directory, made if missing, once no other process of this host holds it."""
+        make_directory(path)
+        with locked(os.path.join(path, ".lock")):
+            for name in os.listdir(path):
+                if name.startswith(_TEMPORARY):  # nobody else is writing: its writer is dead
+                    shutil.rmtree(os.path.join(path, name))
+            yield cls(path)
+
+    def versions(self) -> list[int]:
+        """Return the versions that are here, ascending."""
+        return sorted(int(name) for name in os.listdir(self.path) if _VERSION.fullmatch(name))
+
+    def version_path(self, version: int) -> str:
+        """Return the path of `version`."""
+        return os.path.join(self.path, str(version))
+
+    def add(self, write: Callable[[str], None]) -> int:
+        """Have ``write(path)`` make a directory; make it the next version, durably, and return that.
+
+        After a failure nothing of it stays.
+        """
+        version = max(self.versions(), default=0) + 1
+        with self._temporary() as path:
+            write(path)
+            fsync_tree(path)
+            os.rename(path, self.version_path(version))
+        fsync_directory(self.path)
+        return version
+
+    def keep(self, num_versions: int | None, best: int | None = None) -> None:
+        """Remove all versions but the newest `num_versions` and `best`; None keeps all."""
+        if num_versions is None:
+            return
+        for version in self.versions()[:-num_versions]:
+            if version != best:
+                with self._temporary() as path:
+                    os.rename(self.version_path(version), path)
+
+    @contextlib.contextmanager
+    def _temporary(self) -> Iterator[str]:
+        path = os.path.join(self.path, f"{_TEMPORARY}{secrets.token_hex(4)}")
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,265 @@
+"""Which evaluated models are exported, under which version, and which of them stay.
+
+::
+
+    model_dir/export/<exporter>/<version>/    a servable model, written by a `ModelWriter`
+                                best.json     BestExporter's record of the best one
+
+Versions count 1, 2, ... and are not used twice. An export appears by a rename, whole.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from ps_runtime.checkpoint.file_store import FileStore
+from ps_runtime.errors import UsageError
+from ps_runtime.model.best import BestRecord, Better, CompareFn, better, check_compare_fn, is_better
+from ps_runtime.model.export_directory import ExportDirectory
+
+__all__ = [
+    "BestExporter",
+    "ExportBundle",
+    "ExportResult",
+    "Exporter",
+    "FinalExporter",
+    "LatestExporter",
+    "ModelWriter",
+    "better",
+]
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SMALLER_LOSS = Better("loss", "min")
+
+
+@dataclass(frozen=True)
+class ExportBundle:
+    """A model at one checkpoint, and what is needed to serve it.
+
+    Parameters
+    ----------
+    name : str
+        Of the model.
+    global_step : int
+        Of the checkpoint.
+    variables : mapping of str to array
+        All variables by name.
+    model_fn : callable
+    params : mapping of str to anything
+        Hyper-parameters, as model_fn takes them.
+    features : array or mapping of str to array
+        A few rows of input, (rows, ...) each.
+    predictions : mapping of str to array
+        What the model says to `features`, (rows, ...) each.
+    metrics : mapping of str to float
+        Result of the evaluation, ``loss`` and ``global_step`` among them.
+    """
+
+    name: str
+    global_step: int
+    variables: Mapping[str, NDArray[Any]]
+    model_fn: Callable[..., Any]
+    params: Mapping[str, Any]
+    features: Any
+    predictions: Mapping[str, NDArray[Any]]
+    metrics: Mapping[str, float]
+
+
+class ModelWriter(Protocol):
+    """Knows how to write a servable model."""
+
+    def write(self, directory: str, bundle: ExportBundle) -> None:
+        """Write `bundle` to `directory`, a local path that does not exist yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportResult:
+    """What an exporter did.
+
+    Parameters
+    ----------
+    exporter : str
+        Name of the exporter.
+    version : int
+    path : str
+        Directory of the export.
+    global_step : int
+        Of the checkpoint that it was made from.
+    is_best : bool
+        Whether it is the best so far, as BestExporter sees it.
+    """
+
+    exporter: str
+    version: int
+    path: str
+    global_step: int
+    is_best: bool
+
+
+@dataclass(frozen=True)
+class Exporter(ABC):
+    """Decides after every evaluation whether to export.
+
+    Parameters
+    ----------
+    name : str
+        Unique among the exporters of an EvalSpec; the name of a directory.
+
+    Raises
+    ------
+    UsageError
+        If a parameter cannot be.
+
+    Notes
+    -----
+    An exporter holds no state: what it must remember lies beside its exports, so a restart forgets nothing.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+            raise UsageError(
+                (f"exporter name {self.name!r}: expected letters, digits, '_', '-' and '.', as it names a directory",)
+            )
+
+    def export(
+        self, model_dir: str, bundle: ExportBundle, writer: ModelWriter, *, is_the_final_export: bool
+    ) -> ExportResult | None:
+        """Export `bundle`, or decide not to.
+
+        Parameters
+        ----------
+        model_dir : str
+            A local path.
+        bundle : ExportBundle
+        writer : ModelWriter
+        is_the_final_export : bool
+            Whether `bundle` is the final checkpoint of the job.
+
+        Returns
+        -------
+        ExportResult or None
+            None if nothing was exported.
+
+        Raises
+        ------
+        UsageError
+            If `model_dir` is no local path, or `compare_fn` cannot compare the metrics.
+        CheckpointError
+            If ``best.json`` is damaged.
+
+        Notes
+        -----
+        Blocks. Exports under one name from several processes of a host come one after another. After a failure
+        at any point the exports are as they were, or one whole export richer, and the call may be repeated.
+        """
+        files = FileStore(model_dir)
+        if not files.is_local:
+            raise UsageError((f"model_dir {model_dir}: exports are written to local paths only; choose a local one",))
+        with ExportDirectory.opened(files.path(f"export/{self.name}")) as directory:
+            return self._export(directory, bundle, writer, is_the_final_export)
+
+    @abstractmethod
+    def _export(
+        self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, is_the_final_export: bool
+    ) -> ExportResult | None:
+        """Do what `export` says; `directory` is ours for the duration of the call."""
+
+    def _add(
+        self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, *, is_best: bool = False
+    ) -> ExportResult:
+        version = directory.add(lambda path: writer.write(path, bundle))
+        return ExportResult(self.name, version, directory.version_path(version), bundle.global_step, is_best)
+
+
+@dataclass(frozen=True)
+class FinalExporter(Exporter):
+    """Exports the final checkpoint only."""
+
+    def _export(
+        self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, is_the_final_export: bool
+    ) -> ExportResult | None:
+        return self._add(directory, bundle, writer) if is_the_final_export else None
+
+
+@dataclass(frozen=True)
+class LatestExporter(Exporter):
+    """Exports after every evaluation.
+
+    Parameters
+    ----------
+    name : str
+    exports_to_keep : int or None
+        How many of the newest exports stay; None for all.
+    """
+
+    exports_to_keep: int | None = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_exports_to_keep(self.exports_to_keep)
+
+    def _export(
+        self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, is_the_final_export: bool
+    ) -> ExportResult | None:
+        result = self._add(directory, bundle, writer)
+        directory.keep(self.exports_to_keep)
+        return result
+
+
+@dataclass(frozen=True)
+class BestExporter(Exporter):
+    """Exports a model that is better than the best one so far, over all lives of the job.
+
+    Parameters
+    ----------
+    name : str
+    compare_fn : callable
+        ``compare_fn(best_eval_result, current_eval_result) -> bool``: whether the current metrics are better. It must
+        have exactly these arguments. Default: a strictly smaller ``loss``; see also `better`.
+    exports_to_keep : int or None
+        How many of the newest exports stay, the best always; None for all.
+
+    Notes
+    -----
+    The first result is the best so far. A result whose loss is NaN is worse than any whose loss is a number, whatever
+    `compare_fn` says. Of equals the older stays.
+    """
+
+    name: str = "best"
+    compare_fn: CompareFn = _SMALLER_LOSS
+    exports_to_keep: int | None = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_compare_fn(self.compare_fn)
+        _check_exports_to_keep(self.exports_to_keep)
+
+    def best(self, model_dir: str) -> BestRecord | None:
+        """Return the record of the best export of `model_dir`; None before the first one."""
+        return BestRecord.read(FileStore(model_dir).path(f"export/{self.name}"))
+
+    def _export(
+        self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, is_the_final_export: bool
+    ) -> ExportResult | None:
+        best = BestRecord.read(directory.path)
+        # The first result is compared with itself: a compare_fn that cannot compare fails at once, not an hour later.
+        wins = is_better(self.compare_fn, best.metrics if best else bundle.metrics, bundle.metrics)
+        if best is not None and not wins:
+            return None
+        result = self._add(directory, bundle, writer, is_best=True)
+        BestRecord(bundle.global_step, dict(bundle.metrics), result.version, result.path).write(directory.path)
+        directory.keep(self.exports_to_keep, best=result.version)
+        return result
+
+
+def _check_exports_to_keep(exports_to_keep: int | None) -> None:
+    if exports_to_keep is not None and (type(exports_to_keep) is not int or exports_to_keep < 1):
+        raise UsageError((f"exports_to_keep: expected a whole number >= 1, or None for all; got {exports_to_keep!r}",))

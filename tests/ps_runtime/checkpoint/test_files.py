@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from ps_runtime.checkpoint.file_store import FileStore
+from ps_runtime.checkpoint.files import append_line, atomic_write_text, locked, make_directory
+
+PowerCuts = Callable[[Callable[[], Any]], Iterator[bool]]
+
+
+def test_a_power_cut_leaves_the_old_content_or_the_new(tmp_path: Any, power_cuts: PowerCuts) -> None:
+    path = tmp_path / "a" / "b" / "file"
+    seen = set()
+    for _ in power_cuts(lambda: atomic_write_text(str(path), "first")):
+        seen.add(path.read_text() if path.exists() else None)
+    for _ in power_cuts(lambda: atomic_write_text(str(path), "second")):
+        seen.add(path.read_text())
+    assert seen == {None, "first", "second"}
+
+
+def test_a_failure_leaves_no_temporary_file(tmp_path: Any) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        atomic_write_text(str(tmp_path / "file"), "\ud800")
+    store = FileStore(str(tmp_path))
+    with pytest.raises(ZeroDivisionError):
+        store.write("file", (bytes(1 // n) for n in (1, 0)))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_power_cut_in_an_append_loses_no_line_before_it(tmp_path: Any, power_cuts: PowerCuts) -> None:
+    path = tmp_path / "log"
+    append_line(str(path), b"one\n")
+    for is_done in power_cuts(lambda: append_line(str(path), b"three\n")):
+        whole = path.read_bytes().rpartition(b"\n")[0].split(b"\n")
+        assert whole == [b"one", b"three"] if is_done else whole[0] == b"one"
+        if not is_done:
+            append_line(str(path), b"two\n")
+            assert set(path.read_bytes().split()) <= {b"one", b"two", b"three"}
+            path.write_bytes(b"one\n")
+
+
+def test_append_cuts_off_a_torn_line(url: str) -> None:
+    files = FileStore(url)
+    files.put("log", b'one\n{"tor')
+    files.append("log", b"two\n")
+    assert files.read("log") == b"one\ntwo\n"
+
+
+def test_a_store_lists_measures_and_removes(url: str) -> None:
+    files = FileStore(url)
+    assert files.names("d") == []
+    assert files.size("d/b") is None
+    files.put("d/b", b"12")
+    files.write("d/a", [b"1", memoryview(b"23")])
+    files.mark("d/c")
+    assert files.names("d") == ["a", "b", "c"]
+    assert [files.size(f"d/{n}") for n in "abc"] == [3, 2, 0]
+    assert files.size("d") is None
+    files.remove("d/a")
+    files.remove("d/a")
+    assert files.names("d") == ["b", "c"]
+    files.remove_tree("d")
+    files.remove_tree("d")
+    assert files.size("d/b") is None
+    with pytest.raises(FileNotFoundError):
+        files.read("d/b")
+
+
+def test_a_local_path_is_a_copy_only_where_it_must_be(url: str) -> None:
+    files = FileStore(url)
+    files.put("a", b"content")
+    with files.local_path("a") as path, open(path, "rb") as stream:
+        assert stream.read() == b"content"
+    assert os.path.exists(path) == files.is_local
+
+
+def test_a_lock_is_free_when_its_holder_is_gone(tmp_path: Any) -> None:
+    path = str(tmp_path / "x" / ".lock")
+    with pytest.raises(ZeroDivisionError), locked(path):
+        raise ZeroDivisionError
+    with locked(path):
+        pass
+
+
+def test_make_directory_is_idempotent(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        make_directory("a/b")
+        make_directory(str(tmp_path / "c" / "d"))
+    make_directory("")
+    assert (tmp_path / "a" / "b").is_dir()
+    assert (tmp_path / "c" / "d").is_dir()

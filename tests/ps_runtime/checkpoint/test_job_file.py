@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ps_runtime.checkpoint.job_file import JobFile, JobRecord, Owner
+from ps_runtime.checkpoint.process import ProcessId
+from ps_runtime.errors import CheckpointError, ModelDirError
+from ps_runtime.specs.variables import ModelSpec, VariableSpec
+
+
+@pytest.fixture
+def job(url: str, clock: Any) -> JobFile:
+    return JobFile(url, clock=clock)
+
+
+def own(job: JobFile, process: ProcessId, lease_expires: float) -> JobRecord:
+    """Make `process` the owner of a job, as if it had claimed it."""
+    record = JobRecord("j1", run_id="r1", owner=Owner(process, "theirs", 900_000.0), lease_expires=lease_expires)
+    job._files.put("job.json", record.to_json().encode())
+    return record
+
+
+def test_a_new_model_dir_gets_a_new_job(job: JobFile, clock: Any) -> None:
+    assert job.read() is None
+    record = job.claim()
+    assert re.fullmatch(r"[0-9a-f]{16}", record.job_id)
+    assert record.run_id is None
+    assert record.lease_expires == clock.now + 30
+    assert job.read() == record
+    assert job.claim() == record
+
+
+def test_what_the_owner_notes_is_there_after_its_end(job: JobFile, url: str, clock: Any) -> None:
+    first = job.claim()
+    job.update(run_id="r1", dataset="digits")
+    job.update(last_step=40)
+    clock.now += 10
+    assert job.renew().lease_expires == clock.now + 30
+    job.release()
+    job.release()
+    again = JobFile(url, clock=clock).claim()
+    assert (again.job_id, again.run_id) == (first.job_id, "r1")
+    assert again.facts == {"dataset": "digits", "last_step": 40}
+
+
+def test_a_second_owner_in_the_same_process_waits_for_the_lease(job: JobFile, url: str, clock: Any) -> None:
+    job.claim()
+    second = JobFile(url, clock=clock)
+    with pytest.raises(
+        ModelDirError,
+        match=rf"model_dir {re.escape(url)} is in use by process {os.getpid()} on .* since 1970-01-12 13:46:40 UTC "
+        r"\(lease until 1970-01-12 13:47:10 UTC\); wait for it to end, stop it, or choose another model_dir",
+    ):
+        second.claim()
+    clock.now += 30
+    second.claim()
+    for call in (job.renew, job.update):
+        with pytest.raises(
+            ModelDirError, match=r"is no longer ours, but of process \d+ on .* since .*; claim it again"
+        ):
+            call()
+    job.release()
+    assert second.renew().owner is not None
+
+
+def test_the_job_of_a_process_that_lives_is_refused_whatever_its_lease_says(job: JobFile) -> None:
+    parent = replace(ProcessId.current(), pid=os.getppid(), started=_start_of(os.getppid()))
+    own(job, parent, lease_expires=0.0)
+    with pytest.raises(ModelDirError, match=f"in use by process {os.getppid()}"):
+        job.claim()
+
+
+def test_the_job_of_a_dead_process_is_resumed_at_once(job: JobFile, clock: Any) -> None:
+    later = replace(ProcessId.current(), pid=os.getppid(), started=_start_of(os.getppid()) + 1)
+    record = own(job, later, lease_expires=clock.now + 1000)
+    claimed = job.claim()
+    assert (claimed.job_id, claimed.run_id) == (record.job_id, record.run_id)
+
+
+def test_of_another_host_the_lease_decides(job: JobFile, clock: Any) -> None:
+    own(job, ProcessId("elsewhere", "another boot", 1, 1), lease_expires=clock.now + 1)
+    with pytest.raises(ModelDirError, match="in use by process 1 on elsewhere"):
+        job.claim()
+    clock.now += 1
+    assert job.claim().job_id == "j1"
+
+
+def test_who_owns_nothing_can_note_nothing(job: JobFile) -> None:
+    with pytest.raises(ModelDirError, match="is no longer ours, but of nobody"):
+        job.update(run_id="r2")
+    job.release()
+    assert job.read() is None
+
+
+def test_a_model_dir_belongs_to_one_model(job: JobFile) -> None:
+    model = ModelSpec((VariableSpec("w", (2,), "float32", 0),), ({"name": "Adam"},))
+    job.claim()
+    job.bind_model(model)
+    assert job.bind_model(model).model == model.to_json()
+    other = ModelSpec((VariableSpec("w", (3,), "float32", 0),), ({"name": "Adam"},))
+    with pytest.raises(
+        ModelDirError, match=r"another model: variable 'w' is float32\[3\], expected float32\[2\]; choose"
+    ):
+        job.bind_model(other)
+    assert job.bind_model(model).model == model.to_json()
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"[]", b"{}", b'{"format": 2}', b'{"format": 1, "job_id": "x", "owner": 3}', b"\xff"]
+)
+def test_a_damaged_file_is_an_error(job: JobFile, text: bytes) -> None:
+    job._files.put("job.json", text)
+    with pytest.raises(CheckpointError, match=r"job.json: damaged: .*; remove it to start a new job here"):
+        job.claim()
+
+
+def test_only_the_file_and_its_lock_are_left(tmp_path: Any) -> None:
+    job = JobFile(str(tmp_path))
+    job.claim()
+    job.renew()
+    job.release()
+    assert sorted(os.listdir(tmp_path)) == [".job.lock", "job.json"]
+
+
+def _claim_at_once(model_dirs: list[str], barrier: Any, outcomes: Any) -> None:
+    jobs = []
+    for model_dir in model_dirs:
+        job = JobFile(model_dir)
+        barrier.wait()
+        try:
+            outcomes.put((model_dir, job.claim().job_id))
+        except ModelDirError:
+            outcomes.put((model_dir, None))
+        jobs.append(job)
+    barrier.wait()  # none ends, and so leaves its jobs, before all have tried
+
+
+def test_of_two_processes_that_claim_at_once_exactly_one_wins(tmp_path: Any) -> None:
+    model_dirs = [str(tmp_path / str(i)) for i in range(20)]
+    fork = multiprocessing.get_context("fork")
+    barrier, outcomes = fork.Barrier(2, timeout=30), fork.Queue()
+    processes = [fork.Process(target=_claim_at_once, args=(model_dirs, barrier, outcomes)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    found: dict[str, list[str | None]] = {model_dir: [] for model_dir in model_dirs}
+    for _ in range(2 * len(model_dirs)):
+        model_dir, job_id = outcomes.get(timeout=30)
+        found[model_dir].append(job_id)
+    for process in processes:
+        process.join(timeout=30)
+    for model_dir, job_ids in found.items():
+        (winner,) = [job_id for job_id in job_ids if job_id is not None]
+        resumed = JobFile(model_dir).claim()
+        assert resumed.job_id == winner, "both processes are dead by now"
+
+
+def test_a_zombie_is_dead() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    identity = replace(ProcessId.current(), pid=process.pid, started=_start_of(process.pid))
+    assert identity.is_alive() is True
+    process.stdin.close()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert identity.is_alive() is False
+    process.wait()
+    assert identity.is_alive() is False
+
+
+def test_without_proc_the_lease_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    me = ProcessId.current()
+    assert me.is_alive() is True
+    monkeypatch.setattr("ps_runtime.checkpoint.process.Path", lambda path: Path("/nowhere" + path))
+    assert ProcessId.current().is_alive() is None
+    assert me.is_alive() is None
+
+
+def _start_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from ps_runtime.checkpoint.file_store import FileStore
+from ps_runtime.checkpoint.records import (
+    Evaluation,
+    EvaluationLog,
+    Finished,
+    clear_finished,
+    read_finished,
+    write_finished,
+)
+from ps_runtime.errors import CheckpointError
+
+
+def test_finished_comes_and_goes(url: str) -> None:
+    assert read_finished(url) is None
+    write_finished(url, 500, "max_steps")
+    assert read_finished(url) == Finished(500, "max_steps")
+    clear_finished(url)
+    clear_finished(url)
+    assert read_finished(url) is None
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b'{"final_step": -1, "reason": ""}', b"\xff", b"[1]"])
+def test_a_damaged_mark_is_an_error(url: str, text: bytes) -> None:
+    FileStore(url).put("finished.json", text)
+    with pytest.raises(CheckpointError, match=r"finished.json: damaged: .*; remove it to train on"):
+        read_finished(url)
+
+
+def test_evaluations_come_back_in_order(url: str) -> None:
+    log = EvaluationLog(url)
+    assert log.read() == []
+    assert log.evaluated("eval") == set()
+    first = Evaluation("eval", 100, {"loss": 0.25, "global_step": 100.0}, 1.5)
+    log.append(first)
+    log.append(Evaluation("other", 200, {"loss": np.float32(0.5)}, 2.5))  # type: ignore[dict-item]
+    log.append(Evaluation("eval", 300, {"loss": math.inf, "auc": math.nan}, 3.5))
+    read = EvaluationLog(url).read()
+    assert read[:2] == [first, Evaluation("other", 200, {"loss": 0.5}, 2.5)]
+    assert read[2].metrics["loss"] == math.inf
+    assert math.isnan(read[2].metrics["auc"])
+    assert log.evaluated("eval") == {100, 300}
+
+
+def test_a_torn_last_line_is_as_if_it_had_never_been(url: str) -> None:
+    log = EvaluationLog(url)
+    log.append(Evaluation("eval", 1, {"loss": 1.0}, 0.0))
+    whole = FileStore(url).read("evaluations.jsonl")
+    for length in range(len(whole)):
+        FileStore(url).put("evaluations.jsonl", whole + whole[:length])
+        assert len(log.read()) == 1
+    log.append(Evaluation("eval", 2, {"loss": 1.0}, 0.0))
+    assert [e.global_step for e in log.read()] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "line", [b"nonsense", b"{}", b"3", b'{"name": "a", "global_step": 1, "metrics": 3, "evaluated_at": 1}', b"\xff"]
+)
+def test_a_damaged_line_is_named(url: str, line: bytes) -> None:
+    log = EvaluationLog(url)
+    log.append(Evaluation("eval", 1, {"loss": 1.0}, 0.0))
+    FileStore(url).append("evaluations.jsonl", line + b"\n")
+    with pytest.raises(CheckpointError, match=r"evaluations.jsonl: line 2 is damaged: .*; remove that line"):
+        log.read()

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ps_runtime.errors import CheckpointError, UsageError
+from ps_runtime.model import export_directory
+from ps_runtime.model.exporters import (
+    BestExporter,
+    ExportBundle,
+    Exporter,
+    ExportResult,
+    FinalExporter,
+    LatestExporter,
+    better,
+)
+
+
+def bundle(step: int = 1, **metrics: float) -> ExportBundle:
+    return ExportBundle(
+        "model", step, {"w": np.ones(2)}, bundle, {}, np.zeros((1, 2)), {}, {"loss": 1.0, "global_step": step} | metrics
+    )
+
+
+class Writer:
+    """Writes the step, to be recognised by; fails half-way when it is told to."""
+
+    def __init__(self) -> None:
+        self.fails = False
+
+    def write(self, directory: str, bundle: ExportBundle) -> None:
+        assert not os.path.exists(directory)
+        os.makedirs(os.path.join(directory, "data"))
+        if self.fails:
+            raise RuntimeError("the writer failed")
+        Path(directory, "data", "step").write_text(str(bundle.global_step))
+
+
+@pytest.fixture
+def writer() -> Writer:
+    return Writer()
+
+
+def run(exporter: Exporter, model_dir: Any, writer: Writer, step: int, *, final: bool = False, **metrics: float) -> Any:
+    return exporter.export(str(model_dir), bundle(step, **metrics), writer, is_the_final_export=final)
+
+
+def exported(model_dir: Any, name: str) -> dict[int, int]:
+    """Return version -> step of what stands in the exporter's directory, which must hold nothing half done."""
+    directory = Path(model_dir, "export", name)
+    assert not [p.name for p in directory.iterdir() if p.name.startswith(".tmp")]
+    return {int(p.name): int((p / "data" / "step").read_text()) for p in directory.iterdir() if p.name.isdigit()}
+
+
+def test_latest_exports_every_time_and_keeps_the_newest(tmp_path: Any, writer: Writer) -> None:
+    exporter = LatestExporter("latest", exports_to_keep=2)
+    results = [run(exporter, tmp_path, writer, step) for step in (10, 20, 30)]
+    assert results[2] == ExportResult("latest", 3, str(tmp_path / "export" / "latest" / "3"), 30, is_best=False)
+    assert exported(tmp_path, "latest") == {2: 20, 3: 30}
+    for step in (40, 50):
+        run(LatestExporter("all", exports_to_keep=None), tmp_path, writer, step)
+    assert exported(tmp_path, "all") == {1: 40, 2: 50}
+
+
+def test_final_exports_the_final_checkpoint_only(tmp_path: Any, writer: Writer) -> None:
+    assert run(FinalExporter("final"), tmp_path, writer, 10) is None
+    assert run(FinalExporter("final"), tmp_path, writer, 20, final=True).version == 1
+    assert exported(tmp_path, "final") == {1: 20}
+
+
+def test_best_exports_what_is_strictly_better(tmp_path: Any, writer: Writer) -> None:
+    losses = [0.5, 0.7, 0.5, 0.4, math.nan, math.inf, 0.3]
+    results = [run(BestExporter(), tmp_path, writer, step, loss=loss) for step, loss in enumerate(losses)]
+    assert [None if r is None else r.global_step for r in results] == [0, None, None, 3, None, None, 6]
+    assert all(r.is_best for r in results if r is not None)
+    assert exported(tmp_path, "best") == {1: 0, 2: 3, 3: 6}
+    best = BestExporter().best(str(tmp_path))
+    assert best is not None
+    assert (best.step, best.version, best.metrics["loss"]) == (6, 3, 0.3)
+    assert best.path == str(tmp_path / "export" / "best" / "3")
+
+
+def test_a_nan_does_not_block_the_best_for_ever(tmp_path: Any, writer: Writer) -> None:
+    def by_auc(best_eval_result: Any, current_eval_result: Any) -> bool:
+        return bool(current_eval_result["auc"] > best_eval_result["auc"])
+
+    exporter = BestExporter(compare_fn=by_auc)
+    assert run(exporter, tmp_path, writer, 1, loss=math.nan, auc=math.nan).is_best
+    assert run(exporter, tmp_path, writer, 2, loss=math.nan, auc=0.5) is None
+    assert run(exporter, tmp_path, writer, 3, loss=2.0, auc=0.1).is_best
+    assert run(exporter, tmp_path, writer, 4, loss=math.nan, auc=0.9) is None
+    assert run(exporter, tmp_path, writer, 5, loss=3.0, auc=0.2).is_best
+
+
+def test_the_best_is_never_removed(tmp_path: Any, writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions newer than the best come from lives that ended between an export and its record."""
+    exporter = BestExporter(exports_to_keep=2)
+    run(exporter, tmp_path, writer, 1, loss=0.5)
+    with export_directory.ExportDirectory.opened(str(tmp_path / "export" / "best")) as directory:
+        for step in range(2, 7):
+            directory.add(lambda path, step=step: writer.write(path, bundle(step)))  # type: ignore[misc]
+        directory.keep(2, best=1)
+    assert exported(tmp_path, "best") == {1: 1, 5: 5, 6: 6}
+    assert run(exporter, tmp_path, writer, 9, loss=0.4).version == 7
+    assert exported(tmp_path, "best") == {6: 6, 7: 9}
+
+
+losses = st.one_of(st.just(math.nan), st.just(math.inf), st.integers(0, 5).map(float))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(losses, st.sampled_from(["", "write", "rename", "record", "after"])), max_size=12))
+def test_best_equals_an_oracle_over_restarts_at_any_point(
+    tmp_path_factory: pytest.TempPathFactory, evaluations: list[tuple[float, str]]
+) -> None:
+    """The oracle: the first of the smallest losses, NaN behind all numbers. Each crash is followed by a rerun."""
+    model_dir = tmp_path_factory.mktemp("model")
+    seen: list[tuple[bool, float, int]] = []
+    for step, (loss, crash) in enumerate(evaluations):
+        export_with_crash(model_dir, step, loss, crash)
+        run(BestExporter(exports_to_keep=2), model_dir, Writer(), step, loss=loss)
+        seen.append((math.isnan(loss), 0.0 if math.isnan(loss) else loss, step))
+        best = BestExporter().best(str(model_dir))
+        assert best is not None
+        assert best.step == min(seen)[2]
+        versions = exported(model_dir, "best")
+        assert versions[best.version] == best.step
+        assert len(versions) <= 3
+
+
+def export_with_crash(model_dir: Path, step: int, loss: float, crash: str) -> None:
+    """Export in a life that ends at `crash`, if it gets there."""
+    if not crash:
+        return
+    writer = Writer()
+    writer.fails = crash == "write"
+    target = {"rename": "os.rename", "record": "ps_runtime.model.best.atomic_write_text"}.get(crash)
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a crash")
+
+    with pytest.MonkeyPatch.context() as patch:
+        if target:
+            patch.setattr(target, fail)
+        try:
+            run(BestExporter(exports_to_keep=2), model_dir, writer, step, loss=loss)
+        except RuntimeError:
+            assert crash != "after"
+
+
+def test_a_failed_writer_leaves_nothing(tmp_path: Any, writer: Writer) -> None:
+    writer.fails = True
+    with pytest.raises(RuntimeError, match="the writer failed"):
+        run(LatestExporter("latest"), tmp_path, writer, 1)
+    assert exported(tmp_path, "latest") == {}
+    with pytest.raises(FileNotFoundError):
+        LatestExporter("latest").export(str(tmp_path), bundle(), _Lazy(), is_the_final_export=False)
+    writer.fails = False
+    assert run(LatestExporter("latest"), tmp_path, writer, 1).version == 1
+
+
+class _Lazy:
+    def write(self, directory: str, bundle: ExportBundle) -> None:
+        """Write nothing at all."""
+
+
+def test_what_a_killed_life_left_is_removed(tmp_path: Any, writer: Writer) -> None:
+    leftover = tmp_path / "export" / "latest" / ".tmp-0123abcd" / "data"
+    leftover.mkdir(parents=True)
+    run(LatestExporter("latest"), tmp_path, writer, 1)
+    assert exported(tmp_path, "latest") == {1: 1}
+
+
+def test_a_url_is_refused(writer: Writer) -> None:
+    with pytest.raises(
+        UsageError, match="model_dir memory://m: exports are written to local paths only; choose a local"
+    ):
+        run(FinalExporter("final"), "memory://m", writer, 1)
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden", "a b", None])
+def test_a_name_names_a_directory(name: Any) -> None:
+    with pytest.raises(UsageError, match=r"exporter name .*: expected letters, digits"):
+        FinalExporter(name)
+
+
+@pytest.mark.parametrize("keep", [0, -1, 2.5, True])
+def test_exports_to_keep_is_checked(keep: Any) -> None:
+    with pytest.raises(UsageError, match="exports_to_keep: expected a whole number >= 1, or None for all; got"):
+        LatestExporter("latest", exports_to_keep=keep)
+    with pytest.raises(UsageError, match="exports_to_keep"):
+        BestExporter(exports_to_keep=keep)
+
+
+@pytest.mark.parametrize(
+    ("compare_fn", "got"),
+    [
+        (lambda best, current: True, "got best, current"),
+        (lambda: True, "got none"),
+        (lambda best_eval_result: True, "got best_eval_result"),
+        (
+            lambda best_eval_result, current_eval_result, extra=1: True,
+            "got best_eval_result, current_eval_result, extra",
+        ),
+        ("loss", "got 'loss'"),
+        (None, "got None"),
+    ],
+)
+def test_compare_fn_must_have_exactly_its_arguments(compare_fn: Any, got: str) -> None:
+    with pytest.raises(UsageError, match=rf"compare_fn: expected .*{got}"):
+        BestExporter(compare_fn=compare_fn)
+
+
+def test_compare_fn_may_name_its_arguments_in_any_order(tmp_path: Any, writer: Writer) -> None:
+    exporter = BestExporter(compare_fn=lambda current_eval_result, best_eval_result: current_eval_result["loss"] > 0.5)
+    assert run(exporter, tmp_path, writer, 1, loss=0.1).is_best
+    assert run(exporter, tmp_path, writer, 2, loss=0.4) is None
+    assert run(exporter, tmp_path, writer, 3, loss=0.9).is_best
+
+
+def test_better_compares_one_metric() -> None:
+    up = better("accuracy", "max")
+    assert list(inspect.signature(up).parameters) == ["best_eval_result", "current_eval_result"]
+    assert pickle.loads(pickle.dumps(up)) == up
+    nan = math.nan
+    cases = [
+        (0.1, 0.2, True),
+        (0.2, 0.1, False),
+        (0.2, 0.2, False),
+        (nan, 0.0, True),
+        (0.0, nan, False),
+        (nan, nan, False),
+    ]
+    for best, current, answer in cases:
+        assert up({"accuracy": best}, {"accuracy": current}) is answer
+        assert better("x", "min")({"x": -best}, {"x": -current}) is answer
+    with pytest.raises(UsageError, match="mode: expected 'min' or 'max', got 'mx'; did you mean 'max'"):
+        better("accuracy", "mx")  # type: ignore[arg-type]
+
+
+def test_a_metric_that_is_not_there_is_an_error_at_the_first_evaluation(tmp_path: Any, writer: Writer) -> None:
+    exporter = BestExporter(compare_fn=better("acuracy", "max"))
+    words = "the evaluation has accuracy, global_step, loss, but no metric 'acuracy'; did you mean 'accuracy'"
+    with pytest.raises(UsageError, match=words):
+        run(exporter, tmp_path, writer, 1, accuracy=0.5)
+    assert exported(tmp_path, "best") == {}
+
+
+@pytest.mark.parametrize(
+    "change", [{"step": "x"}, {"metrics": 3}, {"version": None}, {"path": "../../elsewhere"}, {"path": 1}]
+)
+def test_a_damaged_record_is_an_error(tmp_path: Any, writer: Writer, change: dict[str, Any]) -> None:
+    run(BestExporter(), tmp_path, writer, 1)
+    file = tmp_path / "export" / "best" / "best.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | change))
+    with pytest.raises(CheckpointError, match=r"best.json: damaged: .*; remove it to choose a best export anew"):
+        run(BestExporter(), tmp_path, writer, 2, loss=0.0)
+
+
+def test_the_record_is_plain_json_and_moves_with_its_directory(tmp_path: Any, writer: Writer) -> None:
+    run(BestExporter(), tmp_path / "a", writer, 7, loss=math.nan)
+    record = json.loads((tmp_path / "a" / "export" / "best" / "best.json").read_text(), parse_constant=pytest.fail)
+    assert record == {"step": 7, "metrics": {"loss": "nan", "global_step": 7.0}, "version": 1, "path": "1"}
+    os.rename(tmp_path / "a", tmp_path / "b")
+    best = BestExporter().best(str(tmp_path / "b"))
+    assert best is not None
+    assert best.path == str(tmp_path / "b" / "export" / "best" / "1")
+
+
+def test_exporters_travel() -> None:
+    for exporter in (BestExporter(), LatestExporter("l", 3), FinalExporter("f")):
+        assert pickle.loads(pickle.dumps(exporter)) == exporter
