@@ -55,14 +55,13 @@ class ExportDirectory:
         fsync_directory(self.path)
         return version
 
-    def keep(self, num_versions: int | None, best: int | None = None) -> None:
-        """Remove all versions but the newest `num_versions` and `best`; None keeps all."""
+    def keep(self, num_versions: int | None) -> None:
+        """Remove all versions but the newest `num_versions`; None keeps all."""
         if num_versions is None:
             return
         for version in self.versions()[:-num_versions]:
-            if version != best:
-                with self._temporary() as path:
-                    os.rename(self.version_path(version), path)
+            with self._temporary() as path:
+                os.rename(self.version_path(version), path)
 
     @contextlib.contextmanager
     def _temporary(self) -> Iterator[str]:

@@ -225,7 +225,7 @@ class BestExporter(Exporter):
         ``compare_fn(best_eval_result, current_eval_result) -> bool``: whether the current metrics are better. It must
         have exactly these arguments. Default: a strictly smaller ``loss``; see also `better`.
     exports_to_keep : int or None
-        How many of the newest exports stay, the best always; None for all.
+        How many of the newest exports stay, the best among them; None for all.
 
     Notes
     -----
@@ -256,7 +256,7 @@ class BestExporter(Exporter):
             return None
         result = self._add(directory, bundle, writer, is_best=True)
         BestRecord(bundle.global_step, dict(bundle.metrics), result.version, result.path).write(directory.path)
-        directory.keep(self.exports_to_keep, best=result.version)
+        directory.keep(self.exports_to_keep)  # only now, when the best is the newest: so the best always stays
         return result
 
 

@@ -34,14 +34,27 @@ def test_one_of_each_period_stays_for_good_over_restarts(url: str, clock: Any, t
     assert CheckpointStore(url, clock).steps() == [3, 6, 9, 10]
 
 
-def test_what_is_pinned_stays_and_goes_when_it_is_let_go(store: CheckpointStore, clock: Any, toy: Any) -> None:
+def test_what_is_pinned_stays_and_goes_when_it_is_let_go(
+    store: CheckpointStore, clock: Any, toy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for step in (1, 2, 3):
         toy.save(store, step)
     other = CheckpointStore(store.files.url, clock)
+    removed = []
+    remove = store.files.remove
+
+    def noted(name: str) -> None:
+        removed.append(name)
+        remove(name)
+
+    monkeypatch.setattr(store.files, "remove", noted)
     with other.pin(1, "evaluator-0 on ../host") as manifest:
         assert manifest.step == 1
         assert store.collect_garbage(1, FOR_EVER, clock.now) == [2]
         assert store.steps() == [1, 3]
+        assert removed == ["checkpoints/step_00000002/manifest.json"], (
+            "a pinned one is not even taken back for a moment"
+        )
     assert store.files.names("pins") == []
     assert store.collect_garbage(1, FOR_EVER, clock.now) == [1]
 
