@@ -11,10 +11,23 @@ from distributed import Client
 
 from ps_runtime.errors import CapacityError
 
-__all__ = ["choose_slots"]
+__all__ = ["check_capacity", "choose_slots"]
 
 RESOURCE = "psflow"
 POLL_SECS = 0.2
+
+
+def check_capacity(client: Client, num_roles: int) -> None:
+    """Refuse a cluster that has too few slots, free or taken.
+
+    Raises
+    ------
+    CapacityError
+    """
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    num_slots = sum(worker["nthreads"] for worker in workers.values())
+    if num_slots < num_roles:
+        raise CapacityError(num_roles, num_slots, _where(client))
 
 
 def choose_slots(client: Client, num_roles: int, timeout_secs: float) -> list[str]:
@@ -33,19 +46,21 @@ def choose_slots(client: Client, num_roles: int, timeout_secs: float) -> list[st
     Raises
     ------
     CapacityError
-        At once if the cluster has too few slots at all; after `timeout_secs` if too few become free.
+        After `timeout_secs`, if too few have become free.
     """
     deadline = time.monotonic() + timeout_secs
-    where = f"the Dask cluster at {client.scheduler.address}"
     while True:
         workers = client.scheduler_info(n_workers=-1)["workers"]
         free = free_slots(workers, client.processing())
         if len(free) >= num_roles:
             return free[:num_roles]
-        num_slots = sum(worker["nthreads"] for worker in workers.values())
-        if num_slots < num_roles or time.monotonic() >= deadline:
-            raise CapacityError(num_roles, len(free), where)
+        if time.monotonic() >= deadline:
+            raise CapacityError(num_roles, len(free), _where(client))
         time.sleep(POLL_SECS)
+
+
+def _where(client: Client) -> str:
+    return f"the Dask cluster at {client.scheduler_info(n_workers=0)['address']}"
 
 
 def free_slots(workers: Mapping[str, Any], processing: Mapping[str, Any]) -> list[str]:

@@ -104,12 +104,22 @@ class ClusterJob:
         report: dict[str, Any] = future.result(timeout=START_TIMEOUT_SECS)
         return report
 
+    def wait_all(self, timeout_secs: float) -> bool:
+        """Wait until all roles have ended, or one has failed; return whether all have ended well."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._all_ended() or self._any_error(), timeout_secs)
+            return self._all_ended() and not self._any_error()
+
+    def reports(self) -> dict[str, dict[str, Any]]:
+        """Return the report of every role, once all have ended well."""
+        return {str(role): self.wait(role, 0) or {} for role in self._futures}
+
     def failure(self) -> PsflowError | None:
         """Return the root cause if a role has failed: of several errors the one that others follow from. Blocks a little."""
-        if not any(self._error(role) for role in self._futures):
+        if not self._any_error():
             return None
         deadline = time.monotonic() + SETTLE_SECS
-        while time.monotonic() < deadline and not all(self._has_ended(role) for role in self._futures):
+        while time.monotonic() < deadline and not self._all_ended():
             time.sleep(0.05)
         errors = [(role, error) for role in self._futures if (error := self._error(role)) is not None]
         role, error = min(errors, key=lambda item: isinstance(item[1], TransportError | StoppedError))
@@ -189,6 +199,12 @@ class ClusterJob:
             raise failure
         waiting = [str(role) for role in self._futures if str(role) not in self._started] or ["the roles"]
         raise WaitTimeoutError(what, ", ".join(waiting), START_TIMEOUT_SECS)
+
+    def _all_ended(self) -> bool:
+        return all(self._has_ended(role) for role in self._futures)
+
+    def _any_error(self) -> bool:
+        return any(self._error(role) is not None for role in self._futures)
 
     def _any_ended(self) -> bool:
         return any(self._has_ended(role) for role in self._futures)

@@ -8,7 +8,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ps_runtime.checkpoint.job_file import JobFile, JobRecord
+from ps_runtime.checkpoint.job_file import JobFile
 from ps_runtime.checkpoint.records import clear_finished
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.errors import PsflowError
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ps_runtime.estimator.estimator import Estimator
     from ps_runtime.model.exporters import ModelWriter
 
-__all__ = ["Attempt"]
+__all__ = ["Attempt", "job_seed"]
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +64,7 @@ class Attempt:
         self._transport = transport
         self._writer = writer
         self._file = JobFile(estimator.model_dir)
-        known = self._file.read()
-        self.seed = _seed(estimator.config.tf_random_seed, known)
+        self.seed = job_seed(estimator.model_dir, estimator.config.tf_random_seed)
         self.plan: JobPlan = plan_job(
             estimator.caller, train_spec, eval_spec, self.seed, num_workers + 1, estimator.check_labels
         )
@@ -129,7 +128,9 @@ class Attempt:
                 logger.exception("the lease of %s could not be renewed", self._estimator.model_dir)
 
 
-def _seed(wanted: int | None, known: JobRecord | None) -> int:
+def job_seed(model_dir: str, wanted: int | None) -> int:
+    """Return the seed of the job of `model_dir`: the `wanted` one, else that of its first attempt, else a fresh one."""
     if wanted is not None:
         return wanted
+    known = JobFile(model_dir).read()
     return int(known.facts["seed"]) if known is not None and "seed" in known.facts else secrets.randbits(31)

@@ -1,0 +1,100 @@
+"""From the parameters of a flow to an Estimator, a TrainSpec and an EvalSpec."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from flows.input_parameters import DataInput, FunctionInput
+from flows.model_parameters import CannedModel
+from flows.parameters import TrainParameters
+from ps_runtime.data.formats import open_dataset
+from ps_runtime.errors import ConfigError, did_you_mean
+from ps_runtime.estimator.attempt import job_seed
+from ps_runtime.estimator.dnn_classifier import DNNClassifier
+from ps_runtime.estimator.estimator import Estimator
+from ps_runtime.model.best import better
+from ps_runtime.model.exporters import BestExporter
+from ps_runtime.specs.run_config import RunConfig
+from ps_runtime.specs.training import EvalSpec, TrainSpec
+
+__all__ = ["Training", "build_training"]
+
+
+@dataclass(frozen=True)
+class Training:
+    """What a training flow trains."""
+
+    estimator: Estimator
+    train_spec: TrainSpec
+    eval_spec: EvalSpec
+
+
+def build_training(parameters: TrainParameters) -> Training:
+    """Build what `parameters` describe.
+
+    Raises
+    ------
+    ConfigError
+        If a function of the user cannot be found.
+    """
+    seed = job_seed(parameters.model_dir, parameters.seed)
+    train, evaluation, best = parameters.train, parameters.eval, parameters.best
+    config = RunConfig(
+        model_dir=parameters.model_dir,
+        tf_random_seed=seed,
+        save_summary_steps=train.save_summary_steps,
+        save_checkpoints_steps=train.save_checkpoints_steps,
+        save_checkpoints_secs=train.save_checkpoints_secs,
+        keep_checkpoint_max=train.keep_checkpoint_max,
+        log_step_count_steps=train.log_step_count_steps,
+    )
+    exporter = BestExporter("best", better(best.metric, best.mode), best.exports_to_keep)
+    return Training(
+        _estimator(parameters, config),
+        TrainSpec(_input_fn(parameters.input.train, seed, training=True), train.max_steps),
+        EvalSpec(
+            _input_fn(parameters.input.eval, seed, training=False),
+            evaluation.steps,
+            evaluation.name,
+            exporter,
+            evaluation.start_delay_secs,
+            evaluation.throttle_secs,
+        ),
+    )
+
+
+def _estimator(parameters: TrainParameters, config: RunConfig) -> Estimator:
+    model = parameters.model
+    if isinstance(model, CannedModel):
+        params = model.params
+        return DNNClassifier(params.hidden_units, params.n_classes, params.optimizer.build(), config=config)
+    return Estimator(_find(model.name, "model.name"), config=config, params=model.params)
+
+
+def _input_fn(source: DataInput | FunctionInput, seed: int, *, training: bool) -> Callable[..., Any]:
+    if isinstance(source, DataInput):
+        return partial(open_dataset, source.spec(training=training, seed=seed))
+    function = _find(source.name, f"input.{'train' if training else 'eval'}.name")
+    return partial(function, params=source.params) if source.params else function
+
+
+def _find(name: str, key: str) -> Callable[..., Any]:
+    """Return the function that ``package.module:function`` names."""
+    module_name, _, function_name = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ConfigError((f"{key}: cannot import {module_name!r}: {error}",)) from error
+    for part in function_name.split("."):
+        if not hasattr(found, part):
+            near = did_you_mean(part, [n for n in dir(found) if not n.startswith("_")])
+            raise ConfigError((f"{key}: {module_name!r} has no {function_name!r}{near}",))
+        found = getattr(found, part)
+    if not callable(found):
+        raise ConfigError((f"{key}: {name!r} is no function, but a {type(found).__name__}",))
+    function: Callable[..., Any] = found
+    return function

@@ -1,0 +1,100 @@
+"""The MLflow run of a training flow: what it is about, and what a resumed job has done already."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from prefect.runtime import flow_run
+
+from flows.parameters import TrainParameters
+from flows.summary import best_record
+from ps_runtime.checkpoint.records import EvaluationLog
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.data.dataset import Dataset
+from ps_runtime.estimator.attempt import Attempt
+from tasks.tracking.run import DatasetInfo
+from tasks.tracking.store import prepare_store
+from tasks.tracking.tracker import Tracker
+
+__all__ = ["open_tracker", "tell_what_is_on_disk"]
+
+
+def open_tracker(attempt: Attempt, parameters: TrainParameters) -> Tracker:
+    """Open the MLflow run of the job: a new one, or that of its earlier attempts.
+
+    Raises
+    ------
+    ConfigError
+        If the MLflow store does not answer, or does not have the run.
+    """
+    record = attempt.record
+    return Tracker.open(
+        prepare_store(),
+        experiment=parameters.experiment,
+        run_name=f"{parameters.experiment}-{record.job_id[:6]}",
+        run_id=record.run_id,
+        params=dict(_flat(parameters.model_dump(mode="json"))),
+        tags={
+            "psflow.job_id": record.job_id,
+            "psflow.model_dir": parameters.model_dir,
+            "psflow.attempts": str(attempt.number),
+            "psflow.prefect_flow_run": str(flow_run.id),
+        },
+        datasets=[_dataset_info(context, dataset, parameters) for context, dataset in attempt.plan.datasets.items()],
+        registered_model=parameters.registered_model,
+    )
+
+
+def tell_what_is_on_disk(attempt: Attempt, tracker: Tracker) -> None:
+    """Tell the tracker what earlier attempts left on disk: the events of a killed flow are lost. Told twice does no harm."""
+    job = attempt.job()
+    store = CheckpointStore(job.model_dir)
+    for step in store.steps():
+        tracker.handle({"kind": "checkpoint", "step": step, "path": store.path(step), "time": time.time()})
+    for evaluation in EvaluationLog(job.model_dir).read():
+        tracker.handle(
+            {
+                "kind": "evaluation",
+                "step": evaluation.global_step,
+                "name": evaluation.name or None,
+                "metrics": dict(evaluation.metrics),
+                "time": evaluation.evaluated_at,
+            }
+        )
+    best = best_record(job)
+    if best is not None:
+        tracker.handle(
+            {
+                "kind": "export",
+                "exporter": "best",
+                "step": best.step,
+                "version": best.version,
+                "path": best.path,
+                "metrics": dict(best.metrics),
+                "best": True,
+                "time": time.time(),
+            }
+        )
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _dataset_info(context: str, dataset: Dataset, parameters: TrainParameters) -> DatasetInfo:
+    source = getattr(parameters.input, context)
+    named = source.model_dump(mode="json", exclude_none=True)
+    name = named.get("format") or named["name"]
+    return DatasetInfo(
+        name=f"{name} {named['split']}" if "split" in named else name,
+        context=context,
+        digest=dataset.digest(),
+        schema=dataset.schema(),
+        source=str(named.get("path", name)),
+    )

@@ -1,0 +1,82 @@
+"""What a training flow says of itself at its end, as plain data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ps_runtime.checkpoint.records import EvaluationLog
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.model.best import BestRecord
+from ps_runtime.specs.job import JobSpec
+from tasks.tracking.models import BestModel
+
+__all__ = ["best_record", "summarize"]
+
+Reports = Mapping[str, Mapping[str, Any]]
+
+
+def summarize(
+    job: JobSpec, reports: Reports, *, run_id: str, best: BestModel | None, wall_secs: Mapping[str, float | None]
+) -> dict[str, Any]:
+    """Return the answer of ``psflow train``.
+
+    Parameters
+    ----------
+    job : JobSpec
+    reports : mapping of role name to its report
+    run_id : str
+        Of MLflow.
+    best : BestModel or None
+        As the tracker has registered it.
+    wall_secs : mapping
+        ``total`` and ``to_first_step``.
+    """
+    chief = reports["chief-0"]["statistics"]
+    name = "" if job.eval_spec is None else job.eval_spec.name or ""
+    return {
+        "run_id": run_id,
+        "job_id": job.job_id,
+        "model_dir": job.model_dir,
+        "final_step": chief["job"]["global_step"],
+        "max_steps": job.train_spec.max_steps,
+        "stop_reason": chief["job"]["stop_reason"],
+        "checkpoints": CheckpointStore(job.model_dir).steps(),
+        "evaluated_steps": sorted(EvaluationLog(job.model_dir).evaluated(name)),
+        "best": _best(job, best),
+        "input": {key: chief["job"][key] for key in ("examples", "epochs_completed", "repeats", "misses")},
+        "train": chief["train"],
+        "roles": {role: _role(role, report, reports) for role, report in reports.items()},
+        "wall_secs": {key: None if secs is None else round(secs, 3) for key, secs in wall_secs.items()},
+    }
+
+
+def best_record(job: JobSpec) -> BestRecord | None:
+    """Return what BestExporter has chosen so far."""
+    return BestRecord.read(os.path.join(job.model_dir, "export", "best"))
+
+
+def _best(job: JobSpec, registered: BestModel | None) -> dict[str, Any] | None:
+    record = best_record(job)
+    if record is None:
+        return None
+    return {
+        "step": record.step,
+        "metrics": dict(record.metrics),
+        "export_path": record.path,
+        "model_uri": None if registered is None else registered.model_uri,
+    }
+
+
+def _role(role: str, report: Mapping[str, Any], reports: Reports) -> dict[str, Any]:
+    return {"exit": report["exit"], "rss_mb": report["rss_mb"], "transport": _transport(role, report, reports)}
+
+
+def _transport(role: str, report: Mapping[str, Any], reports: Reports) -> str:
+    """Return the transport that a role used; that of a ps is what the training replicas reached it by."""
+    if not role.startswith("ps-"):
+        return str(report["transport"])
+    index = int(role.removeprefix("ps-"))
+    links = [r["statistics"]["links"][index] for r in reports.values() if "links" in r["statistics"]]
+    return "+".join(sorted({link["transport"] for link in links}))

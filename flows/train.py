@@ -1,0 +1,194 @@
+"""The training flow: a cluster, a job on it, each role a task run, everything in one MLflow run."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from prefect import flow, get_run_logger
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled
+
+from flows.building import build_training
+from flows.interrupts import Interrupts
+from flows.parameters import TrainParameters
+from flows.progress import Progress
+from flows.recording import open_tracker, tell_what_is_on_disk
+from flows.summary import summarize
+from ps_runtime.cluster.admission import check_capacity
+from ps_runtime.cluster.connecting import open_cluster
+from ps_runtime.cluster.launch import ClusterJob
+from ps_runtime.estimator.attempt import Attempt
+from tasks.export import MlflowModelWriter
+from tasks.prefect_server import LocalPrefectServer, named_api_url, prefect_api
+from tasks.role import run_role
+from tasks.tracking.tracker import Tracker
+
+__all__ = ["train", "train_flow"]
+
+POLL_SECS = 0.2
+CLUSTER_TIMEOUT_SECS = 60.0
+ROLES_END_SECS = 5.0
+"""How long cancelled roles may take to end; they look at least four times a second."""
+
+
+class Interrupted(Exception):
+    """A signal ended the roles."""
+
+    def __init__(self, received: signal.Signals) -> None:
+        super().__init__(received)
+        self.received = received
+
+
+@dataclass
+class Invocation:
+    """One run of the flow from a command: what was prepared before it, and the signal that ended it, if any."""
+
+    attempt: Attempt
+    started: float
+    received: signal.Signals | None = None
+
+
+_invocation: ContextVar[Invocation | None] = ContextVar("psflow_train_invocation", default=None)
+
+
+def train(parameters: TrainParameters) -> dict[str, Any]:
+    """Run the training flow in this process, with a local Prefect server if none is named; return its summary.
+
+    Raises
+    ------
+    UsageError
+        If something asked for cannot be; nothing was started then.
+    SystemExit
+        With 128 + the number of the signal, if one ended it.
+    """
+    started = time.monotonic()
+    server = None if named_api_url() else LocalPrefectServer()  # it comes up while the job is planned
+    with ExitStack() as stack:
+        if server is not None:
+            stack.callback(server.close)
+        invocation = Invocation(plan_attempt(parameters), started)
+        stack.enter_context(prefect_api(server))
+        token = _invocation.set(invocation)
+        try:
+            state: State[Any] = train_flow(parameters, return_state=True)
+        finally:
+            _invocation.reset(token)
+    if invocation.received is not None:
+        raise SystemExit(128 + invocation.received)
+    summary: dict[str, Any] = state.result()
+    return summary
+
+
+def plan_attempt(parameters: TrainParameters) -> Attempt:
+    """Open the inputs, call the model on a batch of each, and look at model_dir; nothing is started.
+
+    Raises
+    ------
+    UsageError
+        Whatever is wrong with any of these.
+    """
+    training = build_training(parameters)
+    return Attempt(
+        training.estimator,
+        training.train_spec,
+        training.eval_spec,
+        num_ps=parameters.cluster.ps,
+        num_workers=parameters.cluster.workers,
+        transport=parameters.transport,
+        writer=MlflowModelWriter(),
+    )
+
+
+@flow(name="train", flow_run_name="train {parameters.experiment}", persist_result=False)
+def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
+    """Train, evaluate every checkpoint, and register the best model.
+
+    Parameters
+    ----------
+    parameters : TrainParameters
+
+    Returns
+    -------
+    dict
+        The summary; a Cancelled state if a signal ended the roles.
+    """
+    invocation = _invocation.get() or Invocation(plan_attempt(parameters), time.monotonic())
+    try:
+        with invocation.attempt as attempt:
+            return _run(attempt, parameters, invocation.started)
+    except Interrupted as interrupted:
+        invocation.received = interrupted.received
+        return Cancelled(
+            message=f"ended by {interrupted.received.name}; the same command resumes from the last checkpoint"
+        )
+
+
+def _run(attempt: Attempt, parameters: TrainParameters, started: float) -> dict[str, Any]:
+    job = attempt.job()
+    progress = Progress(get_run_logger(), job.train_spec.max_steps)
+    started_at = time.time() - (time.monotonic() - started)
+    with ExitStack() as stack:
+        client = stack.enter_context(
+            open_cluster(parameters.cluster.address, len(job.roles), CLUSTER_TIMEOUT_SECS)
+        )
+        check_capacity(client, len(job.roles))
+        tracker = stack.enter_context(_recorded(attempt, parameters))
+
+        def on_event(event: Mapping[str, Any]) -> None:
+            progress.handle(event)
+            if event["kind"] in ("metrics", "checkpoint", "evaluation", "export"):
+                tracker.handle({**event, "time": time.time()})
+
+        run = ClusterJob(client, job, on_event)
+        reports = _run_roles(run, parameters.cluster.admission_timeout_secs)
+        tracker.close("FINISHED")
+    first_step = None if progress.first_step_at is None else progress.first_step_at - started_at
+    wall_secs = {"total": time.monotonic() - started, "to_first_step": first_step}
+    return summarize(job, reports, run_id=tracker.run_id, best=tracker.best, wall_secs=wall_secs)
+
+
+@contextmanager
+def _recorded(attempt: Attempt, parameters: TrainParameters) -> Iterator[Tracker]:
+    """Open the MLflow run of the job; end it as the block ends."""
+    tracker = open_tracker(attempt, parameters)
+    try:
+        attempt.note_run(tracker.run_id)
+        tell_what_is_on_disk(attempt, tracker)
+        yield tracker
+    except (Interrupted, KeyboardInterrupt):
+        tracker.close("KILLED", timeout_secs=2.0)
+        raise
+    except BaseException:
+        tracker.close("FAILED", timeout_secs=5.0)
+        raise
+
+
+def _run_roles(run: ClusterJob, admission_timeout_secs: float) -> dict[str, dict[str, Any]]:
+    """Start all roles, each with a task run of its own, and wait until they have ended; return their reports."""
+    stop = threading.Event()
+    futures = []
+    with Interrupts() as interrupts:
+        try:
+            run.start(admission_timeout_secs)
+            futures = [run_role.submit(role, run, stop) for role in run.job.roles]
+            while not run.wait_all(POLL_SECS):
+                if interrupts.received is not None:
+                    raise Interrupted(interrupts.received)
+                failure = run.failure()
+                if failure is not None:
+                    raise failure
+            return run.reports()
+        finally:
+            run.cancel()
+            run.await_end(ROLES_END_SECS)
+            stop.set()
+            for future in futures:
+                future.wait(ROLES_END_SECS)
+            run.close()
