@@ -44,6 +44,7 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
             yield client
         return
     with (
+        _quiet_logs(),
         dask.config.set(QUIET_LOCAL_CLUSTER),
         LocalCluster(
             n_workers=num_slots,
@@ -51,12 +52,24 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
             processes=True,
             host="127.0.0.1",
             dashboard_address=None,
-            silence_logs=logging.CRITICAL,
+            silence_logs=logging.ERROR,
         ) as cluster,
         Client(cluster, timeout=timeout_secs) as client,
     ):
         client.wait_for_workers(num_slots, timeout=timeout_secs)
         yield client
+
+
+@contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """Keep what a cluster of our own says of its comings and goings out of the log; errors stay."""
+    logger = logging.getLogger("distributed")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _client(address: str, timeout_secs: float) -> Client:

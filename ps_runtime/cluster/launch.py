@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any
 
 from distributed import Client, Future, Lock
@@ -19,6 +21,8 @@ __all__ = ["ClusterJob"]
 
 START_TIMEOUT_SECS = 60.0
 """For a submitted role to report; its process runs already."""
+RESULT_TIMEOUT_SECS = 30.0
+"""For fetching the report of a role that has ended."""
 SETTLE_SECS = 1.0
 """After a first failure: how long to wait for the one that caused it."""
 LIVES_PER_ATTEMPT = 1 << 16
@@ -47,8 +51,10 @@ class ClusterJob:
         self._on_event = on_event
         self._topic = f"psflow-{job.job_id}-{job.attempt}"
         self._changed = threading.Condition()
-        self._futures: dict[RoleId, Future] = {}
+        self._futures: dict[RoleId, Future[Any]] = {}
         self._slots: dict[RoleId, str] = {}
+        self._reports: dict[RoleId, dict[str, Any]] = {}
+        self._errors: dict[RoleId, BaseException] = {}
         self._vanished: set[str] = set()
         self._started: set[str] = set()
         self._ended: set[str] = set()
@@ -92,17 +98,14 @@ class ClusterJob:
         Exception
             What the role failed with; RoleFailedError if its process vanished.
         """
-        future = self._futures[role]
         with self._changed:
             self._changed.wait_for(lambda: self._has_ended(role), timeout_secs)
-        if not self._has_ended(role):
-            return None
-        if self._slots[role] in self._vanished and not future.done():
-            raise RoleFailedError(str(role), f"its Dask worker {self._slots[role]} vanished")
-        if future.cancelled():
-            raise StoppedError(str(role), "it was cancelled")
-        report: dict[str, Any] = future.result(timeout=START_TIMEOUT_SECS)
-        return report
+            if not self._has_ended(role):
+                return None
+            error = self._error(role)
+            if error is not None:
+                raise error
+            return self._reports[role]
 
     def wait_all(self, timeout_secs: float) -> bool:
         """Wait until all roles have ended, or one has failed; return whether all have ended well."""
@@ -161,8 +164,8 @@ class ClusterJob:
             allow_other_workers=False,
             retries=0,
         )
-        future.add_done_callback(lambda _: self._notify())
         self._futures[role] = future
+        future.add_done_callback(partial(self._take_outcome, role))
 
     def _take_event(self, stamped: tuple[float, Event]) -> None:
         event = stamped[1]
@@ -183,10 +186,6 @@ class ClusterJob:
             with self._changed:
                 self._vanished.add(event["worker"])
                 self._changed.notify_all()
-
-    def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
 
     def _await(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for a condition of the roles; raise the failure of a role that ends instead."""
@@ -210,16 +209,29 @@ class ClusterJob:
         return any(self._has_ended(role) for role in self._futures)
 
     def _has_ended(self, role: RoleId) -> bool:
-        return self._futures[role].done() or self._slots[role] in self._vanished
+        return role in self._reports or self._error(role) is not None
 
     def _error(self, role: RoleId) -> BaseException | None:
-        if not self._has_ended(role):
-            return None
+        if role not in self._reports and role not in self._errors and self._slots[role] in self._vanished:
+            return RoleFailedError(str(role), f"its Dask worker {self._slots[role]} vanished")
+        return self._errors.get(role)
+
+    def _take_outcome(self, role: RoleId, future: Future[Any]) -> None:
+        """Fetch what a role ended with, in a thread of the Dask client's that may block."""
+        report: dict[str, Any] = {}
+        error: BaseException | None = None
         try:
-            self.wait(role, 0)
-        except Exception as error:  # whatever the role, or user code in it, raised
-            return error
-        return None
+            report = future.result(timeout=RESULT_TIMEOUT_SECS)
+        except CancelledError:
+            error = StoppedError(str(role), "it was cancelled")
+        except Exception as failure:  # whatever the role, or user code in it, raised
+            error = failure
+        with self._changed:
+            if error is None:
+                self._reports[role] = report
+            else:
+                self._errors[role] = error
+            self._changed.notify_all()
 
     def _running(self) -> list[str]:
         gone = {str(role) for role, slot in self._slots.items() if slot in self._vanished}
