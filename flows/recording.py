@@ -48,7 +48,10 @@ def open_tracker(attempt: Attempt, parameters: TrainParameters) -> Tracker:
 
 
 def tell_what_is_on_disk(attempt: Attempt, tracker: Tracker) -> None:
-    """Tell the tracker what earlier attempts left on disk: the events of a killed flow are lost. Told twice does no harm."""
+    """Tell the tracker what earlier attempts left on disk, because the events of a killed flow are lost.
+
+    What it was told before does no harm.
+    """
     job = attempt.job()
     store = CheckpointStore(job.model_dir)
     for step in store.steps():

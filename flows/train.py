@@ -32,13 +32,12 @@ from tasks.tracking.tracker import Tracker
 
 __all__ = ["train", "train_flow"]
 
-POLL_SECS = 0.2
 CLUSTER_TIMEOUT_SECS = 60.0
-ROLES_END_SECS = 5.0
-"""How long cancelled roles may take to end; they look at least four times a second."""
+TASK_RUN_END_SECS = 5.0
+"""For the task run of a role to take over how the role has ended."""
 
 
-class Interrupted(Exception):
+class InterruptedRunError(Exception):
     """A signal ended the roles."""
 
     def __init__(self, received: signal.Signals) -> None:
@@ -123,7 +122,7 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
     try:
         with invocation.attempt as attempt:
             return _run(attempt, parameters, invocation.started)
-    except Interrupted as interrupted:
+    except InterruptedRunError as interrupted:
         invocation.received = interrupted.received
         return Cancelled(
             message=f"ended by {interrupted.received.name}; the same command resumes from the last checkpoint"
@@ -135,9 +134,7 @@ def _run(attempt: Attempt, parameters: TrainParameters, started: float) -> dict[
     progress = Progress(get_run_logger(), job.train_spec.max_steps)
     started_at = time.time() - (time.monotonic() - started)
     with ExitStack() as stack:
-        client = stack.enter_context(
-            open_cluster(parameters.cluster.address, len(job.roles), CLUSTER_TIMEOUT_SECS)
-        )
+        client = stack.enter_context(open_cluster(parameters.cluster.address, len(job.roles), CLUSTER_TIMEOUT_SECS))
         check_capacity(client, len(job.roles))
         tracker = stack.enter_context(_recorded(attempt, parameters))
 
@@ -162,7 +159,7 @@ def _recorded(attempt: Attempt, parameters: TrainParameters) -> Iterator[Tracker
         attempt.note_run(tracker.run_id)
         tell_what_is_on_disk(attempt, tracker)
         yield tracker
-    except (Interrupted, KeyboardInterrupt):
+    except (InterruptedRunError, KeyboardInterrupt):
         tracker.close("KILLED", timeout_secs=2.0)
         raise
     except BaseException:
@@ -173,22 +170,19 @@ def _recorded(attempt: Attempt, parameters: TrainParameters) -> Iterator[Tracker
 def _run_roles(run: ClusterJob, admission_timeout_secs: float) -> dict[str, dict[str, Any]]:
     """Start all roles, each with a task run of its own, and wait until they have ended; return their reports."""
     stop = threading.Event()
-    futures = []
+    task_runs = []
     with Interrupts() as interrupts:
+
+        def check() -> None:
+            if interrupts.received is not None:
+                raise InterruptedRunError(interrupts.received)
+
         try:
-            run.start(admission_timeout_secs)
-            futures = [run_role.submit(role, run, stop) for role in run.job.roles]
-            while not run.wait_all(POLL_SECS):
-                if interrupts.received is not None:
-                    raise Interrupted(interrupts.received)
-                failure = run.failure()
-                if failure is not None:
-                    raise failure
-            return run.reports()
+            with run:
+                run.start(admission_timeout_secs)
+                task_runs = [run_role.submit(role, run, stop) for role in run.job.roles]
+                return run.join(check)
         finally:
-            run.cancel()
-            run.await_end(ROLES_END_SECS)
             stop.set()
-            for future in futures:
-                future.wait(ROLES_END_SECS)
-            run.close()
+            for task_run in task_runs:
+                task_run.wait(TASK_RUN_END_SECS)

@@ -1,1 +1,98 @@
-"""psflow: Estimator-style parameter-server training on numpy and Dask."""
+"""psflow: Estimator-style parameter-server training on numpy and Dask.
+
+What a user needs stands here by name; each name is imported when it is first used, so that a role, or a served model,
+loads no more than it needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ps_runtime import initializers, layers, losses, metrics
+    from ps_runtime.cluster.training import train_and_evaluate
+    from ps_runtime.data.dataset import Dataset
+    from ps_runtime.data.input_pipeline import InputContext
+    from ps_runtime.estimator.dnn_classifier import DNNClassifier
+    from ps_runtime.estimator.estimator import Estimator
+    from ps_runtime.model import summary
+    from ps_runtime.model.basic_hooks import LoggingTensorHook, NanTensorHook, StepCounterHook, StopAtStepHook
+    from ps_runtime.model.best import better
+    from ps_runtime.model.exporters import BestExporter, FinalExporter, LatestExporter
+    from ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
+    from ps_runtime.model.listeners import CheckpointSaverListener
+    from ps_runtime.model.scope import get_or_create_global_step, get_variable
+    from ps_runtime.model.spec import EstimatorSpec, ModeKeys
+    from ps_runtime.optimizers import Adagrad, Adam, GradientDescent, Momentum
+    from ps_runtime.specs.run_config import RunConfig
+    from ps_runtime.specs.training import EvalSpec, TrainSpec
+
+_MODULES = {
+    "ps_runtime.cluster.training": ["train_and_evaluate"],
+    "ps_runtime.data.dataset": ["Dataset"],
+    "ps_runtime.data.input_pipeline": ["InputContext"],
+    "ps_runtime.estimator.dnn_classifier": ["DNNClassifier"],
+    "ps_runtime.estimator.estimator": ["Estimator"],
+    "ps_runtime.model.basic_hooks": ["LoggingTensorHook", "NanTensorHook", "StepCounterHook", "StopAtStepHook"],
+    "ps_runtime.model.best": ["better"],
+    "ps_runtime.model.exporters": ["BestExporter", "FinalExporter", "LatestExporter"],
+    "ps_runtime.model.hooks": ["SessionRunArgs", "SessionRunHook"],
+    "ps_runtime.model.listeners": ["CheckpointSaverListener"],
+    "ps_runtime.model.scope": ["get_or_create_global_step", "get_variable"],
+    "ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
+    "ps_runtime.optimizers": ["Adagrad", "Adam", "GradientDescent", "Momentum"],
+    "ps_runtime.specs.run_config": ["RunConfig"],
+    "ps_runtime.specs.training": ["EvalSpec", "TrainSpec"],
+}
+_SUBMODULES = {
+    "initializers": "ps_runtime.initializers",
+    "layers": "ps_runtime.layers",
+    "losses": "ps_runtime.losses",
+    "metrics": "ps_runtime.metrics",
+    "summary": "ps_runtime.model.summary",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "Adagrad",
+    "Adam",
+    "BestExporter",
+    "CheckpointSaverListener",
+    "DNNClassifier",
+    "Dataset",
+    "Estimator",
+    "EstimatorSpec",
+    "EvalSpec",
+    "FinalExporter",
+    "GradientDescent",
+    "InputContext",
+    "LatestExporter",
+    "LoggingTensorHook",
+    "ModeKeys",
+    "Momentum",
+    "NanTensorHook",
+    "RunConfig",
+    "SessionRunArgs",
+    "SessionRunHook",
+    "StepCounterHook",
+    "StopAtStepHook",
+    "TrainSpec",
+    "better",
+    "get_or_create_global_step",
+    "get_variable",
+    "initializers",
+    "layers",
+    "losses",
+    "metrics",
+    "summary",
+    "train_and_evaluate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(_SUBMODULES[name])
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -52,7 +52,7 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
             processes=True,
             host="127.0.0.1",
             dashboard_address=None,
-            silence_logs=logging.ERROR,
+            silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster, timeout=timeout_secs) as client,
     ):
@@ -62,10 +62,10 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
 
 @contextmanager
 def _quiet_logs() -> Iterator[None]:
-    """Keep what a cluster of our own says of its comings and goings out of the log; errors stay."""
+    """Keep what a cluster of our own says of its comings and goings out of the log."""
     logger = logging.getLogger("distributed")
     level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:

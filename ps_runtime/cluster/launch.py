@@ -1,16 +1,18 @@
-"""A job on a cluster, as its flow sees it: start the roles, hear of them, wait for them, end them."""
+"""A job on a cluster, as its owner sees it: start the roles, hear of them, wait for them, end them."""
 
 from __future__ import annotations
 
+import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from distributed import Client, Future, Lock
 
+from ps_runtime.client.link import never_stop
 from ps_runtime.cluster.admission import choose_slots
 from ps_runtime.cluster.role_task import run_role
 from ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, WaitTimeoutError
@@ -19,19 +21,24 @@ from ps_runtime.specs.roles import Role, RoleId
 
 __all__ = ["ClusterJob"]
 
+SLICE_SECS = 0.2
 START_TIMEOUT_SECS = 60.0
 """For a submitted role to report; its process runs already."""
 RESULT_TIMEOUT_SECS = 30.0
 """For fetching the report of a role that has ended."""
+END_TIMEOUT_SECS = 5.0
+"""For cancelled roles to end; they look at least four times a second."""
 SETTLE_SECS = 1.0
 """After a first failure: how long to wait for the one that caused it."""
 LIVES_PER_ATTEMPT = 1 << 16
+
+logger = logging.getLogger(__name__)
 
 Event = dict[str, Any]
 
 
 class ClusterJob:
-    """One attempt of a job.
+    """One attempt of a job, for the time of a ``with`` block: whatever happens, no role outlives it.
 
     Parameters
     ----------
@@ -60,6 +67,22 @@ class ClusterJob:
         self._ended: set[str] = set()
         self._ps_addresses: dict[int, Mapping[str, Any]] = {}
 
+    def __enter__(self) -> Self:
+        self._client.subscribe_topic(self._topic, self._take_event)
+        self._client.subscribe_topic("all", self._take_cluster_event)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._futures:
+            self._client.cancel(list(self._futures.values()), force=True)
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._running(), END_TIMEOUT_SECS):
+                logger.error("%s did not end within %g s", ", ".join(self._running()), END_TIMEOUT_SECS)
+        self._client.unsubscribe_topic(self._topic)
+        self._client.unsubscribe_topic("all")
+
     def start(self, admission_timeout_secs: float) -> None:
         """Find a slot for each role and start them all: the ps first, the others once every ps listens. Blocks.
 
@@ -68,10 +91,8 @@ class ClusterJob:
         CapacityError
             If the cluster has too few slots; nothing was started.
         WaitTimeoutError
-            If a role does not report; call `cancel`.
+            If a role does not report.
         """
-        self._client.subscribe_topic(self._topic, self._take_event)
-        self._client.subscribe_topic("all", self._take_cluster_event)
         with self._client.as_current():
             lock = Lock("psflow-admission")
         if not lock.acquire(timeout=admission_timeout_secs):
@@ -107,23 +128,30 @@ class ClusterJob:
                 raise error
             return self._reports[role]
 
-    def wait_all(self, timeout_secs: float) -> bool:
-        """Wait until all roles have ended, or one has failed; return whether all have ended well."""
+    def join(self, check: Callable[[], None] = never_stop) -> dict[str, dict[str, Any]]:
+        """Wait until all roles have ended; return their reports by name.
+
+        Parameters
+        ----------
+        check : callable
+            Called several times a second; raises to end the wait.
+
+        Raises
+        ------
+        RoleFailedError
+            If a role has failed: of several errors the one that the others follow from.
+        """
+        while not self._all_ended():
+            check()
+            with self._changed:
+                self._changed.wait_for(lambda: self._all_ended() or self._any_error(), SLICE_SECS)
+            if self._any_error():
+                raise self._root_cause()
+        return {str(role): report for role, report in self._reports.items()}
+
+    def _root_cause(self) -> PsflowError:
         with self._changed:
-            self._changed.wait_for(lambda: self._all_ended() or self._any_error(), timeout_secs)
-            return self._all_ended() and not self._any_error()
-
-    def reports(self) -> dict[str, dict[str, Any]]:
-        """Return the report of every role, once all have ended well."""
-        return {str(role): self.wait(role, 0) or {} for role in self._futures}
-
-    def failure(self) -> PsflowError | None:
-        """Return the root cause if a role has failed: of several errors the one that others follow from. Blocks a little."""
-        if not self._any_error():
-            return None
-        deadline = time.monotonic() + SETTLE_SECS
-        while time.monotonic() < deadline and not self._all_ended():
-            time.sleep(0.05)
+            self._changed.wait_for(self._all_ended, SETTLE_SECS)
         errors = [(role, error) for role in self._futures if (error := self._error(role)) is not None]
         role, error = min(errors, key=lambda item: isinstance(item[1], TransportError | StoppedError))
         if isinstance(error, RoleFailedError):
@@ -131,23 +159,6 @@ class ClusterJob:
         failure = RoleFailedError(str(role), str(error) if isinstance(error, PsflowError) else repr(error))
         failure.__cause__ = error
         return failure
-
-    def cancel(self) -> None:
-        """Ask all roles to end at once. Does not wait; idempotent."""
-        if self._futures:
-            self._client.cancel(list(self._futures.values()), force=True)
-
-    def await_end(self, timeout_secs: float) -> list[str]:
-        """Wait until no role is running any more, after `cancel`; return the names of those that still are."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._running(), timeout_secs)
-            return self._running()
-
-    def close(self) -> None:
-        """Stop listening to the roles. Idempotent."""
-        for topic in (self._topic, "all"):
-            if topic in self._client._event_handlers:
-                self._client.unsubscribe_topic(topic)
 
     def _submit(self, role: RoleId) -> None:
         job = self.job
@@ -190,12 +201,11 @@ class ClusterJob:
     def _await(self, condition: Callable[[], bool], what: str) -> None:
         """Wait for a condition of the roles; raise the failure of a role that ends instead."""
         with self._changed:
-            self._changed.wait_for(lambda: condition() or self._any_ended(), START_TIMEOUT_SECS)
+            self._changed.wait_for(lambda: condition() or self._any_error(), START_TIMEOUT_SECS)
             if condition():
                 return
-        failure = self.failure()
-        if failure is not None:
-            raise failure
+        if self._any_error():
+            raise self._root_cause()
         waiting = [str(role) for role in self._futures if str(role) not in self._started] or ["the roles"]
         raise WaitTimeoutError(what, ", ".join(waiting), START_TIMEOUT_SECS)
 
@@ -204,9 +214,6 @@ class ClusterJob:
 
     def _any_error(self) -> bool:
         return any(self._error(role) is not None for role in self._futures)
-
-    def _any_ended(self) -> bool:
-        return any(self._has_ended(role) for role in self._futures)
 
     def _has_ended(self, role: RoleId) -> bool:
         return role in self._reports or self._error(role) is not None

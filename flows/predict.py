@@ -1,0 +1,148 @@
+"""The prediction flow: every row of a file through a model, in partitions, on a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from prefect import flow, get_run_logger
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled
+
+from flows.interrupts import Interrupts
+from flows.parameters import PredictParameters
+from ps_runtime.cluster.connecting import open_cluster
+from ps_runtime.errors import StoppedError
+from tasks.predict import PredictionJob, predict_partitions
+from tasks.prediction.inputs import read_input
+from tasks.prediction.model import found_model
+from tasks.prediction.output import PredictionFolder, partitions
+from tasks.prefect_server import LocalPrefectServer, named_api_url, prefect_api
+from tasks.tracking import prepare_store
+
+__all__ = ["predict", "predict_flow"]
+
+CLUSTER_TIMEOUT_SECS = 60.0
+
+
+@dataclass
+class Invocation:
+    """One run of the flow from a command: what was prepared before it, and the signal that ended it, if any."""
+
+    job: PredictionJob
+    received: signal.Signals | None = None
+
+
+_invocation: ContextVar[Invocation | None] = ContextVar("psflow_predict_invocation", default=None)
+
+
+def predict(parameters: PredictParameters) -> dict[str, Any]:
+    """Run the prediction flow in this process, with a local Prefect server if none is named.
+
+    Returns
+    -------
+    dict
+        ``rows, parts, output, model_uri, model_version, global_step, wall_secs``.
+
+    Raises
+    ------
+    UsageError
+        If the model, the input or the output cannot be used; nothing was predicted then.
+    SystemExit
+        With 128 + the number of the signal, if one ended it.
+    """
+    started = time.monotonic()
+    server = None if named_api_url() else LocalPrefectServer()  # it comes up while model and input are read
+    with ExitStack() as stack:
+        if server is not None:
+            stack.callback(server.close)
+        invocation = Invocation(stack.enter_context(prepared(parameters)))
+        stack.enter_context(prefect_api(server))
+        token = _invocation.set(invocation)
+        try:
+            state: State[Any] = predict_flow(parameters, return_state=True)
+        finally:
+            _invocation.reset(token)
+    if invocation.received is not None:
+        raise SystemExit(128 + invocation.received)
+    result: dict[str, Any] = state.result()
+    return result | {"wall_secs": time.monotonic() - started}
+
+
+@contextmanager
+def prepared(parameters: PredictParameters) -> Iterator[PredictionJob]:
+    """Find the model, read the input, look at the output; change nothing.
+
+    Raises
+    ------
+    UsageError
+        Whatever is wrong with any of these.
+    """
+    source, output = _absolute(parameters.input), _absolute(parameters.output)
+    with found_model(parameters.model, prepare_store()) as model:
+        dataset = read_input(source, model)
+        job = PredictionJob(model, source, dataset.digest(), dataset.num_records, output)
+        PredictionFolder(output).check(_identity(job))
+        yield job
+
+
+@flow(name="predict", flow_run_name="predict {parameters.input}", persist_result=False)
+def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
+    """Predict every row of a file, in partitions, in the order of the file.
+
+    Parameters
+    ----------
+    parameters : PredictParameters
+
+    Returns
+    -------
+    dict
+        As `predict` does; a Cancelled state if a signal ended it.
+    """
+    with ExitStack() as stack:
+        invocation = _invocation.get() or Invocation(stack.enter_context(prepared(parameters)))
+        interrupts = stack.enter_context(Interrupts())
+        try:
+            return _run(invocation.job, parameters, interrupts)
+        except StoppedError as stopped:
+            invocation.received = interrupts.received
+            return Cancelled(message=str(stopped))
+
+
+def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrupts) -> dict[str, Any]:
+    started = time.monotonic()
+    folder, parts = PredictionFolder(job.output), partitions(job.num_rows)
+    folder.claim(_identity(job))
+    finished = folder.finished(parts)
+    if finished:
+        get_run_logger().info("%s of %s partitions are there already", len(finished), len(parts))
+    left = [part for part in parts if part not in finished]
+    if left:
+        cluster = parameters.cluster
+        with open_cluster(cluster.address, cluster.workers, CLUSTER_TIMEOUT_SECS) as client:
+            predict_partitions(client, job, left, lambda: interrupts.received is not None)
+    return {
+        "rows": folder.verify(parts),
+        "parts": len(parts),
+        "output": job.output,
+        "model_uri": job.model.uri,
+        "model_version": job.model.version,
+        "global_step": job.model.global_step,
+        "wall_secs": time.monotonic() - started,
+    }
+
+
+def _identity(job: PredictionJob) -> dict[str, Any]:
+    """Return what makes the predictions in a folder those of `job`."""
+    return {"model": job.model.uuid, "input": job.digest, "rows": job.num_rows}
+
+
+def _absolute(path: str) -> str:
+    """Return a local path as workers can use it, whatever their working directory is."""
+    return path if "://" in path or path.startswith("digits:") else os.path.abspath(path)

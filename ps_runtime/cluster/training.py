@@ -1,0 +1,84 @@
+"""Training and evaluation as one call, in this process or on a Dask cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from distributed import Client
+
+from ps_runtime.cluster.launch import ClusterJob
+from ps_runtime.errors import UsageError
+from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.estimator.estimator import Estimator
+from ps_runtime.estimator.local import run_local
+from ps_runtime.model.exporters import ModelWriter
+from ps_runtime.specs.training import EvalSpec, TrainSpec
+
+__all__ = ["train_and_evaluate"]
+
+ADMISSION_TIMEOUT_SECS = 60.0
+
+
+def train_and_evaluate(
+    estimator: Estimator,
+    train_spec: TrainSpec,
+    eval_spec: EvalSpec,
+    *,
+    client: Client | None = None,
+    num_ps: int = 1,
+    num_workers: int = 0,
+    transport: str = "auto",
+    writer: ModelWriter | None = None,
+    on_event: Callable[[dict[str, Any]], None] = Attempt.log_event,
+) -> dict[str, dict[str, Any]]:
+    """Train, and evaluate every checkpoint; both resume what is in the model_dir. Blocks until all roles have left.
+
+    Parameters
+    ----------
+    estimator : Estimator
+    train_spec : TrainSpec
+    eval_spec : EvalSpec
+    client : distributed.Client, optional
+        Of the cluster to run on: a thread for each role. Without it everything runs in this process.
+    num_ps : int
+        Parameter servers, at least 1.
+    num_workers : int
+        Workers beside the chief.
+    transport : str
+        How replicas reach the ps: ``auto``, ``unix`` or ``tcp``.
+    writer : ModelWriter, optional
+        Writes what the exporters select; without it nothing is exported.
+    on_event : callable
+        Takes the events of all roles, in threads of their own; must not block.
+
+    Returns
+    -------
+    dict of str to dict
+        The report of each role, by name.
+
+    Raises
+    ------
+    UsageError
+        Whatever is wrong with model, input or model_dir; nothing was started then.
+    RoleFailedError
+        If a role on the cluster failed.
+    """
+    if client is None and (num_ps, num_workers) != (1, 0):
+        raise UsageError(
+            (f"{num_ps} ps and {num_workers} workers need a cluster: pass client=distributed.Client(...)",)
+        )
+    with Attempt(
+        estimator,
+        train_spec,
+        eval_spec,
+        num_ps=num_ps,
+        num_workers=num_workers,
+        transport=transport,
+        writer=writer,
+    ) as attempt:
+        if client is None:
+            return run_local(attempt.job(), on_event)
+        with ClusterJob(client, attempt.job(), on_event) as run:
+            run.start(ADMISSION_TIMEOUT_SECS)
+            return run.join()

@@ -1,0 +1,208 @@
+"""Whole jobs on a real Dask cluster: how they end, whatever the reason."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from ps_runtime import (
+    Dataset,
+    Estimator,
+    EstimatorSpec,
+    EvalSpec,
+    GradientDescent,
+    ModeKeys,
+    RunConfig,
+    SessionRunArgs,
+    SessionRunHook,
+    StopAtStepHook,
+    TrainSpec,
+    get_variable,
+    train_and_evaluate,
+)
+from ps_runtime.checkpoint.records import EvaluationLog
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.cluster.connecting import open_cluster
+from ps_runtime.errors import CapacityError, ModelDirError, RoleFailedError
+from ps_runtime.estimator.attempt import Attempt
+
+pytestmark = pytest.mark.cluster(shared=True)
+
+NUM_RECORDS = 96
+BATCH_SIZE = 4
+NUM_SLOTS = 7
+
+
+@pytest.fixture(scope="module")
+def client(no_leaks: Any) -> Iterator[Client]:
+    with no_leaks(), open_cluster(None, NUM_SLOTS, 60) as client:
+        yield client
+
+
+def linear_regression(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+    w = get_variable("w", (2,))
+    b = get_variable("b")
+    predicted = features["x"] @ w + b
+    if mode == ModeKeys.PREDICT:
+        return EstimatorSpec(mode, predictions={"y": predicted})
+    error = predicted - labels
+    gradients = {"w": 2 * features["x"].T @ error / len(error), "b": 2 * error.mean()}
+    train_op = GradientDescent(learning_rate=0.05).apply_gradients(gradients)
+    return EstimatorSpec(mode, loss=np.mean(error**2), train_op=train_op)
+
+
+def records() -> Dataset:
+    x = np.random.default_rng(3).normal(size=(NUM_RECORDS, 2)).astype(np.float32)
+    return Dataset({"x": x}, x @ np.float32([2, -1]) + np.float32(0.5)).batch(BATCH_SIZE)
+
+
+def endless() -> Dataset:
+    return records().shuffle(5).repeat()
+
+
+def batches() -> Iterator[Any]:
+    data = records()
+    for start in range(0, NUM_RECORDS, BATCH_SIZE):
+        yield data.read(0, start, start + BATCH_SIZE)
+
+
+EVAL = EvalSpec(records, None, start_delay_secs=0, throttle_secs=0)
+
+
+def estimator(model_dir: Path, save_steps: int | None = 50) -> Estimator:
+    config = RunConfig(tf_random_seed=1, save_checkpoints_steps=save_steps, save_checkpoints_secs=None)
+    return Estimator(linear_regression, str(model_dir), config)
+
+
+def assert_ended_well(reports: dict[str, dict[str, Any]], model_dir: Path, final_step: int) -> None:
+    assert {report["exit"] for report in reports.values()} == {"finished"}
+    assert reports["chief-0"]["statistics"]["job"]["global_step"] == final_step
+    assert CheckpointStore(str(model_dir)).latest() == final_step
+    assert final_step in EvaluationLog(str(model_dir)).evaluated("")
+
+
+def assert_free(client: Client) -> None:
+    assert not any(client.processing().values())
+
+
+@pytest.mark.parametrize(
+    ("num_ps", "num_workers", "transport", "used"),
+    [(1, 1, "auto", "unix"), (2, 3, "auto", "unix"), (2, 1, "tcp", "tcp")],
+)
+def test_every_role_ends_by_itself_at_exactly_max_steps(
+    client: Client, tmp_path: Path, num_ps: int, num_workers: int, transport: str, used: str
+) -> None:
+    reports = train_and_evaluate(
+        estimator(tmp_path),
+        TrainSpec(endless, max_steps=203),
+        EVAL,
+        client=client,
+        num_ps=num_ps,
+        num_workers=num_workers,
+        transport=transport,
+    )
+    assert len(reports) == num_ps + num_workers + 2
+    assert_ended_well(reports, tmp_path, 203)
+    assert EvaluationLog(str(tmp_path)).evaluated("") == {0, 50, 100, 150, 200, 203}
+    assert {link["transport"] for link in reports["chief-0"]["statistics"]["links"]} == {used}
+    assert_free(client)
+
+
+@pytest.mark.parametrize("max_steps", [None, 10_000])
+@pytest.mark.parametrize("input_fn", [records, batches])
+def test_an_input_that_ends_is_used_exactly_once(
+    client: Client, tmp_path: Path, input_fn: Any, max_steps: int | None
+) -> None:
+    train_spec = TrainSpec(input_fn, max_steps)
+    reports = train_and_evaluate(estimator(tmp_path), train_spec, EVAL, client=client, num_ps=2, num_workers=2)
+    assert_ended_well(reports, tmp_path, NUM_RECORDS // BATCH_SIZE)
+    job = reports["chief-0"]["statistics"]["job"]
+    assert (job["examples"], job["epochs_completed"], job["repeats"], job["misses"]) == (NUM_RECORDS, 1, 0, 0)
+    assert_free(client)
+
+
+def test_a_hook_that_asks_to_stop_ends_the_job_with_a_final_checkpoint(client: Client, tmp_path: Path) -> None:
+    train_spec = TrainSpec(endless, max_steps=100_000, hooks=[StopAtStepHook(last_step=60)])
+    reports = train_and_evaluate(estimator(tmp_path, None), train_spec, EVAL, client=client, num_workers=2)
+    job = reports["chief-0"]["statistics"]["job"]
+    assert 60 <= job["global_step"] <= 60 + 3  # others had their tickets already
+    assert "reached 60" in job["stop_reason"]
+    assert {report["exit"] for report in reports.values()} == {"finished"}
+    assert CheckpointStore(str(tmp_path)).steps() == []  # none were asked for
+    assert_free(client)
+
+
+class BreakAt(SessionRunHook):
+    """Raises at a step, or kills the process of the role."""
+
+    def __init__(self, step: int, kill: bool = False) -> None:
+        self.step = step
+        self.kill = kill
+
+    def before_run(self, run_context: Any) -> SessionRunArgs:
+        return SessionRunArgs("global_step")
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if run_values.results >= self.step:
+            if self.kill:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise ValueError("the hook broke")
+
+
+def test_the_root_cause_of_a_failure_comes_first_and_the_same_call_resumes(client: Client, tmp_path: Path) -> None:
+    broken = TrainSpec(endless, max_steps=200, hooks=[BreakAt(120)])
+    with pytest.raises(RoleFailedError, match=r"^(chief|worker)-0 failed: ValueError\('the hook broke'\)"):
+        train_and_evaluate(estimator(tmp_path), broken, EVAL, client=client, num_ps=2, num_workers=1)
+    assert_free(client)
+    assert CheckpointStore(str(tmp_path)).latest() == 100
+    reports = train_and_evaluate(estimator(tmp_path), TrainSpec(endless, 200), EVAL, client=client, num_workers=1)
+    assert_ended_well(reports, tmp_path, 200)
+
+
+def test_an_interrupted_job_resumes_to_the_same_bits(client: Client, tmp_path: Path) -> None:
+    whole, halves = estimator(tmp_path / "whole"), estimator(tmp_path / "halves")
+    train_and_evaluate(whole, TrainSpec(endless, 130), EVAL, client=client, num_ps=2, transport="tcp")
+    with pytest.raises(RoleFailedError, match="the hook broke"):
+        train_and_evaluate(halves, TrainSpec(endless, 130, [BreakAt(77)]), EVAL, client=client, num_ps=1)
+    train_and_evaluate(halves, TrainSpec(endless, 130), EVAL, client=client, num_ps=2)
+    for name in ("w", "b"):
+        np.testing.assert_array_equal(whole.get_variable_value(name), halves.get_variable_value(name))
+
+
+def test_a_killed_role_is_named_and_the_others_leave(tmp_path: Path) -> None:
+    with open_cluster(None, 4, 60) as own:  # its workers are restarted; the shared cluster stays as it is
+        train_spec = TrainSpec(endless, max_steps=100_000, hooks=[BreakAt(60, kill=True)])
+        with pytest.raises(RoleFailedError, match=r"(chief|worker)-0 failed: its Dask worker tcp://.* vanished"):
+            train_and_evaluate(estimator(tmp_path), train_spec, EVAL, client=own, num_workers=1)
+        assert CheckpointStore(str(tmp_path)).latest() == 50
+
+
+def test_more_roles_than_slots_are_refused(client: Client, tmp_path: Path) -> None:
+    with pytest.raises(CapacityError, match=r"the job has 12 roles, but the Dask cluster at tcp://.* has 7 free slots"):
+        train_and_evaluate(estimator(tmp_path), TrainSpec(endless, 10), EVAL, client=client, num_workers=9)
+    assert_free(client)
+
+
+def test_a_second_job_on_a_living_model_dir_is_refused(client: Client, tmp_path: Path) -> None:
+    with (
+        Attempt(estimator(tmp_path), TrainSpec(endless, 10), None),
+        pytest.raises(ModelDirError, match=r"is in use by process \d+"),
+    ):
+        train_and_evaluate(estimator(tmp_path), TrainSpec(endless, 10), EVAL, client=client)
+    assert_free(client)
+
+
+def test_in_this_process_it_is_the_same(client: Client, tmp_path: Path) -> None:
+    here, there = estimator(tmp_path / "here"), estimator(tmp_path / "there")
+    reports = train_and_evaluate(here, TrainSpec(endless, 90), EVAL)
+    assert_ended_well(reports, tmp_path / "here", 90)
+    train_and_evaluate(there, TrainSpec(endless, 90), EVAL, client=client)
+    for name in ("w", "b"):
+        np.testing.assert_array_equal(here.get_variable_value(name), there.get_variable_value(name))
