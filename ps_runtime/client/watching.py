@@ -26,9 +26,14 @@ class WatchingClient:
     def __init__(self, dial: Dial, identity: Identity, timeout_secs: float = 10.0) -> None:
         self._identity = identity
         self._is_waiting = False
-        self._connection: Connection | None = dial(timeout_secs)
-        self.transport = self._connection.transport
-        self._connection.request(identity.hello(), timeout_secs)
+        self._connection: Connection | None = None
+        self.transport = "none"
+        try:
+            self._connection = dial(timeout_secs)
+            self.transport = self._connection.transport
+            self._connection.request(identity.hello(), timeout_secs)
+        except TransportError:  # a short job is over before its evaluator starts
+            self.close()
 
     def wait(self, seen_step: int, timeout_secs: float) -> bool:
         """Wait until there is a checkpoint later than `seen_step`, the job is finished, or the time is over.

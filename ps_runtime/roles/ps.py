@@ -25,7 +25,7 @@ SLICE_SECS = 0.2
 LOST_AFTER_SECS = 15.0
 """A replica whose connection broke may come back within this time; longer than replicas try to."""
 LINGER_SECS = 10.0
-"""How long a finished ps waits for the replicas to say good-bye."""
+"""How long a finished ps waits for all replicas to say good-bye, also those that started too late to train."""
 
 Post = Callable[[Callable[[], Iterable[Reply]]], None]
 """Runs an event in the server's thread; thread-safe."""
@@ -79,17 +79,17 @@ def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:
     server = SocketServer(parts.handler, tcp_host=host, unix=job.transport != "tcp")
     try:
         context.emit("listening", address=server.address.to_dict())
-        _serve(server, parts.handler, context)
+        _serve(server, parts.handler, context, num_replicas=job.num_workers + 1)
         return context.report(job.transport, server.statistics() | parts.handler.statistics())
     finally:
         parts.close()
         server.close()
 
 
-def _serve(server: SocketServer, handler: PsHandler, context: RoleContext) -> None:
+def _serve(server: SocketServer, handler: PsHandler, context: RoleContext, num_replicas: int) -> None:
     absent_since: dict[int, float] = {}
     leave_at: float | None = None
-    while leave_at is None or (handler.num_training_peers and time.monotonic() < leave_at):
+    while leave_at is None or (len(handler.left) < num_replicas and time.monotonic() < leave_at):
         server.run_once(SLICE_SECS)
         context.check()
         if handler.desk is not None:

@@ -57,6 +57,8 @@ class PsHandler:
         self.shard = shard
         self.desk = desk
         self.is_finished = False
+        self.left: set[int] = set()
+        """Training replicas that have said good-bye."""
         self._storage = storage
         self._peers: dict[int, Peer] = {}
         self._newest: dict[int, int] = {}
@@ -120,11 +122,6 @@ class PsHandler:
             return []
         reply = refusal("storage", error) if error is not None else Message.of(Kind.DONE, facts or {})
         return [(peer, reply)]
-
-    @property
-    def num_training_peers(self) -> int:
-        """How many connections of training replicas are open."""
-        return sum(who.purpose is Purpose.TRAIN for who in self._peers.values())
 
     def statistics(self) -> dict[str, Any]:
         """Return counters of the shard and, on ps-0, of the job."""
@@ -213,6 +210,8 @@ class PsHandler:
 
     def _leave(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         done = [(peer, Message(Kind.DONE))]
+        if who.purpose is Purpose.TRAIN:
+            self.left.add(who.member)
         if self.desk is None or who.purpose is not Purpose.TRAIN:
             return done
         return [*done, *self.desk.lost(who.member, who.incarnation)]
