@@ -13,7 +13,7 @@ from typing import Any, Self
 from distributed import Client, Future, Lock
 
 from ps_runtime.client.link import never_stop
-from ps_runtime.cluster.admission import choose_slots
+from ps_runtime.cluster.admission import check_capacity, choose_slots
 from ps_runtime.cluster.role_task import run_role
 from ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, WaitTimeoutError
 from ps_runtime.specs.job import JobSpec
@@ -89,10 +89,11 @@ class ClusterJob:
         Raises
         ------
         CapacityError
-            If the cluster has too few slots; nothing was started.
+            If the cluster has too few slots, at once; or if too few become free in time. Nothing was started.
         WaitTimeoutError
             If a role does not report.
         """
+        check_capacity(self._client, len(self.job.roles))
         with self._client.as_current():
             lock = Lock("psflow-admission")
         if not lock.acquire(timeout=admission_timeout_secs):

@@ -1,0 +1,62 @@
+"""A directory of one's own in which ``psflow`` runs as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PSFLOW = Path(sys.executable).with_name("psflow")
+TIMEOUT_SECS = 110
+
+
+@dataclass(frozen=True)
+class Project:
+    """A working directory with its own MLflow store and Prefect home."""
+
+    path: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**os.environ, "PREFECT_HOME": str(self.path / "prefect"), "PYTHONPATH": str(Path(__file__).parent)}
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start ``psflow``; its answer comes on stdout, what it says to people on stderr."""
+        return subprocess.Popen(
+            [PSFLOW, *arguments, "--json"],
+            cwd=self.path,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
+        """Run ``psflow`` and return its answer."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=TIMEOUT_SECS)
+        assert process.returncode == exit_code, err
+        answer: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return answer
+
+    def write(self, name: str, text: str) -> str:
+        """Write a file; return its path, as given to ``psflow``."""
+        (self.path / name).write_text(text)
+        return name
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def digits() -> str:
+    return str(ROOT / "conf" / "digits.yaml")

@@ -1,0 +1,169 @@
+"""The training flow as a person runs it: a command, real servers and stores, real processes."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import pytest
+from distributed import Client
+from mlflow import MlflowClient
+
+from tests.flows.conftest import Project
+
+pytestmark = pytest.mark.cluster
+
+STOP_SECS = 10.0
+
+
+def metric_points(project: Project, run_id: str) -> dict[str, list[int]]:
+    client = MlflowClient(f"sqlite:///{project.path}/mlflow.db")
+    keys = client.get_run(run_id).data.metrics
+    return {key: [point.step for point in client.get_metric_history(run_id, key)] for key in keys}
+
+
+def prefect_states(project: Project, table: str) -> dict[str, str]:
+    with sqlite3.connect(project.path / "prefect" / "prefect.db") as database:
+        return dict(database.execute(f"select name, state_type from {table}").fetchall())
+
+
+def test_digits_end_to_end(project: Project, digits: str) -> None:
+    answer = project.run("train", digits)
+
+    assert answer["final_step"] == answer["max_steps"] == 1500
+    assert answer["checkpoints"] == [300, 600, 900, 1200, 1500]
+    assert answer["evaluated_steps"] == [0, *answer["checkpoints"]]
+    assert answer["best"]["metrics"]["accuracy"] >= 0.95
+    assert answer["input"] == {"examples": answer["input"]["examples"], "epochs_completed": 33, "repeats": 0, "misses": 0}
+    assert set(answer["roles"]) == {"ps-0", "chief-0", "worker-0", "evaluator-0"}
+    assert {(role["exit"], role["transport"]) for role in answer["roles"].values()} == {("finished", "unix")}
+    assert 0 < answer["wall_secs"]["to_first_step"] < answer["wall_secs"]["total"]
+
+    client = MlflowClient(f"sqlite:///{project.path}/mlflow.db")
+    run = client.get_run(answer["run_id"])
+    assert run.info.status == "FINISHED"
+    assert run.data.params["model.params.hidden_units"] == "[64]"
+    points = metric_points(project, answer["run_id"])
+    assert sorted(points["eval/accuracy"]) == answer["evaluated_steps"]
+    assert len(points["loss"]) == len(set(points["loss"])) == 15
+    best = client.get_model_version_by_alias("psflow-digits", "best")
+    assert answer["best"]["model_uri"] == f"models:/psflow-digits/{best.version}"
+
+    states = prefect_states(project, "task_run")
+    assert states == dict.fromkeys(answer["roles"], "COMPLETED")
+    assert set(prefect_states(project, "flow_run").values()) == {"COMPLETED"}
+
+    resumed = project.run("train", digits)  # there is nothing left to do, and it says so
+    assert resumed["run_id"] == answer["run_id"]
+    assert resumed["final_step"] == 1500
+    assert resumed["train"]["steps"] == 0
+    assert metric_points(project, answer["run_id"]) == points
+
+
+def test_more_roles_over_tcp_end_the_same_way(project: Project, digits: str) -> None:
+    answer = project.run("train", digits, "cluster.ps=2", "cluster.workers=3", "transport=tcp", "train.max_steps=601")
+    assert answer["final_step"] == 601
+    assert answer["evaluated_steps"] == [0, 300, 600, 601]
+    assert len(answer["roles"]) == 7
+    assert {(role["exit"], role["transport"]) for role in answer["roles"].values()} == {("finished", "tcp")}
+
+
+LINE = """
+experiment: line
+seed: 1
+model: {name: "user_models:line", params: {learning_rate: 0.1}}
+input:
+  train: {name: "user_models:points", params: {num_batches: 200}}
+  eval: {name: "user_models:points", params: {num_batches: 3}}
+train: {save_checkpoints_steps: 100}
+"""
+
+
+def test_a_users_own_model_and_generator_train_until_the_data_end(project: Project) -> None:
+    conf = project.write("line.yaml", LINE)
+    answer = project.run("train", conf, "cluster.workers=2")
+    assert answer["final_step"] == 200
+    assert answer["max_steps"] is None
+    assert answer["evaluated_steps"] == [0, 100, 200]
+    assert answer["input"] == {"examples": 1600, "epochs_completed": 1, "repeats": 0, "misses": 0}
+    assert answer["best"]["metrics"]["loss"] < 0.01
+    loaded = mlflow.pyfunc.load_model(str(project.path / answer["best"]["export_path"]))
+    assert loaded.predict({"x": [0.0, 1.0]})["y"] == pytest.approx([1, 3], abs=0.3)
+
+
+@pytest.fixture
+def scheduler(tmp_path: Path) -> Iterator[str]:
+    """Run a Dask cluster of processes that psflow did not start; give the address of its scheduler."""
+    dask = [str(Path(sys.executable).with_name("dask"))]
+    file = tmp_path / "scheduler.json"
+    common = ["--no-dashboard", "--scheduler-file", str(file)]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+    own = subprocess.Popen([*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *common], **quiet)
+    options = ["--nthreads", "1", "--no-nanny", "--nworkers", "1", *common]
+    workers = [subprocess.Popen([*dask, "worker", *options], **quiet) for _ in range(4)]
+    try:
+        deadline = time.monotonic() + 30
+        while not file.exists() and time.monotonic() < deadline:
+            with pytest.raises(subprocess.TimeoutExpired):
+                own.wait(0.1)
+        yield json.loads(file.read_text())["address"]
+    finally:
+        for process in (*workers, own):
+            process.terminate()
+        for process in (*workers, own):
+            process.wait(20)
+
+
+def interrupted(project: Project, number: signal.Signals, *arguments: str) -> None:
+    """Train for long, send a signal once checkpoints exist, and see everything end."""
+    process = project.start("train", *arguments, "train.max_steps=200000", "train.log_step_count_steps=50")
+    assert process.stderr is not None
+    said = []
+    for line in process.stderr:
+        said.append(line)
+        if "checkpoint of step 900" in line:
+            break
+    started = time.monotonic()
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    took = time.monotonic() - started
+    assert process.returncode == 128 + number, "".join(said) + err
+    assert took < STOP_SECS, f"{took:.1f} s\n{err}"
+    assert "Traceback" not in err
+    assert set(prefect_states(project, "flow_run").values()) == {"CANCELLED"}
+
+
+def assert_resumes_without_a_doubled_point(project: Project, *arguments: str) -> None:
+    answer = project.run("train", *arguments, "train.max_steps=3000", "train.log_step_count_steps=50")
+    assert answer["final_step"] >= 3000
+    assert answer["final_step"] in answer["evaluated_steps"]
+    client = MlflowClient(f"sqlite:///{project.path}/mlflow.db")
+    assert [run.info.run_id for run in client.search_runs(["1"])] == [answer["run_id"]]
+    for key, steps in metric_points(project, answer["run_id"]).items():
+        assert len(steps) == len(set(steps)), key
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_everything_and_the_same_command_resumes(
+    project: Project, digits: str, number: signal.Signals
+) -> None:
+    interrupted(project, number, digits)
+    assert_resumes_without_a_doubled_point(project, digits)
+
+
+def test_on_a_cluster_of_others_a_signal_ends_the_roles_alone(project: Project, digits: str, scheduler: str) -> None:
+    address = f"cluster.address={scheduler}"
+    interrupted(project, signal.SIGTERM, digits, address)
+    with Client(scheduler) as client:
+        assert len(client.scheduler_info(n_workers=-1)["workers"]) == 4
+        assert not any(client.processing().values())
+    interrupted(project, signal.SIGINT, digits, address)
+    assert_resumes_without_a_doubled_point(project, digits, address)

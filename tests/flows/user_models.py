@@ -1,0 +1,41 @@
+"""What a user would write: a model_fn and input_fns in a module of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import autograd.numpy as anp
+import numpy as np
+
+from ps_runtime import EstimatorSpec, GradientDescent, ModeKeys, get_variable
+
+
+def line(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
+    """``y = w * x + b``."""
+    w = get_variable("w")
+    b = get_variable("b")
+    y = w * features["x"] + b
+    if mode == ModeKeys.PREDICT:
+        return EstimatorSpec(mode, predictions={"y": y})
+    loss = anp.mean((y - labels) ** 2)
+    train_op = GradientDescent(learning_rate=params["learning_rate"]).minimize(loss) if mode == ModeKeys.TRAIN else None
+    return EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+
+def returns_a_number(features: Any, mode: str) -> float:
+    """Is no model_fn."""
+    return 1.0
+
+
+def points(params: Any) -> Iterator[Any]:
+    """Yield batches of points on a line."""
+    random = np.random.default_rng(0)
+    for _ in range(params["num_batches"]):
+        x = random.random(8, dtype=np.float32)
+        yield {"x": x}, 2 * x + 1
+
+
+def nothing() -> Iterator[Any]:
+    """Yield no batch at all."""
+    return iter(())
