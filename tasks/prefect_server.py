@@ -18,12 +18,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from ps_runtime.config.environment import child_environment
 from ps_runtime.errors import RoleFailedError, WaitTimeoutError
 
 __all__ = ["LocalPrefectServer", "named_api_url", "prefect_api"]
 
 PROGRAM = Path(__file__).with_name("prefect_server_process.py")
 LOG_TAIL_BYTES = 2000
+
+SETTINGS = {
+    "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
+    "PREFECT_SERVER_UI_ENABLED": "false",
+    "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
+    # It lives as long as one flow: nothing here may schedule, expire or clean up other runs in the same database.
+    "PREFECT_SERVER_SERVICES_CANCELLATION_CLEANUP_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_FOREMAN_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_PAUSE_EXPIRATIONS_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_REPOSSESSOR_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
+}
 
 
 class LocalPrefectServer:
@@ -47,6 +62,7 @@ class LocalPrefectServer:
                 stdin=subprocess.PIPE,
                 stdout=self._log,
                 stderr=subprocess.STDOUT,
+                env=child_environment(SETTINGS),
                 pass_fds=[listener.fileno()],
                 start_new_session=True,  # Ctrl-C in a terminal is for the flow, which needs the server to end well
             )

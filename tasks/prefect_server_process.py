@@ -18,22 +18,6 @@ from contextlib import contextmanager
 
 GRACE_SECS = 5
 
-SETTINGS = {
-    "DO_NOT_TRACK": "true",
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
-    "PREFECT_SERVER_UI_ENABLED": "false",
-    "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
-    # It lives as long as one flow: nothing here may schedule, expire or clean up other runs in the same database.
-    "PREFECT_SERVER_SERVICES_CANCELLATION_CLEANUP_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_FOREMAN_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_LATE_RUNS_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_PAUSE_EXPIRATIONS_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_REPOSSESSOR_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "false",
-    "PREFECT_SERVER_SERVICES_TRIGGERS_ENABLED": "false",
-}
-
 
 class StopSignal:
     """Turns the end of standard input into the end of the server, whenever it comes."""
@@ -62,9 +46,12 @@ def migration_lock() -> Iterator[None]:
 
     home = get_current_settings().home
     home.mkdir(parents=True, exist_ok=True)
-    with open(home / "psflow-migration.lock", "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+    folder = os.open(home, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(folder)
 
 
 async def recorded(timeout_secs: float) -> None:
@@ -99,7 +86,6 @@ def serve(listener: socket.socket, stop: StopSignal) -> None:
 def main() -> None:
     """Run as ``python -P prefect_server_process.py LISTENER_FD``."""
     stop = StopSignal()
-    os.environ.update(SETTINGS)
     serve(socket.socket(fileno=int(sys.argv[1])), stop)
     _leave()  # all is written; tearing the interpreter down would take another second
 

@@ -9,7 +9,10 @@ import hashlib
 import importlib
 import inspect
 import json
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +32,13 @@ class ExportedModel(PythonModel):
         self._config = json.loads((folder / "config.json").read_text())
         self._variables = load_file(folder / "variables.safetensors")
         reference = self._config["model_fn"]
-        module = importlib.import_module(reference["module"])
-        _check_version(module, reference["sha256"])
-        from ps_runtime.model.caller import ModelCaller
+        with _own_code_first(folder.parents[1] / "code"):
+            module = importlib.import_module(reference["module"])
+            _check_version(module, reference["sha256"])
+            from ps_runtime.model.caller import ModelCaller
 
-        model_fn = _resolve(module, reference["qualname"])
-        self._call = ModelCaller(model_fn, _decoded(self._config["params"]), None)
+            model_fn = _resolve(module, reference["qualname"])
+            self._call = ModelCaller(model_fn, _decoded(self._config["params"]), None)
 
     # Of the annotations of the input this is one that MLflow neither warns of nor makes a schema of.
     def predict(self, context: Any, model_input: np.ndarray, params: Any = None) -> dict[str, Any]:
@@ -68,6 +72,24 @@ class ExportedModel(PythonModel):
         if missing:
             raise ValueError(f"the input has no feature {missing[0]!r}, expected {', '.join(map(repr, wanted))}")
         return {name: _array(given[name], name, form) for name, form in wanted.items()}
+
+
+@contextmanager
+def _own_code_first(code: Path) -> Iterator[None]:
+    """Import from the export, but leave a psflow that is installed here whole.
+
+    The export has only a part of psflow's engine. MLflow puts it first on the path, and leaves it there for all that
+    is imported later, and for the processes that are started later: it goes to the end.
+    """
+    sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != os.path.realpath(code)]
+    with suppress(ModuleNotFoundError):
+        importlib.import_module("ps_runtime")
+    sys.path.insert(0, str(code))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(code))
+        sys.path.append(str(code))
 
 
 def _array(given: Any, name: str, form: Mapping[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from ps_runtime.optimizers import Adagrad, ExponentialDecay
 from tasks.export import MlflowModelWriter, check_exportable
 from tasks.serving.code import ExportedCode, source_of
 
+ROOT = Path(__file__).parents[2]
 COLUMNS = ("a", "b", "c", "d")
 
 
@@ -183,6 +184,32 @@ def test_another_version_of_the_file_in_the_process(user_model: Any, tmp_path: P
     user_model.__file__ = str(changed)
     with pytest.raises(ImportError, match=r"another version of 'user_model' .* load the model in a process of its own"):
         mlflow.pyfunc.load_model(str(tmp_path / "model"))
+
+
+def test_psflow_stays_whole_where_a_model_was_loaded_first(dnn_export: Path) -> None:
+    program = f"""
+        import multiprocessing, sys
+        import mlflow.pyfunc
+        mlflow.pyfunc.load_model({str(dnn_export)!r})
+        import ps_runtime.transport.message
+        assert sys.path[-1].endswith("code"), sys.path
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+
+
+def test_code_of_the_export_goes_before_a_newer_file(user_model: Any, tmp_path: Path) -> None:
+    bundle = bundle_of(user_model.linear, np.ones(3, np.float32), {"scale": 2.0}, w=np.float32(1).reshape(()))
+    MlflowModelWriter().write(str(tmp_path / "model"), bundle)
+    (tmp_path / "user_model.py").write_text("def linear(features, mode, params): raise SystemExit('the wrong one')")
+    program = f"""
+        import sys
+        sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]
+        import mlflow.pyfunc, numpy as np
+        print(mlflow.pyfunc.load_model({str(tmp_path / "model")!r}).predict(np.ones(3, np.float32))["y"].tolist())
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
+    assert done.stdout == "[2.0, 2.0, 2.0]\n", done.stderr
 
 
 def test_model_fn_without_a_file() -> None:

@@ -1,0 +1,109 @@
+"""The partitions of a prediction on a Dask cluster, as one Prefect task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Client, wait
+from prefect import get_run_logger, task
+from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from prefect.cache_policies import NO_CACHE
+
+from ps_runtime.errors import StoppedError, WaitTimeoutError
+from tasks.prediction.model import ModelInfo
+from tasks.prediction.output import Partition
+from tasks.prediction.partition import predict_partition
+
+__all__ = ["PredictionJob", "predict_partitions"]
+
+SLICE_SECS = 0.5
+PROGRESS_EVERY_SECS = 1.0
+NO_WORKERS_SECS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionJob:
+    """What is predicted: the rows of `input`, whose data have `digest`, with `model`, into the folder `output`."""
+
+    model: ModelInfo
+    input: str
+    digest: str
+    num_rows: int
+    output: str
+
+
+@task(name="predict partitions", cache_policy=NO_CACHE, persist_result=False)
+def predict_partitions(
+    client: Client, job: PredictionJob, parts: Sequence[Partition], is_stopped: Callable[[], bool]
+) -> int:
+    """Predict `parts` on the cluster, and return how many rows they have.
+
+    Parameters
+    ----------
+    client : Client
+    job : PredictionJob
+    parts : sequence of Partition
+    is_stopped : callable
+        Asked about twice a second; once it says True, what has not begun is cancelled.
+
+    Raises
+    ------
+    StoppedError
+        If it was stopped.
+    WaitTimeoutError
+        If the cluster has had no worker for half a minute.
+    Exception
+        What the first failed partition failed with.
+    """
+    progress = _Progress(len(parts))
+    futures: list[Any] = [
+        client.submit(predict_partition, job.model, job.input, job.digest, part, job.output, pure=False)
+        for part in parts
+    ]
+    pending = set(futures)
+    alive_at = time.monotonic()
+    try:
+        while pending:
+            alive_at = time.monotonic() if client.nthreads() else alive_at
+            if time.monotonic() - alive_at > NO_WORKERS_SECS:
+                raise WaitTimeoutError("its workers are gone", "the Dask cluster", NO_WORKERS_SECS)
+            if is_stopped():
+                raise StoppedError("predict", "it was interrupted; the same command goes on with what is left")
+            pending = _not_done(pending)
+            progress.tell(len(futures) - len(pending))
+        return sum(future.result() for future in futures)
+    finally:
+        client.cancel(futures)
+
+
+def _not_done(pending: set[Any]) -> set[Any]:
+    """Wait until one more is done, but not long; raise what one has failed with."""
+    try:
+        wait(pending, timeout=SLICE_SECS, return_when="FIRST_COMPLETED")
+    except TimeoutError:
+        return pending
+    done = {future for future in pending if future.done()}
+    for future in done:
+        future.result()
+    return pending - done
+
+
+class _Progress:
+    """Tells how far it is, on the terminal and in the Prefect UI, at most once a second."""
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._logger = get_run_logger()
+        self._artifact = create_progress_artifact(0.0, description="Partitions that are predicted.")
+        self._told_at = time.monotonic()
+
+    def tell(self, num_done: int) -> None:
+        now = time.monotonic()
+        if num_done < self._total and now - self._told_at < PROGRESS_EVERY_SECS:
+            return
+        self._told_at = now
+        self._logger.info("predicted %s of %s partitions", num_done, self._total)
+        update_progress_artifact(self._artifact, 100.0 * num_done / self._total)  # type: ignore[arg-type]

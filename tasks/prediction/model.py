@@ -1,0 +1,144 @@
+"""The model to predict with: found in MLflow or on disk, as a folder that workers can read."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ps_runtime.errors import InputError, UsageError
+from tasks.tracking.store import mlflow_client, shown
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+__all__ = ["FeatureForm", "ModelInfo", "found_model", "load_model", "read_model_info"]
+
+CONFIG = Path("artifacts", "model", "config.json")
+REGISTERED = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureForm:
+    """What one feature looks like: dtype, and shape of one row. The name is empty if the model takes a bare array."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """An exported model.
+
+    Parameters
+    ----------
+    uri : str
+        As it was asked for.
+    version : str or None
+        In the registry, if it is from there.
+    path : str
+        Its folder.
+    uuid : str
+        Differs for each model that was ever exported.
+    global_step : int
+    columns : tuple of str
+        The columns of a table that it reads; empty if it reads arrays.
+    features : tuple of FeatureForm
+    """
+
+    uri: str
+    version: str | None
+    path: str
+    uuid: str
+    global_step: int
+    columns: tuple[str, ...]
+    features: tuple[FeatureForm, ...]
+
+
+@contextmanager
+def found_model(uri: str, store: str) -> Iterator[ModelInfo]:
+    """Give the model that `uri` names; what had to be downloaded is removed afterwards.
+
+    Parameters
+    ----------
+    uri : str
+        ``models:/name@alias``, ``models:/name/version``, ``models:/m-...``, ``runs:/...``, or the path of a folder.
+    store : str
+        Address of the MLflow store, as `prepare_store` gave it.
+
+    Raises
+    ------
+    UsageError
+        If there is no such model, or if it is not one that psflow exported.
+    """
+    if "://" not in uri and not uri.startswith(("models:", "runs:")):
+        yield read_model_info(str(Path(uri).absolute()), uri, None)
+        return
+    from mlflow.artifacts import download_artifacts
+    from mlflow.exceptions import MlflowException
+
+    with tempfile.TemporaryDirectory(prefix="psflow-model-") as folder:
+        try:
+            fixed, version = _fixed(mlflow_client(store), uri)
+            path = download_artifacts(artifact_uri=fixed, dst_path=folder, tracking_uri=store, registry_uri=store)
+        except (MlflowException, OSError) as error:
+            raise UsageError((f"no model {uri} in {shown(store)}: {error}",)) from error
+        yield read_model_info(path, uri, version)
+
+
+def _fixed(client: MlflowClient, uri: str) -> tuple[str, str | None]:
+    """Return the URI of the version that an alias stands for now, and that version."""
+    match = REGISTERED.fullmatch(uri)
+    if match is None:
+        return uri, None
+    if match["alias"] is None:
+        return uri, match["version"]
+    version = str(client.get_model_version_by_alias(match["name"], match["alias"]).version)
+    return f"models:/{match['name']}/{version}", version
+
+
+def read_model_info(path: str, uri: str, version: str | None) -> ModelInfo:
+    """Read what the folder of an exported model says of it.
+
+    Raises
+    ------
+    UsageError
+        If it is not the folder of a model that psflow exported.
+    """
+    from mlflow.models import Model
+
+    try:
+        config: Mapping[str, Any] = json.loads((Path(path) / CONFIG).read_text())
+        features = tuple(FeatureForm(n, f["dtype"], tuple(f["shape"])) for n, f in config["features"].items())
+        uuid = str(Model.load(path).model_uuid)
+        return ModelInfo(uri, version, path, uuid, int(config["global_step"]), tuple(config["columns"]), features)
+    except Exception as error:  # it may be any folder, with anything in it
+        raise UsageError(
+            (f"{uri} is not a model that psflow exported: {type(error).__name__} in {path} ({error})",)
+        ) from error
+
+
+def load_model(info: ModelInfo) -> Any:
+    """Load a model, in the process that is to predict; return what has ``predict(context, features)``.
+
+    Raises
+    ------
+    InputError
+        If this process cannot read its folder.
+    """
+    import mlflow.pyfunc
+
+    if not Path(info.path).is_dir():
+        raise InputError(
+            (
+                f"a Dask worker cannot read the folder {info.path} of the model {info.uri}: "
+                "give --model a folder that all workers can read",
+            )
+        )
+    return mlflow.pyfunc.load_model(info.path).unwrap_python_model()

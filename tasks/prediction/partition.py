@@ -1,0 +1,71 @@
+"""What a Dask worker does: predict one partition. It needs neither Prefect nor the flow."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from ps_runtime.config.environment import telemetry_off
+from ps_runtime.errors import ModelFnError
+from tasks.prediction.inputs import rows_of, same_input
+from tasks.prediction.model import ModelInfo, load_model
+from tasks.prediction.output import Partition, PredictionFolder, to_csv
+
+__all__ = ["predict_partition"]
+
+BATCH_ROWS = 1024
+
+
+def predict_partition(model: ModelInfo, path: str, digest: str, part: Partition, output: str) -> int:
+    """Predict one partition and write its file; return its number of rows.
+
+    Parameters
+    ----------
+    model : ModelInfo
+    path : str
+        Of the input.
+    digest : str
+        Of its data, as the flow has seen them.
+    part : Partition
+    output : str
+        The folder of the predictions.
+
+    Raises
+    ------
+    InputError
+        If this process cannot read the input or the model, or if the input has changed.
+    ModelFnError
+        If a prediction has not one row for each row of the input.
+
+    Notes
+    -----
+    May be repeated, also by several workers at once: the file appears whole, with the same content.
+    """
+    telemetry_off()
+    dataset = same_input(path, model, digest)
+    batches = []
+    with threadpool_limits(limits=1):
+        for start in range(part.start, part.stop, BATCH_ROWS):
+            stop = min(start + BATCH_ROWS, part.stop)
+            predictions = _loaded(model).predict(None, rows_of(dataset, start, stop, model))
+            batches.append(_checked(predictions, stop - start))
+    columns = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+    PredictionFolder(output).put(part, to_csv(columns))
+    return part.stop - part.start
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(model: ModelInfo) -> Any:
+    return load_model(model)
+
+
+def _checked(predictions: Mapping[str, NDArray[Any]], num_rows: int) -> Mapping[str, NDArray[Any]]:
+    shapes = {name: list(array.shape) for name, array in predictions.items()}
+    if not shapes or any(shape[:1] != [num_rows] for shape in shapes.values()):
+        raise ModelFnError((f"for {num_rows} rows model_fn predicted {shapes}: expected arrays with one row for each",))
+    return predictions

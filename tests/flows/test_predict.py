@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flows.parameters import PredictParameters
+from flows.predict import predict, prepared
+from ps_runtime.data.digits import read_digits
+from ps_runtime.errors import InputError, UsageError
+from ps_runtime.model.caller import ModelCaller
+from ps_runtime.model.canned.dnn import dnn_classifier
+from ps_runtime.model.spec import ModeKeys
+from tasks.export import MlflowModelWriter
+from tasks.prediction.model import read_model_info
+from tasks.prediction.output import PredictionFolder, partitions
+from tasks.prediction.partition import predict_partition
+from tasks.tracking import Tracker, prepare_store
+
+PARAMS = {"hidden_units": (8,), "n_classes": 10}
+
+
+def export(path: Path) -> Any:
+    """Write an untrained classifier of digits, and return what it was made of."""
+    digits = read_digits("test")
+    rows = {"features": digits.features["features"][:3]}
+    caller = ModelCaller(dnn_classifier, PARAMS, None)
+    variables = caller.build(rows, None, ModeKeys.PREDICT, seed=3).initial_values
+    bundle = SimpleNamespace(
+        name="model",
+        global_step=40,
+        variables=variables,
+        model_fn=dnn_classifier,
+        params=PARAMS,
+        features=rows,
+        predictions=caller.apply(rows, None, ModeKeys.PREDICT, variables, 40).predictions,
+        metrics={},
+    )
+    MlflowModelWriter(digits.columns).write(str(path), bundle)  # type: ignore[arg-type]
+    expected = caller.apply(digits.features, None, ModeKeys.PREDICT, variables, 40).predictions
+    return SimpleNamespace(path=str(path), class_ids=expected["class_ids"], probabilities=expected["probabilities"])
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return export(tmp_path_factory.mktemp("export") / "model")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """All digits of the test part as CSV, the label among the columns, in another order."""
+    digits = read_digits("test")
+    matrix = np.column_stack([digits.labels, digits.features["features"][:, ::-1]])
+    path = tmp_path / "digits.csv"
+    header = ",".join(["label", *reversed(digits.columns)])
+    np.savetxt(path, matrix, fmt="%.9g", delimiter=",", header=header, comments="")
+    return str(path)
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+
+
+def read_parts(folder: Path) -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = []
+    for path in sorted(folder.glob("part-*.csv")):
+        with path.open(newline="") as file:
+            rows += csv.DictReader(file)
+    return rows
+
+
+def agrees(rows: list[dict[str, str]], model: Any) -> None:
+    np.testing.assert_array_equal([int(row["class_ids"]) for row in rows], model.class_ids)
+    got = np.array([[row[f"probabilities_{k}"] for k in range(10)] for row in rows]).astype(np.float32)
+    np.testing.assert_allclose(got, model.probabilities, rtol=1e-5)
+
+
+def test_partitions_are_the_whole(model: Any, table: str, tmp_path: Path) -> None:
+    parameters = PredictParameters(model=model.path, input=table, output=str(tmp_path / "out"))
+    with prepared(parameters) as job:
+        parts = partitions(job.num_rows)
+        PredictionFolder(job.output).claim({})
+        for part in reversed(parts):
+            predict_partition(job.model, job.input, job.digest, part, job.output)
+    assert PredictionFolder(job.output).verify(parts) == 360
+    agrees(read_parts(tmp_path / "out"), model)
+
+
+@pytest.mark.cluster
+def test_registered_model_predicts_on_a_cluster(model: Any, table: str, tmp_path: Path) -> None:
+    tracker = Tracker.open(prepare_store(), experiment="digits", run_name="r", registered_model="psflow-digits")
+    event = {"kind": "export", "exporter": "best", "step": 40, "version": 1, "path": model.path, "metrics": {}}
+    tracker.handle(event | {"best": True})
+    assert tracker.close(), tracker.statistics()
+    parameters = PredictParameters(model="models:/psflow-digits@best", input=table, output=str(tmp_path / "out"))
+    result = predict(parameters)
+    assert result["wall_secs"] > 0
+    assert {key: value for key, value in result.items() if key != "wall_secs"} == {
+        "rows": 360,
+        "parts": 8,
+        "output": str(tmp_path / "out"),
+        "model_uri": "models:/psflow-digits@best",
+        "model_version": "1",
+        "global_step": 40,
+    }
+    agrees(read_parts(tmp_path / "out"), model)
+
+
+def test_no_such_model(table: str, tmp_path: Path) -> None:
+    parameters = PredictParameters(model="models:/nosuch@best", input=table, output=str(tmp_path / "out"))
+    with pytest.raises(UsageError, match=r"no model models:/nosuch@best in sqlite"), prepared(parameters):
+        pass
+
+
+def test_folder_that_is_no_model(table: str, tmp_path: Path) -> None:
+    parameters = PredictParameters(model=str(tmp_path), input=table, output=str(tmp_path / "out"))
+    with pytest.raises(UsageError, match="is not a model that psflow exported"), prepared(parameters):
+        pass
+
+
+def test_no_such_input(model: Any, tmp_path: Path) -> None:
+    parameters = PredictParameters(model=model.path, input=str(tmp_path / "no.csv"), output=str(tmp_path / "out"))
+    with pytest.raises(InputError, match=r"there is no file .*no\.csv"), prepared(parameters):
+        pass
+
+
+def test_output_that_is_not_empty(model: Any, table: str, tmp_path: Path) -> None:
+    parameters = PredictParameters(model=model.path, input=table, output=str(tmp_path))
+    with pytest.raises(UsageError, match="holds other files"), prepared(parameters):
+        pass
+
+
+def test_model_that_a_worker_cannot_read(model: Any, table: str, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    info = replace(read_model_info(model.path, model.path, None), path="/nowhere")
+    parameters = PredictParameters(model=model.path, input=table, output=str(tmp_path / "out"))
+    with prepared(parameters) as job, pytest.raises(InputError, match="cannot read the folder /nowhere of the model"):
+        predict_partition(info, job.input, job.digest, partitions(10)[0], job.output)
+
+
+def test_worker_does_not_need_prefect() -> None:
+    import subprocess
+
+    program = "import sys, tasks.prediction.partition; sys.exit('prefect' in sys.modules or 'mlflow' in sys.modules)"
+    root = Path(__file__).parents[2]
+    assert subprocess.run([sys.executable, "-c", program], cwd=root).returncode == 0

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from contextlib import closing, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+
+from ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from tasks import prefect_server
+from tasks.prefect_server import LocalPrefectServer, named_api_url, prefect_api
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, cwd=ROOT)
+
+
+@pytest.mark.cluster
+def test_every_state_is_final_when_the_server_has_ended() -> None:
+    done = run(
+        """
+        from prefect import flow, get_run_logger, task
+        from tasks.prefect_server import LocalPrefectServer, prefect_api
+
+        server = LocalPrefectServer()
+
+        @task(log_prints=False)
+        def one(number):
+            if number == 7:
+                raise ValueError("seven")
+
+        @flow
+        def many():
+            [future.wait() for future in [one.submit(number) for number in range(40)]]
+            get_run_logger().info("the last word")
+
+        with prefect_api(server) as url:
+            many()
+        print(server.pid)
+        """
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ephemeral" not in done.stderr.lower()
+    assert done.stderr.count("Traceback") == done.stderr.count("ValueError: seven\n") // 1 == 1, done.stderr
+    assert not psutil.pid_exists(int(done.stdout))
+    with closing(sqlite3.connect(get_current_settings().home / "prefect.db")) as database:
+        flows = "select id from flow_run where flow_id in (select id from flow where name = 'many')"
+        states = dict(
+            database.execute(f"select state_type, count(*) from task_run where flow_run_id in ({flows}) group by 1")
+        )
+        words = database.execute(f"select message from log where flow_run_id in ({flows})").fetchall()
+    assert states == {"COMPLETED": 39, "FAILED": 1}
+    assert ("the last word",) in words
+
+
+@pytest.mark.cluster
+def test_server_ends_when_the_process_is_killed() -> None:
+    done = run(
+        """
+        import os, signal
+        from tasks.prefect_server import LocalPrefectServer
+
+        server = LocalPrefectServer()
+        server.wait()
+        print(server.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    assert done.returncode == -9, done.stderr
+    with suppress(psutil.NoSuchProcess):
+        psutil.Process(int(done.stdout)).wait(timeout=20)
+
+
+@pytest.mark.cluster
+def test_named_api_is_used_and_left_running() -> None:
+    server = LocalPrefectServer()
+    try:
+        with temporary_settings({PREFECT_API_URL: server.wait()}):
+            assert named_api_url() == server.url
+            with prefect_api() as url:
+                assert url == server.url
+            assert psutil.Process(server.pid).is_running()
+    finally:
+        server.close()
+        server.close()
+    assert not psutil.pid_exists(server.pid)
+
+
+def test_named_api_that_does_not_answer() -> None:
+    with (
+        temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}),
+        pytest.raises(WaitTimeoutError, match=r"the Prefect API at http://127.0.0.1:1/api: .*unset PREFECT_API_URL"),
+        prefect_api(timeout_secs=0),
+    ):
+        pass
+
+
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    path = tmp_path / "program.py"
+    path.write_text(text)
+    monkeypatch.setattr(prefect_server, "PROGRAM", path)
+
+
+def test_server_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path, monkeypatch, "raise SystemExit('no such table')")
+    server = LocalPrefectServer()
+    with pytest.raises(RoleFailedError, match=r"the local Prefect server failed: .*its log ends with:\nno such table"):
+        server.wait()
+    server.close()
+
+
+def test_server_that_takes_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path, monkeypatch, "import sys; sys.stdin.read()")
+    server = LocalPrefectServer()
+    with pytest.raises(WaitTimeoutError, match=r"waited 0.05 s for the local Prefect server: no answer from http"):
+        server.wait(timeout_secs=0.05)
+    server.close()
+    assert not psutil.pid_exists(server.pid)
+
+
+def test_server_that_does_not_listen_to_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path, monkeypatch, "import signal; signal.pause()")
+    server = LocalPrefectServer()
+    server.close(timeout_secs=0.05)
+    assert not psutil.pid_exists(server.pid)
