@@ -54,17 +54,15 @@ def plan_job(
     """
     context = InputContext(num_replicas, 0)
     opened = open_input(train_spec.input_fn, context, mode=ModeKeys.TRAIN, params=caller.params)
-    built = _first_call(caller, opened, ModeKeys.TRAIN, seed)
-    datasets = {}
-    if isinstance(opened, Dataset):
-        datasets["train"] = opened
+    inputs = {"train": opened}
     if eval_spec is not None:
-        eval_opened = open_input(eval_spec.input_fn, mode=ModeKeys.EVAL, params=caller.params)
-        _same_variables(caller, built, _first_call(caller, eval_opened, ModeKeys.EVAL, seed))
-        if isinstance(eval_opened, Dataset):
-            datasets["eval"] = eval_opened
+        inputs["eval"] = open_input(eval_spec.input_fn, mode=ModeKeys.EVAL, params=caller.params)
+    datasets = {name: data for name, data in inputs.items() if isinstance(data, Dataset)}
     for name, dataset in datasets.items():
         check_labels(dataset.labels, f"the {name} input")
+    built = _first_call(caller, opened, ModeKeys.TRAIN, seed)
+    if eval_spec is not None:
+        _same_variables(caller, built, _first_call(caller, inputs["eval"], ModeKeys.EVAL, seed))
     return JobPlan(built.model, _input_spec(opened, num_replicas), datasets)
 
 

@@ -41,7 +41,11 @@ class Project:
     def run(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
         """Run ``psflow`` and return its answer."""
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=TIMEOUT_SECS)
+        try:
+            out, err = process.communicate(timeout=TIMEOUT_SECS)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            pytest.fail(f"psflow {' '.join(arguments)} took too long:\n{process.communicate()[1]}")
         assert process.returncode == exit_code, err
         answer: dict[str, Any] = json.loads(out.splitlines()[-1])
         return answer

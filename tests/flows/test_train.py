@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import numpy as np
 import pytest
 from distributed import Client
 from mlflow import MlflowClient
@@ -96,7 +97,8 @@ def test_a_users_own_model_and_generator_train_until_the_data_end(project: Proje
     assert answer["input"] == {"examples": 1600, "epochs_completed": 1, "repeats": 0, "misses": 0}
     assert answer["best"]["metrics"]["loss"] < 0.01
     loaded = mlflow.pyfunc.load_model(str(project.path / answer["best"]["export_path"]))
-    assert loaded.predict({"x": [0.0, 1.0]})["y"] == pytest.approx([1, 3], abs=0.3)
+    predicted = loaded.predict({"x": np.float32([0, 1])})
+    assert predicted["y"] == pytest.approx([1, 3], abs=0.3)
 
 
 @pytest.fixture
@@ -117,9 +119,8 @@ def scheduler(tmp_path: Path) -> Iterator[str]:
         yield json.loads(file.read_text())["address"]
     finally:
         for process in (*workers, own):
-            process.terminate()
-        for process in (*workers, own):
-            process.wait(20)
+            process.kill()
+            process.wait()
 
 
 def interrupted(project: Project, number: signal.Signals, *arguments: str) -> None:

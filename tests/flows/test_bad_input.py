@@ -1,0 +1,97 @@
+"""What a person gets wrong is told in one sentence, at once; nothing was started or written then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flows.building import build_training
+from flows.parameters import parse_parameters
+from flows.train import plan_attempt
+from ps_runtime.config.files import load
+from ps_runtime.errors import ConfigError, InputError, ModelDirError, ModelFnError, UsageError
+from tests.flows.conftest import Project
+
+CONF = """
+experiment: t
+model: {name: DNNClassifier, params: {hidden_units: [4], n_classes: 2}}
+input:
+  train: {format: csv, path: t.csv, label: y, batch_size: 2}
+  eval: {format: csv, path: t.csv, label: y}
+"""
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    Path("t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n5,6,0\n")
+    Path("t.yaml").write_text(CONF)
+    return tmp_path
+
+
+def plan(*overrides: str) -> Any:
+    loaded = load(["t.yaml"], overrides)
+    return plan_attempt(parse_parameters(loaded.values, loaded.origins))
+
+
+def test_what_is_right_is_planned_and_writes_nothing(directory: Path) -> None:
+    assert plan().plan.model.nbytes > 0
+    assert sorted(path.name for path in directory.iterdir()) == ["t.csv", "t.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "words"),
+    [
+        (["input.train.path=nope.csv"], InputError, r"there is no file /.*/nope\.csv"),
+        (["input.train.label=z"], InputError, r"t\.csv has no column 'z'; its columns are 'a', 'b', 'y'"),
+        (["input.train.label=a"], InputError, r"the train input.*is 3, expected an integer in \[0, 2\)"),
+        (["input.train.path=empty.csv"], InputError, r"empty\.csv"),
+        (["clster.ps=2"], ConfigError, r"command line: clster: unknown key; did you mean 'cluster'\?"),
+        (["cluster.ps=two"], ConfigError, r"command line: cluster\.ps: .*'two'"),
+        (["model.name=user_models:returns_a_number"], ModelFnError, "must return an EstimatorSpec, got float"),
+        (["model.name=user_models:lime"], ConfigError, r"model\.name: 'user_models' has no 'lime'; did you mean 'line'\?"),
+        (["model.name=user_modles:line"], ConfigError, r"model\.name: cannot import 'user_modles'"),
+        (["input.train={name: user_models:nothing}"], InputError, "the input_fn for train gave no batch at all"),
+    ],
+)
+def test_each_fault_has_its_sentence(
+    directory: Path, overrides: list[str], error: type[UsageError], words: str
+) -> None:
+    Path("empty.csv").write_text("a,b,y\n")
+    before = sorted(directory.iterdir())
+    with pytest.raises(error, match=words):
+        plan(*overrides)
+    assert sorted(directory.iterdir()) == before
+
+
+def test_a_model_dir_of_another_model_is_refused_with_the_differences() -> None:
+    parameters = parse_parameters(load(["t.yaml"], ["train.max_steps=2", "train.save_checkpoints_steps=2"]).values, {})
+    training = build_training(parameters)
+    training.estimator.train(training.train_spec.input_fn, max_steps=2)
+    plan()
+    words = r"(?s)runs/t holds checkpoints of another model.*'dnn/hiddenlayer_0/kernel' is float32\[2, 9\]"
+    with pytest.raises(ModelDirError, match=words):
+        plan("model.params.hidden_units=[9]")
+
+
+def test_labels_are_judged_beyond_the_first_batch() -> None:
+    labels = np.zeros(500, int)
+    labels[321] = 7
+    rows = np.column_stack([np.ones((500, 2)), labels])
+    np.savetxt("late.csv", rows, "%d", delimiter=",", header="a,b,y", comments="")
+    with pytest.raises(InputError, match=r"the label of row 321 of the eval input is 7"):
+        plan("input.eval.path=late.csv")
+
+
+@pytest.mark.cluster
+def test_the_command_answers_with_the_sentence_and_exit_code_2(project: Project) -> None:
+    Path("t.csv").unlink()
+    answer = project.run("train", "t.yaml", exit_code=2)
+    assert answer["error"]["type"] == "InputError"
+    assert json.dumps(answer).endswith('t.csv"}}')
+    assert [path.name for path in project.path.iterdir() if path.name != "prefect"] == ["t.yaml"]
