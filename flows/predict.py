@@ -24,7 +24,6 @@ from tasks.prediction.inputs import read_input
 from tasks.prediction.model import found_model
 from tasks.prediction.output import PredictionFolder, partitions
 from tasks.prefect_server import LocalPrefectServer, named_api_url, prefect_api
-from tasks.tracking import prepare_store
 
 __all__ = ["predict", "predict_flow"]
 
@@ -85,7 +84,7 @@ def prepared(parameters: PredictParameters) -> Iterator[PredictionJob]:
         Whatever is wrong with any of these.
     """
     source, output = _absolute(parameters.input), _absolute(parameters.output)
-    with found_model(parameters.model, prepare_store()) as model:
+    with found_model(parameters.model) as model:
         dataset = read_input(source, model)
         job = PredictionJob(model, source, dataset.digest(), dataset.num_records, output)
         PredictionFolder(output).check(_identity(job))
@@ -126,7 +125,10 @@ def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrup
     if left:
         cluster = parameters.cluster
         with open_cluster(cluster.address, cluster.workers, CLUSTER_TIMEOUT_SECS) as client:
-            predict_partitions(client, job, left, lambda: interrupts.received is not None)
+            state = predict_partitions(client, job, left, lambda: interrupts.received is not None, return_state=True)
+        if state.is_cancelled():
+            raise StoppedError("predict", str(state.message))
+        state.result()
     return {
         "rows": folder.verify(parts),
         "parts": len(parts),

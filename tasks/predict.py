@@ -11,8 +11,10 @@ from distributed import Client, wait
 from prefect import get_run_logger, task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled
 
-from ps_runtime.errors import StoppedError, WaitTimeoutError
+from ps_runtime.errors import WaitTimeoutError
 from tasks.prediction.model import ModelInfo
 from tasks.prediction.output import Partition
 from tasks.prediction.partition import predict_partition
@@ -38,8 +40,8 @@ class PredictionJob:
 @task(name="predict partitions", cache_policy=NO_CACHE, persist_result=False)
 def predict_partitions(
     client: Client, job: PredictionJob, parts: Sequence[Partition], is_stopped: Callable[[], bool]
-) -> int:
-    """Predict `parts` on the cluster, and return how many rows they have.
+) -> int | State[Any]:
+    """Predict `parts` on the cluster, and return how many rows they have; a Cancelled state if it was stopped.
 
     Parameters
     ----------
@@ -51,8 +53,6 @@ def predict_partitions(
 
     Raises
     ------
-    StoppedError
-        If it was stopped.
     WaitTimeoutError
         If the cluster has had no worker for half a minute.
     Exception
@@ -71,10 +71,11 @@ def predict_partitions(
             if time.monotonic() - alive_at > NO_WORKERS_SECS:
                 raise WaitTimeoutError("its workers are gone", "the Dask cluster", NO_WORKERS_SECS)
             if is_stopped():
-                raise StoppedError("predict", "it was interrupted; the same command goes on with what is left")
+                return Cancelled(message="it was interrupted; the same command goes on with what is left")
             pending = _not_done(pending)
             progress.tell(len(futures) - len(pending))
-        return sum(future.result() for future in futures)
+        num_rows: int = sum(future.result() for future in futures)
+        return num_rows
     finally:
         client.cancel(futures)
 
@@ -99,11 +100,12 @@ class _Progress:
         self._logger = get_run_logger()
         self._artifact = create_progress_artifact(0.0, description="Partitions that are predicted.")
         self._told_at = time.monotonic()
+        self._told = 0
 
     def tell(self, num_done: int) -> None:
         now = time.monotonic()
-        if num_done < self._total and now - self._told_at < PROGRESS_EVERY_SECS:
+        if num_done == self._told or (num_done < self._total and now - self._told_at < PROGRESS_EVERY_SECS):
             return
-        self._told_at = now
+        self._told_at, self._told = now, num_done
         self._logger.info("predicted %s of %s partitions", num_done, self._total)
         update_progress_artifact(self._artifact, 100.0 * num_done / self._total)  # type: ignore[arg-type]

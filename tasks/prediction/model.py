@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ps_runtime.errors import InputError, UsageError
-from tasks.tracking.store import mlflow_client, shown
+from tasks.tracking.store import mlflow_client, prepare_store, shown
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -62,20 +62,18 @@ class ModelInfo:
 
 
 @contextmanager
-def found_model(uri: str, store: str) -> Iterator[ModelInfo]:
+def found_model(uri: str) -> Iterator[ModelInfo]:
     """Give the model that `uri` names; what had to be downloaded is removed afterwards.
 
     Parameters
     ----------
     uri : str
         ``models:/name@alias``, ``models:/name/version``, ``models:/m-...``, ``runs:/...``, or the path of a folder.
-    store : str
-        Address of the MLflow store, as `prepare_store` gave it.
 
     Raises
     ------
     UsageError
-        If there is no such model, or if it is not one that psflow exported.
+        If there is no such model, or if it is not one that psflow exported; or as `prepare_store` does.
     """
     if "://" not in uri and not uri.startswith(("models:", "runs:")):
         yield read_model_info(str(Path(uri).absolute()), uri, None)
@@ -83,6 +81,7 @@ def found_model(uri: str, store: str) -> Iterator[ModelInfo]:
     from mlflow.artifacts import download_artifacts
     from mlflow.exceptions import MlflowException
 
+    store = prepare_store()
     with tempfile.TemporaryDirectory(prefix="psflow-model-") as folder:
         try:
             fixed, version = _fixed(mlflow_client(store), uri)
