@@ -56,7 +56,8 @@ def _sentence(detail: ErrorDetails, model: type[BaseModel], origins: Mapping[str
     kinds = {kind.__name__: kind for kind in _models_below(model)}
     path = [str(part) for part in detail["loc"] if part not in kinds]
     origin = next((origins[key] for key in _upwards(path) if key in origins), None)
-    return f"{f'{origin}: ' if origin else ''}{'.'.join(path)}: {_what_is_wrong(detail, model, kinds)}"
+    where = [str(origin)] if origin else []
+    return ": ".join([*where, *([".".join(path)] if path else []), _what_is_wrong(detail, model, kinds)])
 
 
 def _what_is_wrong(detail: ErrorDetails, model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
-from flows.input_parameters import InputParameters
+from flows.input_parameters import DataInput, InputParameters
 from flows.model_parameters import ModelParameters
 from flows.parameter_base import Parameters
 from flows.parameter_faults import faults_of
@@ -102,6 +102,13 @@ class TrainParameters(Parameters):
     eval: EvalParameters = Field(EvalParameters(), description="When and how long to evaluate.")
     best: BestParameters = Field(BestParameters(), description="Which checkpoint is the best.")
     cluster: ClusterParameters = Field(ClusterParameters(), description="Where roles run, and how many there are.")
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        data = self.input.train
+        if self.train.max_steps is None and isinstance(data, DataInput) and data.epochs is None:
+            raise ValueError("training would never end; give train.max_steps or input.train.epochs")
+        return self
 
 
 class PredictParameters(Parameters):

@@ -22,6 +22,7 @@ model: {name: DNNClassifier, params: {hidden_units: [4], n_classes: 2}}
 input:
   train: {format: csv, path: t.csv, label: y, batch_size: 2}
   eval: {format: csv, path: t.csv, label: y}
+train: {max_steps: 2}
 """
 
 
@@ -52,6 +53,7 @@ def test_what_is_right_is_planned_and_writes_nothing(directory: Path) -> None:
         (["input.train.label=a"], InputError, r"the train input.*is 3, expected an integer in \[0, 2\)"),
         (["input.train.path=empty.csv"], InputError, r"empty\.csv"),
         (["clster.ps=2"], ConfigError, r"command line: clster: unknown key; did you mean 'cluster'\?"),
+        (["train.max_steps=null"], ConfigError, r"^training would never end; give train\.max_steps or input\.train\.epochs"),
         (["cluster.ps=two"], ConfigError, r"command line: cluster\.ps: .*'two'"),
         (["model.name=user_models:returns_a_number"], ModelFnError, "must return an EstimatorSpec, got float"),
         (["model.name=user_models:lime"], ConfigError, r"model\.name: 'user_models' has no 'lime'; did you mean 'line'\?"),

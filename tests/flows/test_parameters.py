@@ -39,7 +39,7 @@ def test_defaults_are_named_after_the_experiment():
 
 
 def test_parameters_survive_json_as_prefect_sends_them():
-    parameters = parsed("train.max_steps=null", "input.eval={name: 'my.module:input_fn'}")
+    parameters = parsed("train.max_steps=null", "input.train.epochs=2", "input.eval={name: 'my.module:input_fn'}")
 
     assert TrainParameters.model_validate(parameters.model_dump(mode="json")) == parameters
     assert TrainParameters.model_validate_json(parameters.model_dump_json()) == parameters
