@@ -6,6 +6,7 @@ Run as ``make demo``, or as ``python examples/demo.py`` where psflow is installe
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,24 +18,30 @@ from ps_runtime.data.dataset import MATRIX
 from ps_runtime.data.digits import read_digits
 
 ROOT = Path(__file__).parents[1]
+DIRECTORY = Path("runs/demo")
 PSFLOW = Path(sys.executable).with_name("psflow")
 
 
 def main() -> None:
     """Train, predict, and sum up."""
-    trained = psflow("train", "conf/digits.yaml")
-    best, model_dir = trained["best"], Path(trained["model_dir"])
-    pixels = ROOT / model_dir / "test-pixels.csv"
-    num_rows = write_test_pixels(pixels)
-    output = model_dir / "predictions"
-    psflow("predict", "--model", best["model_uri"], "--input", str(pixels), "--output", str(output))
+    shutil.rmtree(DIRECTORY, ignore_errors=True)  # the demo starts afresh each time
+    DIRECTORY.mkdir(parents=True)
+    trained = psflow("train", "conf/digits.yaml", f"model_dir={DIRECTORY / 'model'}")
+    best = trained["best"]
+    images, output = DIRECTORY / "test-images.csv", DIRECTORY / "predictions"
+    digits = write_test_images(images)
+    predicted = psflow("predict", "--model", best["model_uri"], "--input", str(images), "--output", str(output))
+    accuracy = float(np.mean(read_class_ids(output) == digits))
+    expected = best["metrics"]["accuracy"]
     print(
-        f"\ntrained to step {trained['final_step']}; the best checkpoint is step {best['step']}, "
-        f"with a test accuracy of {best['metrics']['accuracy']:.4f}\n"
-        f"predictions of {num_rows} images: {output}\n"
+        f"\ntrained to step {trained['final_step']}; the best checkpoint is that of step {best['step']}\n"
+        f"test accuracy: {expected:.4f} as the evaluator measured it, {accuracy:.4f} over the predictions\n"
+        f"predictions of {predicted['rows']} images: {output}\n"
         f"model: {best['model_uri']}, in {best['export_path']}\n"
-        "to look at the run: .venv/bin/mlflow ui"
+        f"MLflow run: {trained['run_id']}; to look at it: .venv/bin/mlflow ui"
     )
+    if predicted["rows"] != len(digits) or not np.isclose(accuracy, expected):
+        sys.exit("the predictions differ from what the evaluator saw")
 
 
 def psflow(*arguments: str) -> dict[str, Any]:
@@ -46,12 +53,17 @@ def psflow(*arguments: str) -> dict[str, Any]:
     return answer
 
 
-def write_test_pixels(path: Path) -> int:
-    """Write the test images as CSV, without their labels; return how many there are."""
+def write_test_images(path: Path) -> Any:
+    """Write the test images as CSV, without their labels; return the labels."""
     digits = read_digits("test")
-    pixels = digits.features[MATRIX]
-    np.savetxt(path, pixels, fmt="%.9g", delimiter=",", header=",".join(digits.columns), comments="")
-    return len(pixels)
+    np.savetxt(path, digits.features[MATRIX], "%.9g", ",", header=",".join(digits.columns), comments="")
+    return digits.labels
+
+
+def read_class_ids(directory: Path) -> Any:
+    """Return the predicted class of every image, in order."""
+    parts = sorted(directory.glob("part-*.csv"))
+    return np.concatenate([np.atleast_1d(np.genfromtxt(p, delimiter=",", names=True)["class_ids"]) for p in parts])
 
 
 if __name__ == "__main__":

@@ -52,11 +52,11 @@ def tell_what_is_on_disk(attempt: Attempt, tracker: Tracker) -> None:
 
     What it was told before does no harm.
     """
-    job = attempt.job()
-    store = CheckpointStore(job.model_dir)
+    model_dir = attempt.model_dir
+    store = CheckpointStore(model_dir)
     for step in store.steps():
         tracker.handle({"kind": "checkpoint", "step": step, "path": store.path(step), "time": time.time()})
-    for evaluation in EvaluationLog(job.model_dir).read():
+    for evaluation in EvaluationLog(model_dir).read():
         tracker.handle(
             {
                 "kind": "evaluation",
@@ -66,7 +66,7 @@ def tell_what_is_on_disk(attempt: Attempt, tracker: Tracker) -> None:
                 "time": evaluation.evaluated_at,
             }
         )
-    best = best_record(job)
+    best = best_record(model_dir)
     if best is not None:
         tracker.handle(
             {

@@ -52,13 +52,13 @@ def summarize(
     }
 
 
-def best_record(job: JobSpec) -> BestRecord | None:
+def best_record(model_dir: str) -> BestRecord | None:
     """Return what BestExporter has chosen so far."""
-    return BestRecord.read(os.path.join(job.model_dir, "export", "best"))
+    return BestRecord.read(os.path.join(model_dir, "export", "best"))
 
 
 def _best(job: JobSpec, registered: BestModel | None) -> dict[str, Any] | None:
-    record = best_record(job)
+    record = best_record(job.model_dir)
     if record is None:
         return None
     return {

@@ -25,7 +25,7 @@ from ps_runtime.cluster.admission import check_capacity
 from ps_runtime.cluster.connecting import open_cluster
 from ps_runtime.cluster.launch import ClusterJob
 from ps_runtime.estimator.attempt import Attempt
-from tasks.export import MlflowModelWriter
+from tasks.export import MlflowModelWriter, check_exportable
 from tasks.prefect_server import LocalPrefectServer, named_api_url, prefect_api
 from tasks.role import run_role
 from tasks.tracking.tracker import Tracker
@@ -94,6 +94,7 @@ def plan_attempt(parameters: TrainParameters) -> Attempt:
         Whatever is wrong with any of these.
     """
     training = build_training(parameters)
+    check_exportable(training.estimator.model_fn, training.estimator.params)
     return Attempt(
         training.estimator,
         training.train_spec,
@@ -101,7 +102,6 @@ def plan_attempt(parameters: TrainParameters) -> Attempt:
         num_ps=parameters.cluster.ps,
         num_workers=parameters.cluster.workers,
         transport=parameters.transport,
-        writer=MlflowModelWriter(),
     )
 
 
@@ -130,7 +130,8 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
 
 
 def _run(attempt: Attempt, parameters: TrainParameters, started: float) -> dict[str, Any]:
-    job = attempt.job()
+    trained_on = attempt.plan.datasets.get("train")
+    job = attempt.job(MlflowModelWriter(() if trained_on is None else trained_on.columns))
     progress = Progress(get_run_logger(), job.train_spec.max_steps)
     started_at = time.time() - (time.monotonic() - started)
     with ExitStack() as stack:

@@ -30,7 +30,7 @@ LIBRARY_THREADS = (
     "IO loop",
     "OtelBatch",
     "Profile",
-    "RunSyncLoopThread",
+    "RunSyncEventLoopThread",
     "APILogWorkerThread",
     "asyncio_",
     "pymp-",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import dask
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Worker, WorkerPlugin
 
 from ps_runtime.errors import UsageError
 
@@ -57,7 +58,17 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
         Client(cluster, timeout=timeout_secs) as client,
     ):
         client.wait_for_workers(num_slots, timeout=timeout_secs)
+        client.register_plugin(_IgnoreInterrupts())
         yield client
+
+
+class _IgnoreInterrupts(WorkerPlugin):
+    """Leaves Ctrl-C in a terminal, which reaches every process of it, to the owner of the cluster."""
+
+    name = "psflow-ignore-interrupts"
+
+    def setup(self, worker: Worker) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager

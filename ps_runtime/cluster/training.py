@@ -75,10 +75,10 @@ def train_and_evaluate(
         num_ps=num_ps,
         num_workers=num_workers,
         transport=transport,
-        writer=writer,
     ) as attempt:
+        job = attempt.job(writer)
         if client is None:
-            return run_local(attempt.job(), on_event)
-        with ClusterJob(client, attempt.job(), on_event) as run:
+            return run_local(job, on_event)
+        with ClusterJob(client, job, on_event) as run:
             run.start(ADMISSION_TIMEOUT_SECS)
             return run.join()

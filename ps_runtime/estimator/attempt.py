@@ -37,7 +37,6 @@ class Attempt:
     eval_spec : EvalSpec or None
     num_ps, num_workers : int
     transport : str
-    writer : ModelWriter or None
 
     Raises
     ------
@@ -54,15 +53,14 @@ class Attempt:
         num_ps: int = 1,
         num_workers: int = 0,
         transport: str = "auto",
-        writer: ModelWriter | None = None,
     ) -> None:
+        self.model_dir = estimator.model_dir
         self._estimator = estimator
         self._train_spec = train_spec
         self._eval_spec = eval_spec
         self._num_ps = num_ps
         self._num_workers = num_workers
         self._transport = transport
-        self._writer = writer
         self._file = JobFile(estimator.model_dir)
         self.seed = job_seed(estimator.model_dir, estimator.config.tf_random_seed)
         self.plan: JobPlan = plan_job(
@@ -75,8 +73,8 @@ class Attempt:
         record = self._file.claim()
         self.number = int(record.facts.get("attempts", 0)) + 1
         self.record = self._file.update(attempts=self.number, seed=self.seed)
-        clear_finished(self._estimator.model_dir)
-        CheckpointStore(self._estimator.model_dir).discard_uncommitted()
+        clear_finished(self.model_dir)
+        CheckpointStore(self.model_dir).discard_uncommitted()
         self._renewer = threading.Thread(target=self._renew, name="psflow-lease", daemon=True)
         self._renewer.start()
         return self
@@ -92,12 +90,18 @@ class Attempt:
         """Remember the MLflow run, so that a resumed job goes on with it."""
         self.record = self._file.update(run_id=run_id)
 
-    def job(self, token: str = "") -> JobSpec:
-        """Return the description that every role gets. `token` is the secret of this attempt."""
+    def job(self, writer: ModelWriter | None = None) -> JobSpec:
+        """Return the description that every role gets, with a secret of its own.
+
+        Parameters
+        ----------
+        writer : ModelWriter, optional
+            Writes what the exporters select; without it nothing is exported.
+        """
         estimator = self._estimator
         return JobSpec(
             job_id=self.record.job_id,
-            token=token or secrets.token_hex(16),
+            token=secrets.token_hex(16),
             attempt=self.number,
             model_dir=estimator.model_dir,
             model_fn=estimator.model_fn,
@@ -111,7 +115,7 @@ class Attempt:
             num_ps=self._num_ps,
             num_workers=self._num_workers,
             transport=self._transport,
-            writer=self._writer,
+            writer=writer,
         )
 
     @staticmethod
@@ -125,7 +129,7 @@ class Attempt:
             try:
                 self._file.renew()
             except (PsflowError, OSError):
-                logger.exception("the lease of %s could not be renewed", self._estimator.model_dir)
+                logger.exception("the lease of %s could not be renewed", self.model_dir)
 
 
 def job_seed(model_dir: str, wanted: int | None) -> int:

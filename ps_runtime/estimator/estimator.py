@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -111,7 +110,7 @@ class Estimator:
         if last is not None and start >= last:
             return self
         with Attempt(self, train_spec, None) as attempt:
-            run_local(attempt.job(token=secrets.token_hex(16)), attempt.log_event)
+            run_local(attempt.job(), attempt.log_event)
         return self
 
     def evaluate(
@@ -216,7 +215,9 @@ class Estimator:
 def _choose(predictions: Mapping[str, NDArray[Any]], keys: Sequence[str] | None) -> dict[str, NDArray[Any]]:
     if keys is None:
         return dict(predictions)
-    faults = [f"there is no prediction {key!r}{did_you_mean(key, predictions)}" for key in keys if key not in predictions]
+    faults = [
+        f"there is no prediction {key!r}{did_you_mean(key, predictions)}" for key in keys if key not in predictions
+    ]
     if faults:
         raise UsageError(tuple(faults))
     return {key: np.asarray(predictions[key]) for key in keys}
