@@ -1,0 +1,39 @@
+"""The examples, run as a reader runs them."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_linear_regression_finds_the_line(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / "linear_regression.py"), run_name="__main__")
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("step 300: loss 0.000")
+    assert said[1] == "w = 2.000, b = -0.999"
+    assert [float(line.rpartition("= ")[2]) for line in said[2:]] == pytest.approx([-3, -1, 1], abs=0.02)
+
+
+@pytest.mark.cluster
+def test_digits_on_dask_are_recognised() -> None:
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "digits_on_dask.py"],
+        capture_output=True,
+        text=True,
+        cwd=EXAMPLES.parent,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    accuracies = {line.split()[1]: float(line.split()[-1]) for line in said if line.startswith("step")}
+    assert list(accuracies) == ["0:", "200:", "400:", "600:"]
+    assert accuracies["600:"] > 0.85
+    ends = {line.partition(",")[0] for line in said if "finished" in line}
+    assert ends == {f"{role}-0: finished" for role in ("ps", "chief", "worker", "evaluator")}
