@@ -6,6 +6,7 @@ Run as ``make demo``, or as ``python examples/demo.py`` where psflow is installe
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ PSFLOW = Path(sys.executable).with_name("psflow")
 
 def main() -> None:
     """Train, predict, and sum up."""
+    os.chdir(ROOT)
     shutil.rmtree(DIRECTORY, ignore_errors=True)  # the demo starts afresh each time
     DIRECTORY.mkdir(parents=True)
     trained = psflow("train", "conf/digits.yaml", f"model_dir={DIRECTORY / 'model'}")
@@ -46,7 +48,7 @@ def main() -> None:
 
 def psflow(*arguments: str) -> dict[str, Any]:
     """Run a command, its progress on the terminal, and return its answer."""
-    done = subprocess.run([PSFLOW, *arguments, "--json"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([PSFLOW, *arguments, "--json"], stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(done.returncode)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
