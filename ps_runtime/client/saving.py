@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.client.link import Links
-from ps_runtime.server.job import Cut
+from ps_runtime.server.instructions import Cut
 from ps_runtime.specs.layout import piece_views, place
 from ps_runtime.specs.variables import ModelSpec
 from ps_runtime.transport.message import Kind, Message

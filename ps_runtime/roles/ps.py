@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from ps_runtime.optimizers.registry import optimizer_from_config
@@ -100,8 +101,8 @@ def _serve(server: SocketServer, handler: PsHandler, context: RoleContext, num_r
 
 def _declare_lost(server: SocketServer, desk: JobDesk, absent_since: dict[int, float]) -> None:
     now = time.monotonic()
-    for member in absent_since.keys() - desk.absent.keys():
-        del absent_since[member]
-    for member, incarnation in list(desk.absent.items()):
-        if now - absent_since.setdefault(member, now) >= LOST_AFTER_SECS:
-            server.post(lambda m=member, i=incarnation: desk.lost(m, i))  # type: ignore[misc]
+    for connection in absent_since.keys() - desk.absent.keys():
+        del absent_since[connection]
+    for connection, life in desk.absent.items():
+        if now - absent_since.setdefault(connection, now) >= LOST_AFTER_SECS:
+            server.post(partial(desk.lost, *life))

@@ -9,7 +9,6 @@ from typing import Any
 from ps_runtime.checkpoint.reader import CheckpointReader
 from ps_runtime.checkpoint.shards import load_shard, save_shard
 from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import PsflowError
 from ps_runtime.server.shard import Shard
 from ps_runtime.specs.job import JobSpec
 
@@ -37,19 +36,16 @@ class ShardStorage:
         self._written = written
         self._store = CheckpointStore(job.model_dir)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="psflow-writer")
-        self._writing: int | None = None
 
     def load(self, step: int, shard: Shard) -> Mapping[str, Any]:
-        """Fill the shard's arrays from the checkpoint of `step`; return the facts of its cut. Blocks."""
+        """Fill the shard's snapshot arrays from the checkpoint of `step`; return the facts of its cut. Blocks."""
+        arrays = shard.snapshot_arrays
         with CheckpointReader.pinned(self._store, step, f"ps-{self._index}") as reader:
-            load_shard(reader, shard.layout, self._job.model, shard.arrays.arena, shard.arrays.slots)
+            load_shard(reader, shard.layout, self._job.model, arrays.arena, arrays.slots)
             return reader.manifest.job
 
     def write(self, step: int, shard: Shard) -> None:
         """Start to write the shard's snapshot; `written` is called when that is done. Does not block."""
-        if self._writing == step:
-            return
-        self._writing = step
         self._writer.submit(self._write, step, shard)
 
     def close(self) -> None:
@@ -60,9 +56,7 @@ class ShardStorage:
         arrays = shard.snapshot_arrays
         try:
             record = save_shard(self._store, step, self._job.num_ps, shard.layout, arrays.arena, arrays.slots)
-        except (OSError, PsflowError) as error:
+        except Exception as error:  # whatever a store raises: the saver waits for an answer
             self._written(step, None, f"ps-{self._index} could not write its part of checkpoint {step}: {error}")
         else:
             self._written(step, record.to_facts(), None)
-        finally:
-            self._writing = None

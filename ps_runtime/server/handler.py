@@ -1,4 +1,4 @@
-"""The policy of one ps: which message of whom does what to the shard and, on ps-0, to the job. Events in, replies out."""
+"""The policy of one ps: which message does what to the shard and, on ps-0, to the job. Events in, replies out."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ps_runtime.errors import ProtocolError
-from ps_runtime.server.job import Cut, Refusal
+from ps_runtime.errors import CheckpointError, ProtocolError
+from ps_runtime.server.instructions import Cut, Refusal
 from ps_runtime.server.job_desk import JobDesk
 from ps_runtime.server.peers import Peer, Purpose
-from ps_runtime.server.shard import Life, Shard
+from ps_runtime.server.shard import Shard
 from ps_runtime.transport.base import Reply
 from ps_runtime.transport.message import MAX_JSON_BYTES, Kind, Message, refusal
 from ps_runtime.transport.payloads import PushBuffer
@@ -34,7 +34,10 @@ class Storage(Protocol):
     """Where a shard's checkpoints are: what the handler asks of the role around it."""
 
     def load(self, step: int, shard: Shard) -> Mapping[str, Any]:
-        """Fill the shard's arrays from the checkpoint of `step`; return the facts of its cut. Blocks."""
+        """Fill the shard's snapshot arrays from the checkpoint of `step`; return the facts of its cut. Blocks.
+
+        Raises CheckpointError or OSError if that cannot be.
+        """
 
     def write(self, step: int, shard: Shard) -> None:
         """Start to write the shard's snapshot; `PsHandler.written` is called when that is done. Does not block."""
@@ -62,7 +65,9 @@ class PsHandler:
         self._storage = storage
         self._peers: dict[int, Peer] = {}
         self._newest: dict[int, int] = {}
-        self._writers: dict[int, int] = {}
+        self._writing: tuple[int, int | None] | None = None
+        """The step that is being written, and who waits for it."""
+        self._written: tuple[int, Mapping[str, Any]] | None = None
         self._kinds: dict[Kind, Callable[[int, Peer, Message], Iterable[Reply]]] = {
             Kind.PULL: self._pull,
             Kind.PUSH: self._push,
@@ -97,7 +102,8 @@ class PsHandler:
 
     def disconnected(self, peer: int) -> Iterable[Reply]:
         """Take note that connection `peer` is gone."""
-        self._writers = {step: writer for step, writer in self._writers.items() if writer != peer}
+        if self._writing is not None and self._writing[1] == peer:
+            self._writing = (self._writing[0], None)
         who = self._peers.pop(peer, None)
         if who is None or self.desk is None:
             return []
@@ -117,11 +123,14 @@ class PsHandler:
 
     def written(self, step: int, facts: Mapping[str, Any] | None, error: str | None = None) -> Iterable[Reply]:
         """Take note that the files of `step` are written, or why they are not."""
-        peer = self._writers.pop(step, None)
+        assert self._writing is not None
+        assert self._writing[0] == step
+        peer, self._writing = self._writing[1], None
+        if facts is not None:
+            self._written = (step, facts)
         if peer is None:
             return []
-        reply = refusal("storage", error) if error is not None else Message.of(Kind.DONE, facts or {})
-        return [(peer, reply)]
+        return [(peer, refusal("storage", str(error)) if facts is None else Message.of(Kind.DONE, facts))]
 
     def statistics(self) -> dict[str, Any]:
         """Return counters of the shard and, on ps-0, of the job."""
@@ -135,24 +144,24 @@ class PsHandler:
             raise ProtocolError(self._peers[peer].name, "a second HELLO")
         who = Peer.of(message)
         facts = message.json()
-        known = hmac.compare_digest(str(facts.get("token", "")).encode(), self.key.token.encode())
-        if not known or facts.get("job_id") != self.key.job_id:
+        token = str(facts.get("token", "")).encode(errors="replace")  # JSON may hold half a surrogate pair
+        if not hmac.compare_digest(token, self.key.token.encode()) or facts.get("job_id") != self.key.job_id:
             raise ProtocolError("peer", "not a member of this job")
         if message.digest != self.key.digest:
             raise Refusal("model", f"the model of {who.name} differs from the one that this job trains")
-        sequence = self._admit(who)
+        sequence, replies = self._admit(peer, who)
         self._peers[peer] = who
-        return [(peer, Message(Kind.DONE, sequence=sequence))]
+        return [(peer, Message(Kind.DONE, sequence=sequence)), *replies]
 
-    def _admit(self, who: Peer) -> int:
+    def _admit(self, peer: int, who: Peer) -> tuple[int, list[Reply]]:
         if who.purpose is not Purpose.TRAIN:
-            return 0
+            return 0, []
         if self.desk is not None:
-            return self.desk.admit(who)
+            return self.desk.admit(peer, who)
         if who.incarnation < self._newest.get(who.member, 0):
             raise Refusal("incarnation", f"incarnation {who.incarnation} of {who.name} is over")
         self._newest[who.member] = who.incarnation
-        return 0
+        return 0, []
 
     def _pull(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         if not self.shard.is_ready:
@@ -163,6 +172,7 @@ class PsHandler:
         return [(peer, Message(Kind.PARAMETERS, version=self.shard.version, body=body))]
 
     def _push(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_train(message)
         push = PushBuffer(self.shard.push_layout, message.body)
         if self.desk is not None:
             if self.desk.commit(peer, who, message.sequence, push.num_examples):
@@ -181,32 +191,52 @@ class PsHandler:
 
     def _restore(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
-        facts = self._storage.load(message.step, self.shard)
-        if self.desk is not None:
-            self.desk.job.restore(Cut.from_facts(facts))
-        self.shard.restored(message.step)
+        if self.shard.is_ready:
+            if self.shard.version != message.step:
+                raise Refusal("phase", "a restore is possible only at the start; the variables have values already")
+            return [(peer, Message(Kind.DONE))]
+        try:
+            facts = self._storage.load(message.step, self.shard)
+            if self.desk is not None:
+                self.desk.job.restore(Cut.from_facts(facts))
+        except (CheckpointError, OSError, ValueError) as error:
+            raise Refusal("checkpoint", str(error)) from error
+        self.shard.restore(message.step)
         return [(peer, Message(Kind.DONE))]
 
     def _snapshot(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
-        members: dict[int, Life] = Cut.from_facts(message.json()).members  # type: ignore[assignment]
-        self.shard.snapshot(members)
+        try:
+            cut = Cut.from_facts(message.json())
+        except ValueError as error:
+            raise ProtocolError(who.name, str(error)) from error
+        if self.desk is not None:
+            self.desk.job.must_be_cutting(cut.step)
+        if self._writing is not None:
+            raise Refusal("writing", f"the files of step {self._writing[0]} are still being written")
+        self._written = None
+        self.shard.snapshot(cut.lives, cut.step)
         return [(peer, Message(Kind.DONE, version=self.shard.version))]
 
     def _write(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
-        self._writers[message.step] = peer
-        self._storage.write(message.step, self.shard)
+        step = message.step
+        if self.shard.snapshot_step != step:
+            raise Refusal("phase", f"there is no copy of step {step}, but of {self.shard.snapshot_step}")
+        if self._written is not None and self._written[0] == step:
+            return [(peer, Message.of(Kind.DONE, self._written[1]))]
+        is_new = self._writing is None
+        self._writing = (step, peer)
+        if is_new:
+            self._storage.write(step, self.shard)
         return []
 
     def _finish(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
+        if self.desk is not None:
+            self.desk.job.finish()
         self.is_finished = True
-        done = [(peer, Message(Kind.DONE))]
-        if self.desk is None:
-            return done
-        self.desk.job.finish()
-        return [*done, *self.desk.due()]
+        return [(peer, Message(Kind.DONE)), *(self.desk.due() if self.desk is not None else ())]
 
     def _leave(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         done = [(peer, Message(Kind.DONE))]
@@ -218,5 +248,3 @@ class PsHandler:
 
     def _statistics(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         return [(peer, Message.of(Kind.DONE, self.statistics()))]
-
-

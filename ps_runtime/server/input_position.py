@@ -30,6 +30,7 @@ class InputPosition:
 
     def __init__(self, spec: InputSpec) -> None:
         self.spec = spec
+        self._first_epoch = 0
         self._epoch = 0
         self._next_record = 0
         self._returned: list[RecordRange] = []
@@ -65,23 +66,30 @@ class InputPosition:
     def give_back(self, member: int, granted: RecordRange | None) -> None:
         """Return the open split of `member`, and the batch it was `granted` but did not use."""
         split = self._open.pop(member, None)
-        for rest in (granted, split):
-            if rest is not None and not self._is_past_the_end(rest):
-                self._returned.append(rest)
-        self._returned.sort()
+        self._returned = self._within_the_end([*self._returned, *(rest for rest in (granted, split) if rest)])
 
     def end_stream(self, num_records: int) -> None:
-        """Take note that a stream has ended after `num_records`."""
+        """Take note that a stream has ended after `num_records`. Repeats do nothing."""
         self._num_records = num_records
-        self._open.clear()
-        self._returned = [r for r in self._returned if not self._is_past_the_end(r)]
-        self._epoch, self._next_record = 1, 0
+        self._returned = self._within_the_end(self._returned)
+        self._open = {m: cut for m, split in self._open.items() for cut in self._within_the_end([split])}
+        if self._more_to_carve and self._next_record >= num_records:
+            self._epoch, self._next_record = self._epoch + 1, 0
         self._complete_epochs()
 
+    def begin_again(self) -> None:
+        """Read an exhausted input once more, in as many new epochs as the spec says."""
+        self._first_epoch = self.epochs_completed = self._epoch
+        self._num_records = self.spec.num_records
+
     def was_used(self, batch: int) -> bool:
-        """Return whether a batch of a stream is used, so that nobody will ask for it again."""
-        used = self._used.get(0)
+        """Return whether a batch of a stream is used, so that nobody may ask for it again."""
+        used = self._used.get(self._first_epoch)
         return used is not None and batch in used
+
+    def was_handed_out(self, batch: int) -> bool:
+        """Return whether anybody may ask for a batch of a stream yet; the first one shows what the stream is like."""
+        return self._num_records is not None or batch < max(1, self._next_record)
 
     @property
     def num_misses(self) -> int:
@@ -91,9 +99,10 @@ class InputPosition:
         """
         if self._num_records is None:
             return 0
-        waiting = [*self._returned, *self._open.values()]
-        handed_out = sum(self._num_records - used.covered for epoch, used in self._used.items() if epoch < self._epoch)
-        return handed_out - sum(r.stop - r.start for r in waiting if r.epoch < self._epoch)
+        handed_out = self._num_records * (self._epoch - self.epochs_completed)
+        used = sum(used.covered for epoch, used in self._used.items() if epoch < self._epoch)
+        waiting = sum(r.stop - r.start for r in self._waiting() if r.epoch < self._epoch)
+        return handed_out - used - waiting
 
     @property
     def is_exhausted(self) -> bool:
@@ -103,30 +112,54 @@ class InputPosition:
     def to_facts(self) -> dict[str, Any]:
         """Return the position as plain data: what is not used yet of each split counts as returned."""
         return {
+            "num_records": self.spec.num_records,
+            "stream_end": self._num_records if self.spec.is_stream else None,
+            "first_epoch": self._first_epoch,
             "epoch": self._epoch,
             "next_record": self._next_record,
-            "num_records": self._num_records,
-            "returned": [[r.epoch, r.start, r.stop] for r in sorted([*self._returned, *self._open.values()])],
+            "returned": [[r.epoch, r.start, r.stop] for r in self._waiting()],
             "used": {str(epoch): [list(pair) for pair in used] for epoch, used in self._used.items()},
             "epochs_completed": self.epochs_completed,
             "num_used": self.num_used,
             "num_repeats": self.num_repeats,
         }
 
-    def restore(self, facts: Mapping[str, Any]) -> None:
-        """Take up the position that `to_facts` described."""
-        self._epoch = facts["epoch"]
-        self._next_record = facts["next_record"]
-        self._returned = [RecordRange(*r) for r in facts["returned"]]
-        self._open = {}
-        self._used = {int(epoch): Intervals((start, stop) for start, stop in used) for epoch, used in facts["used"].items()}
-        self.epochs_completed = facts["epochs_completed"]
-        self.num_used = facts["num_used"]
-        self.num_repeats = facts["num_repeats"]
+    @classmethod
+    def restored(cls, spec: InputSpec, facts: Mapping[str, Any]) -> InputPosition:
+        """Return the position that `to_facts` described; a new one if that was of an input of another size.
+
+        Raises
+        ------
+        ValueError
+            If `facts` are none.
+        """
+        position = cls(spec)
+        try:
+            if facts["num_records"] != spec.num_records:
+                return position
+            position._take_up(facts)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"these are not the facts of an input position: {error!r}") from error
+        return position
+
+    def _take_up(self, facts: Mapping[str, Any]) -> None:
+        self._first_epoch = int(facts["first_epoch"])
+        self._epoch = int(facts["epoch"])
+        self._next_record = int(facts["next_record"])
+        self._returned = [RecordRange(int(epoch), int(start), int(stop)) for epoch, start, stop in facts["returned"]]
+        self._used = {int(epoch): Intervals((a, b) for a, b in pairs) for epoch, pairs in facts["used"].items()}
+        self.epochs_completed = int(facts["epochs_completed"])
+        self.num_used = int(facts["num_used"])
+        self.num_repeats = int(facts["num_repeats"])
+        if self.spec.is_stream and facts["stream_end"] is not None:
+            self._num_records = int(facts["stream_end"])
 
     @property
     def _more_to_carve(self) -> bool:
-        return self.spec.num_epochs is None or self._epoch < self.spec.num_epochs
+        return self.spec.num_epochs is None or self._epoch < self._first_epoch + self.spec.num_epochs
+
+    def _waiting(self) -> list[RecordRange]:
+        return sorted([*self._returned, *self._open.values()])
 
     def _next_split(self) -> RecordRange | None:
         if self._returned:
@@ -136,18 +169,21 @@ class InputPosition:
         start = self._next_record
         stop = start + self.spec.batch_size * self.spec.split_batches
         if self._num_records is not None and stop >= self._num_records:
-            stop = self._num_records
-            split = RecordRange(self._epoch, start, stop)
+            split = RecordRange(self._epoch, start, self._num_records)
             self._epoch, self._next_record = self._epoch + 1, 0
             return split
         self._next_record = stop
         return RecordRange(self._epoch, start, stop)
 
-    def _is_past_the_end(self, records: RecordRange) -> bool:
-        return self.spec.is_stream and self._num_records is not None and records.start >= self._num_records
+    def _within_the_end(self, ranges: list[RecordRange]) -> list[RecordRange]:
+        """Return `ranges` in order, without what lies beyond the end of a stream."""
+        if not self.spec.is_stream or self._num_records is None:
+            return sorted(ranges)
+        end = self._num_records
+        return sorted(RecordRange(r.epoch, r.start, min(r.stop, end)) for r in ranges if r.start < end)
 
     def _complete_epochs(self) -> None:
-        """An epoch is complete once all of it was handed out and nothing of it is open, returned or under way."""
+        """Forget the records of the epochs that are used up."""
         if self._num_records is None:
             return
         while (used := self._used.get(self.epochs_completed)) is not None and used.covered >= self._num_records:

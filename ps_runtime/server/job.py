@@ -1,4 +1,4 @@
-"""The job as a state machine: tickets, members, input position, cuts. Events in, instructions out; no sockets, no clock.
+"""The job as a state machine: tickets, members, input position, cuts. Events in, instructions out.
 
 A *ticket* is the permission for one push. It is given with a batch, comes back when its holder is lost, and is used up
 when ps-0 commits the push; so ``global_step + tickets given <= max_steps`` always, and the last step is exact.
@@ -9,89 +9,14 @@ holds, and tickets flow again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from ps_runtime.server.input_position import InputPosition, RecordRange
+from ps_runtime.server.instructions import Cut, CutReady, Finished, Granted, Instruction, Life, Phase, Refusal
 from ps_runtime.specs.input import InputSpec
 
-__all__ = ["Cut", "CutReady", "Finished", "Granted", "Instruction", "Job", "Phase", "Refusal"]
-
-
-class Phase(StrEnum):
-    """Where a job stands."""
-
-    OPENING = "waiting for the chief to initialise or restore the variables"
-    TRAINING = "training"
-    CUTTING = "copying a cut; no tickets until it is made"
-    DRAINED = "the last push is in and its cut is made"
-    FINISHED = "finished"
-
-
-class Refusal(Exception):
-    """An event that the job refuses; nothing has changed. `code` is for programs."""
-
-    def __init__(self, code: str, reason: str) -> None:
-        super().__init__(code, reason)
-        self.code = code
-        self.reason = reason
-
-
-@dataclass(frozen=True, slots=True)
-class Cut:
-    """What a cut holds of the job: the step, who pushed what, and where the input stands. No stop flags."""
-
-    step: int
-    members: Mapping[int, tuple[int, int]]
-    """Member -> (incarnation, sequence of its last committed push): the dedupe table."""
-    input: Mapping[str, Any]
-    num_examples: int
-
-    def to_facts(self) -> dict[str, Any]:
-        """Return the cut as plain data."""
-        return {
-            "step": self.step,
-            "members": {str(member): list(life) for member, life in self.members.items()},
-            "input": dict(self.input),
-            "num_examples": self.num_examples,
-        }
-
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Cut:
-        """Read what `to_facts` wrote."""
-        members = {int(m): (int(life[0]), int(life[1])) for m, life in facts["members"].items()}
-        return cls(facts["step"], members, facts["input"], facts["num_examples"])
-
-
-@dataclass(frozen=True, slots=True)
-class Granted:
-    """Give `member` a ticket for the batch `records`; it may read ahead to `split_stop`."""
-
-    member: int
-    global_step: int
-    records: RecordRange
-    split_stop: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """Tell `member` that no more tickets will come."""
-
-    member: int
-    global_step: int
-
-
-@dataclass(frozen=True, slots=True)
-class CutReady:
-    """Tell the saver to have every shard copied now; after a final cut nothing more will come."""
-
-    cut: Cut
-    is_final: bool
-
-
-Instruction = Granted | Finished | CutReady
+__all__ = ["Job"]
 
 
 @dataclass(slots=True)
@@ -113,11 +38,14 @@ class Job:
         The last global_step; None: until the input ends.
     save_steps : int or None
         A cut is due at each multiple of it.
+    finished_step : int or None
+        Where an earlier attempt came to its end, if it did: who trains on from there reads an exhausted input again.
     """
 
     input_spec: InputSpec
     max_steps: int | None
     save_steps: int | None
+    finished_step: int | None = None
     global_step: int = field(default=0, init=False)
     phase: Phase = field(default=Phase.OPENING, init=False)
     stop_reason: str | None = field(default=None, init=False)
@@ -127,23 +55,31 @@ class Job:
     def __post_init__(self) -> None:
         self.input = InputPosition(self.input_spec)
         self._members: dict[int, _Member] = {}
-        self._past: dict[int, tuple[int, int]] = {}
-        self._lost: dict[int, int] = {}
+        self._past: dict[Life, int] = {}
+        self._oldest: dict[int, int] = {}
         self._cut_at: int | None = None
         self._cut_requested = False
-        self._cut_told = False
+        self._told_final: bool | None = None
         self._next_cut()
 
     # Events
 
     def restore(self, cut: Cut) -> None:
-        """Take up a job where `cut` left it. Only while opening."""
+        """Take up a job where `cut` left it. Only while opening. ValueError if `cut` is not sound."""
         if self.phase is not Phase.OPENING:
             raise Refusal("phase", f"a restore is possible only at the start; the job is {self.phase}")
+        self.input = InputPosition.restored(self.input_spec, cut.input)
+        if cut.step == self.finished_step and self.input.is_exhausted:
+            self.input.begin_again()
         self.global_step = cut.step
         self.num_examples = cut.num_examples
-        self.input.restore(cut.input)
-        self._past = dict(cut.members)
+        self._past = dict(cut.lives)
+        for member, incarnation in self._past:
+            self._oldest[member] = max(incarnation, self._oldest.get(member, 0))
+        for member, life in list(self._members.items()):
+            if life.incarnation < self._oldest.get(member, 0):
+                del self._members[member]
+            life.sequence = self._past.get((member, life.incarnation), 0)
         self._next_cut()
 
     def open(self) -> None:
@@ -154,23 +90,27 @@ class Job:
     def join(self, member: int, incarnation: int) -> int:
         """Take in a member, or a new life of it; return the sequence of its last committed push."""
         known = self._members.get(member)
-        if known is not None and incarnation > known.incarnation:
-            self.lost(member, known.incarnation)
-            known = None
-        past_incarnation, past_sequence = self._past.get(member, (0, 0))
-        oldest = max(known.incarnation if known else 0, past_incarnation, self._lost.get(member, -1) + 1)
+        oldest = max(self._oldest.get(member, 0), known.incarnation if known else 0)
         if incarnation < oldest:
             raise Refusal(
                 "incarnation", f"incarnation {incarnation} of replica {member} is over; {oldest} or later may join"
             )
+        if known is not None and known.incarnation < incarnation:
+            self.lost(member, known.incarnation)
+            known = None
         if known is None:
-            known = _Member(incarnation, past_sequence if past_incarnation == incarnation else 0)
-            self._members[member] = known
+            known = self._members[member] = _Member(incarnation, self._past.get((member, incarnation), 0))
         return known.sequence
 
     def ask(self, member: int, incarnation: int) -> None:
         """Take note that `member` waits for a ticket: at its start, or again after a broken connection."""
         self._member(member, incarnation).is_waiting = True
+
+    def away(self, member: int, incarnation: int) -> None:
+        """Take note that `member` cannot be answered: it gets no new ticket before it asks again."""
+        life = self._members.get(member)
+        if life is not None and life.incarnation == incarnation:
+            life.is_waiting = False
 
     def push(self, member: int, incarnation: int, sequence: int, num_examples: int) -> RecordRange | None:
         """Commit a push and return the records that it used; None for the repeat of one that is committed already.
@@ -178,11 +118,13 @@ class Job:
         Either way the member waits for its next ticket.
         """
         life = self._member(member, incarnation)
-        if sequence < life.sequence:
-            raise Refusal("sequence", f"push {sequence} of replica {member} is over; push {life.sequence} is committed")
         if sequence == life.sequence:
             life.is_waiting = True
             return None
+        if sequence != life.sequence + 1:
+            raise Refusal(
+                "sequence", f"push {sequence} of replica {member} is out of turn; push {life.sequence} is committed"
+            )
         if life.granted is None:
             raise Refusal("ticket", f"replica {member} has no ticket for push {sequence}")
         records = life.granted.records
@@ -198,8 +140,8 @@ class Job:
         if life is None or life.incarnation != incarnation:
             return
         self.input.give_back(member, life.granted.records if life.granted else None)
-        self._past[member] = (incarnation, life.sequence)
-        self._lost[member] = incarnation
+        self._past[(member, incarnation)] = life.sequence
+        self._oldest[member] = incarnation + 1
         del self._members[member]
 
     def end_stream(self, num_records: int) -> None:
@@ -224,17 +166,24 @@ class Job:
         """Make a cut as soon as the tickets given are used."""
         self._cut_requested = True
 
+    def must_be_cutting(self, step: int) -> None:
+        """Refuse unless the cut of `step` is to be copied now."""
+        if self.phase not in (Phase.CUTTING, Phase.DRAINED) or step != self.global_step:
+            raise Refusal("phase", f"no cut of step {step} is due; the job is at step {self.global_step}, {self.phase}")
+
     def resume(self, step: int) -> None:
         """Take note that every shard has copied the cut of `step`. Repeats do nothing."""
-        if self.phase is not Phase.CUTTING or step != self.global_step:
+        if self.phase is not Phase.CUTTING or self._told_final is None or step != self.global_step:
             return
-        self.phase = Phase.DRAINED if self._is_done else Phase.TRAINING
+        # what was told counts: a stream may have ended since, and then a final cut comes next
+        self.phase = Phase.DRAINED if self._told_final else Phase.TRAINING
         self._cut_requested = False
+        self._forget_lives()
         self._next_cut()
 
     def forget_saver(self) -> None:
-        """Take note that the saver vanished: a cut that is under way will be told again to the next one."""
-        self._cut_told = False
+        """Take note that the saver may not have heard of a cut: the one under way will be told again."""
+        self._told_final = None
 
     def finish(self) -> None:
         """Take note that the final checkpoint is committed; the job is over. Repeats do nothing."""
@@ -257,10 +206,10 @@ class Job:
             instructions += self._grants()
             if self.num_given == 0 and self._cut_is_due:
                 self.phase = Phase.CUTTING
-                self._cut_told = False
-        if self.phase is Phase.CUTTING and saver_waits and not self._cut_told:
-            self._cut_told = True
-            instructions.append(CutReady(self.cut(), self._is_done))
+                self._told_final = None
+        if self.phase in (Phase.CUTTING, Phase.DRAINED) and saver_waits and self._told_final is None:
+            self._told_final = self._is_done
+            instructions.append(CutReady(self.cut(), self._told_final))
         if self.phase is Phase.FINISHED:
             for member, life in self._members.items():
                 if life.is_waiting:
@@ -270,7 +219,7 @@ class Job:
 
     def cut(self) -> Cut:
         """Return what a cut made now holds of the job."""
-        lives = {m: (life.incarnation, life.sequence) for m, life in self._members.items()}
+        lives = {(m, life.incarnation): life.sequence for m, life in self._members.items()}
         return Cut(self.global_step, self._past | lives, self.input.to_facts(), self.num_examples)
 
     @property
@@ -309,6 +258,11 @@ class Job:
         if life is None or life.incarnation != incarnation:
             raise Refusal("incarnation", f"incarnation {incarnation} of replica {member} is not a member of this job")
         return life
+
+    def _forget_lives(self) -> None:
+        """Forget the lives that no push can be held of any more, but for the last one of each member."""
+        newest = dict(sorted(self._past)) | self.members
+        self._past = {life: sequence for life, sequence in self._past.items() if newest[life[0]] == life[1]}
 
     def _grants(self) -> list[Granted]:
         grants = []

@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from ps_runtime.errors import ProtocolError
-from ps_runtime.server.job import CutReady, Finished, Granted, Job, Refusal
+from ps_runtime.server.instructions import CutReady, Finished, Granted, Life, Refusal
+from ps_runtime.server.job import Job
 from ps_runtime.server.peers import Peer, Purpose
 from ps_runtime.transport.base import Reply
 from ps_runtime.transport.message import Kind, Message, refusal
 from ps_runtime.transport.payloads import GRANT
 
 __all__ = ["JobDesk", "Stream"]
+
+MAX_REASON_CHARS = 500
 
 
 class Stream(Protocol):
@@ -35,12 +38,13 @@ class JobDesk:
     def __init__(self, job: Job, stream: Stream | None) -> None:
         self.job = job
         self.checkpoint_step = -1
-        self.absent: dict[int, int] = {}
-        """Members whose connection broke, and their incarnations; the role declares them lost after a while."""
+        self.absent: dict[int, Life] = {}
+        """Replicas whose connection broke, by its number; the role declares them lost after a while."""
         self._stream = stream
         self._stream_error: str | None = None
         self._stream_end: int | None = None
         self._batches: dict[int, bytes] = {}
+        self._connections: dict[int, int] = {}
         self._waiting: dict[int, int] = {}
         self._fetching: dict[int, int] = {}
         self._watching: dict[int, int] = {}
@@ -59,11 +63,22 @@ class JobDesk:
 
     # What the handler asks
 
-    def admit(self, who: Peer) -> int:
-        """Let a training replica join; return the sequence of its last committed push."""
+    def admit(self, peer: int, who: Peer) -> tuple[int, list[Reply]]:
+        """Let a training replica join, or join again by another connection.
+
+        Returns
+        -------
+        sequence : int
+            Of its last committed push.
+        replies : list of Reply
+            To others, who need not wait any more.
+        """
         sequence = self.job.join(who.member, who.incarnation)
-        self.absent.pop(who.member, None)
-        return sequence
+        self._connections[who.member] = peer
+        self._come_back(who.member)
+        self.job.away(who.member, who.incarnation)
+        former = self._waiting.pop(who.member, None)
+        return sequence, [*_turned_away(former, who), *self.due()]
 
     def commit(self, peer: int, who: Peer, sequence: int, num_examples: int) -> bool:
         """Commit a push; False for a repeat. Either way `peer` waits for the grant that answers it."""
@@ -78,7 +93,7 @@ class JobDesk:
     def lost(self, member: int, incarnation: int) -> list[Reply]:
         """Take note that a life of a replica is over: it left, or did not come back."""
         self.job.lost(member, incarnation)
-        self.absent.pop(member, None)
+        self.absent = {peer: life for peer, life in self.absent.items() if life != (member, incarnation)}
         return self.due()
 
     def disconnected(self, peer: int, who: Peer) -> list[Reply]:
@@ -87,11 +102,12 @@ class JobDesk:
         self._watching.pop(peer, None)
         if peer == self._saver:
             self._saver = None
-            self.job.forget_saver()
-        if who.purpose is Purpose.TRAIN and self.job.members.get(who.member) == who.incarnation:
-            if self._waiting.get(who.member) == peer:
-                del self._waiting[who.member]
-            self.absent[who.member] = who.incarnation
+        if who.purpose is Purpose.TRAIN and self._connections.get(who.member) == peer:
+            del self._connections[who.member]
+            self._waiting.pop(who.member, None)
+            self.job.away(who.member, who.incarnation)
+            if self.job.members.get(who.member) == who.incarnation:
+                self.absent[peer] = who.life
         return self.due()
 
     def due(self) -> list[Reply]:
@@ -133,21 +149,28 @@ class JobDesk:
     # Messages
 
     def _next(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_train(message)
         self.job.ask(who.member, who.incarnation)
         self._waiting[who.member] = peer
         return self.due()
 
     def _stop(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_train(message)
+        reason = str(message.json().get("reason", ""))[:MAX_REASON_CHARS] or f"{who.name} asked to stop"
         self.job.return_ticket(who.member, who.incarnation)
-        self.job.stop(str(message.json().get("reason", "")) or f"{who.name} asked to stop")
+        self.job.stop(reason)
         self._waiting[who.member] = peer
         return self.due()
 
     def _fetch(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
-        if self._stream is None:
-            raise ProtocolError(who.name, "FETCH, but the input of this job is no stream")
-        self._stream.want(message.step)
-        self._fetching[peer] = message.step
+        who.must_train(message)
+        index = message.step
+        if self._stream is None or index < 0:
+            raise ProtocolError(who.name, f"FETCH of batch {index}, but the input of this job has no such batch")
+        if self.job.input.was_used(index) or not self.job.input.was_handed_out(index):
+            raise Refusal("input", f"batch {index} of the input is not for {who.name}")
+        self._stream.want(index)
+        self._fetching[peer] = index
         return self._fetched()
 
     def _open(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
@@ -157,10 +180,9 @@ class JobDesk:
 
     def _await_cut(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
-        if self._saver is not None:
-            raise Refusal("saver", "another saver waits already")
-        self._saver = peer
-        return self.due()
+        former, self._saver = self._saver, peer
+        self.job.forget_saver()  # who asks has not heard of the cut under way, or its connection broke
+        return [*_turned_away(former, who), *self.due()]
 
     def _request_cut(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
@@ -188,13 +210,16 @@ class JobDesk:
         if peer is not None:
             replies.append((peer, message))
 
+    def _come_back(self, member: int) -> None:
+        self.absent = {peer: life for peer, life in self.absent.items() if life[0] != member}
+
     def _news(self) -> list[Reply]:
         """Tell the watchers of checkpoints that they have not seen, and of the end."""
         is_over = self.job.is_finished
         due = [peer for peer, seen in self._watching.items() if is_over or seen < self.checkpoint_step]
         for peer in due:
             del self._watching[peer]
-        facts = {"checkpoint": self.checkpoint_step, "is_finished": is_over}
+        facts: dict[str, Any] = {"checkpoint": self.checkpoint_step, "is_finished": is_over}
         return [(peer, Message.of(Kind.DONE, facts)) for peer in due]
 
     def _fetched(self) -> list[Reply]:
@@ -211,3 +236,7 @@ class JobDesk:
             del self._fetching[peer]
             replies.append((peer, reply))
         return replies
+
+
+def _turned_away(former: int | None, who: Peer) -> list[Reply]:
+    return [] if former is None else [(former, refusal("connection", f"{who.name} has come by another connection"))]

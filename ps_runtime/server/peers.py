@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ps_runtime.errors import ProtocolError
-from ps_runtime.server.shard import Life
-from ps_runtime.transport.message import Message
+from ps_runtime.server.instructions import Life
+from ps_runtime.transport.message import NO_MEMBER, Message
 
 __all__ = ["CHIEF", "Peer", "Purpose"]
 
@@ -43,9 +43,12 @@ class Peer:
         """
         facts = message.json()
         try:
-            return cls(str(facts["name"])[:80], Purpose(facts["purpose"]), message.member, message.incarnation)
+            who = cls(str(facts["name"])[:80], Purpose(facts["purpose"]), message.member, message.incarnation)
         except (KeyError, ValueError):
             raise ProtocolError("peer", "HELLO must give a name and a purpose") from None
+        if who.purpose is Purpose.TRAIN and who.member == NO_MEMBER:
+            raise ProtocolError(who.name, "only a training replica may train")
+        return who
 
     @property
     def life(self) -> Life:
@@ -64,3 +67,7 @@ class Peer:
         if self.member != CHIEF:
             raise ProtocolError(self.name, f"{message.kind.name} is for the chief alone")
 
+    def must_train(self, message: Message) -> None:
+        """Raise ProtocolError unless the connection is one for training."""
+        if self.purpose is not Purpose.TRAIN:
+            raise ProtocolError(self.name, f"{message.kind.name} is for training replicas alone")

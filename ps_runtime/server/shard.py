@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.optimizers.base import FloatArray, Optimizer
+from ps_runtime.server.instructions import Life
 from ps_runtime.specs.layout import Group, ShardLayout
 from ps_runtime.transport.payloads import PushBuffer, PushLayout
 
 __all__ = ["Shard", "ShardArrays"]
-
-Life = tuple[int, int]
-"""A member and its incarnation."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +67,8 @@ class Shard:
         self.push_layout = PushLayout.of(layout, len(self.optimizers))
         self.arrays = ShardArrays.allocate(layout, self.optimizers)
         self.snapshot_arrays = ShardArrays.allocate(layout, self.optimizers)
+        self.snapshot_step: int | None = None
+        """The global_step that `snapshot_arrays` are of."""
         self.version = 0
         self.is_ready = False
         self.torn_pushes = 0
@@ -82,9 +82,11 @@ class Shard:
         self.arrays.arena[:] = np.frombuffer(parameters, np.uint8)
         self.is_ready = True
 
-    def restored(self, version: int) -> None:
-        """Take note that `arrays` were filled from a checkpoint of `version` updates."""
-        self.version = version
+    def restore(self, step: int) -> None:
+        """Take over `snapshot_arrays`, which were filled from the checkpoint of `step`: as many updates it has seen."""
+        self.snapshot_arrays.copy_into(self.arrays)
+        self.snapshot_step = step
+        self.version = step
         self.is_ready = True
 
     def hold(self, life: Life, sequence: int, push: PushBuffer) -> bool:
@@ -107,12 +109,12 @@ class Shard:
             self.apply(held[1])
             self._spare.append(self._held.pop(life)[1])
 
-    def settle_all(self, members: Mapping[int, Life]) -> None:
-        """Apply or drop every held push as the dedupe table of a cut says: member -> (incarnation, sequence)."""
-        for member, (incarnation, sequence) in members.items():
-            self.settle((member, incarnation), sequence)
+    def settle_all(self, lives: Mapping[Life, int]) -> None:
+        """Apply or drop every held push as the dedupe table of a cut says: life -> sequence."""
         for life in list(self._held):
-            self._drop(life)
+            self.settle(life, lives.get(life, 0))
+            if life in self._held:
+                self._drop(life)
 
     def apply(self, push: PushBuffer) -> None:
         """Apply a committed push to the arena, in place. The gradients of `push` are used up."""
@@ -124,10 +126,11 @@ class Shard:
             for start, stop in [(group.start, group.stop)] if is_whole else self._runs(group, push.mask):
                 self._update(index, group, start, stop, push)
 
-    def snapshot(self, members: Mapping[int, Life]) -> None:
-        """Copy the cut that `members` is the dedupe table of into `snapshot_arrays`."""
-        self.settle_all(members)
+    def snapshot(self, lives: Mapping[Life, int], step: int) -> None:
+        """Copy the cut of `step`, which `lives` is the dedupe table of, into `snapshot_arrays`."""
+        self.settle_all(lives)
         self.arrays.copy_into(self.snapshot_arrays)
+        self.snapshot_step = step
 
     def statistics(self) -> dict[str, Any]:
         """Return counters, as plain data."""

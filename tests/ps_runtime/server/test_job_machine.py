@@ -1,0 +1,351 @@
+"""Any order of events leaves the job sound, and from anywhere a fair schedule brings it to its end."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ps_runtime.server.input_position import RecordRange
+from ps_runtime.server.instructions import Cut, CutReady, Finished, Granted, Phase, Refusal
+from ps_runtime.server.job import Job
+from ps_runtime.specs.input import InputSpec
+
+MEMBERS = st.integers(0, 2)
+PATIENCE = 500
+
+
+@dataclass
+class World:
+    """What has happened, told plainly: lives and their pushes, records used, tickets out."""
+
+    sequences: dict[tuple[int, int], int] = field(default_factory=dict)
+    used: Counter[tuple[int, int]] = field(default_factory=Counter)
+    step: int = 0
+    incarnations: dict[int, int] = field(default_factory=dict)
+    asking: set[int] = field(default_factory=set)
+    tickets: dict[int, RecordRange] = field(default_factory=dict)
+    boundary: float = math.inf
+
+
+class JobMachine(RuleBasedStateMachine):
+    @initialize(
+        num_records=st.integers(1, 30),
+        batch_size=st.integers(1, 4),
+        num_epochs=st.integers(1, 2),
+        split_batches=st.integers(1, 3),
+        is_stream=st.booleans(),
+        max_steps=st.one_of(st.none(), st.integers(1, 25)),
+        save_steps=st.one_of(st.none(), st.integers(1, 6)),
+        is_open=st.sampled_from([True, True, True, False]),
+    )
+    def begin(self, num_records, batch_size, num_epochs, split_batches, is_stream, max_steps, save_steps, is_open):
+        if is_stream:
+            self.spec = InputSpec(None, split_batches=split_batches)
+            self.num_batches = self.num_records = num_records
+        else:
+            self.spec = InputSpec(num_records, batch_size, num_epochs, split_batches)
+            self.num_records = num_records
+            self.num_batches = num_epochs * math.ceil(num_records / batch_size)
+        self.max_steps, self.save_steps = max_steps, save_steps
+        self.job = Job(self.spec, max_steps, save_steps)
+        self.world = World()
+        self.newest = dict.fromkeys(range(3), 0)
+        self.saved: tuple[Cut, Counter] | None = None
+        self.told: CutReady | None = None
+        self.saver_waits = self.is_stopped = self.stream_has_ended = False
+        self.set_boundary()
+        if is_open:
+            self.open()
+
+    def set_boundary(self):
+        if self.save_steps:
+            self.world.boundary = (self.world.step // self.save_steps + 1) * self.save_steps
+
+    # events of members
+
+    @rule(member=MEMBERS, is_new=st.booleans())
+    def join(self, member, is_new):
+        world = self.world
+        if is_new or member not in world.incarnations:
+            self.newest[member] += 1
+            self.drop(member)
+        world.incarnations[member] = incarnation = self.newest[member]
+        assert self.job.join(member, incarnation) == world.sequences.setdefault((member, incarnation), 0)
+        self.settle()
+
+    @rule(member=MEMBERS, age=st.integers(1, 3))
+    def an_old_life_is_refused(self, member, age):
+        oldest = max((i for m, i in self.world.sequences if m == member), default=0)
+        if oldest < age:
+            return
+        before = repr(vars(self.job))
+        with pytest.raises(Refusal, match="is over"):
+            self.job.join(member, oldest - age)
+        with pytest.raises(Refusal, match="not a member"):
+            self.job.push(member, oldest - age, 1, 1)
+        assert repr(vars(self.job)) == before
+
+    @rule(member=MEMBERS)
+    def ask(self, member):
+        if member not in self.world.incarnations:
+            return
+        self.job.ask(member, self.world.incarnations[member])
+        self.world.asking.add(member)
+        self.settle()
+
+    @rule(member=MEMBERS)
+    def away(self, member):
+        if member not in self.world.incarnations:
+            return
+        self.job.away(member, self.world.incarnations[member])
+        self.world.asking.discard(member)
+        self.settle()
+
+    @rule(member=MEMBERS)
+    def push(self, member):
+        world = self.world
+        if member not in world.tickets or self.is_beyond(member):
+            return
+        life = (member, world.incarnations[member])
+        records = world.tickets.pop(member)
+        assert self.job.push(*life, world.sequences[life] + 1, 7) == records
+        world.sequences[life] += 1
+        world.used.update((records.epoch, record) for record in range(records.start, records.stop))
+        world.step += 1
+        world.asking.add(member)
+        self.settle()
+
+    @rule(member=MEMBERS, num_pushes=st.integers(0, 6))
+    def train(self, member, num_pushes):
+        if member not in self.world.incarnations:
+            self.join(member, False)
+        self.ask(member)
+        for _ in range(num_pushes):
+            if member in self.world.tickets and not self.is_beyond(member):
+                self.push(member)
+
+    @rule(member=MEMBERS)
+    def repeat(self, member):
+        if member not in self.world.incarnations:
+            return
+        life = (member, self.world.incarnations[member])
+        step = self.job.global_step
+        assert self.job.push(*life, self.world.sequences[life], 7) is None
+        assert self.job.global_step == step
+        self.world.asking.add(member)
+        self.settle()
+
+    @rule(member=MEMBERS, ahead=st.integers(1, 3))
+    def a_push_without_a_ticket_or_out_of_turn_is_refused(self, member, ahead):
+        if member not in self.world.incarnations:
+            return
+        if ahead == 1 and member in self.world.tickets:
+            return
+        life = (member, self.world.incarnations[member])
+        before = repr(vars(self.job))
+        with pytest.raises(Refusal, match=r"has no ticket|out of turn"):
+            self.job.push(*life, self.world.sequences[life] + ahead, 7)
+        assert repr(vars(self.job)) == before
+
+    @rule(member=MEMBERS)
+    def lose(self, member):
+        if member not in self.world.incarnations:
+            return
+        self.job.lost(member, self.world.incarnations[member])
+        self.job.lost(member, self.world.incarnations[member])
+        self.drop(member)
+        self.newest[member] += 1
+        self.settle()
+
+    def is_beyond(self, member):
+        """Whether a ticket is for a batch that the stream turns out not to have."""
+        return self.spec.is_stream and self.world.tickets[member].start >= self.num_records
+
+    def drop(self, member):
+        self.world.incarnations.pop(member, None)
+        self.world.tickets.pop(member, None)
+        self.world.asking.discard(member)
+
+    @precondition(lambda self: self.job.phase is Phase.TRAINING)
+    @rule(member=MEMBERS)
+    def stop(self, member):
+        if member not in self.world.tickets:
+            return
+        self.job.return_ticket(member, self.world.incarnations[member])
+        self.job.stop("enough")
+        self.is_stopped = True
+        del self.world.tickets[member]
+        self.world.asking.add(member)
+        self.settle()
+
+    # events of the chief and of the reader
+
+    @precondition(lambda self: self.job.phase is Phase.OPENING)
+    @rule()
+    def open(self):
+        self.job.open()
+        self.settle()
+
+    @rule()
+    def request_cut(self):
+        self.job.request_cut()
+        self.settle()
+
+    def saver_comes(self):
+        self.job.forget_saver()
+        self.told, self.saver_waits = None, True
+        self.settle()
+
+    @rule(hears=st.booleans(), resumes=st.booleans())
+    def save(self, hears, resumes):
+        if hears:
+            self.saver_comes()
+        if resumes:
+            self.saver_resumes()
+
+    def saver_resumes(self):
+        if self.told is not None:
+            cut, is_final = self.told.cut, self.told.is_final
+            self.saved = (cut, self.world.used.copy())
+            self.job.resume(cut.step)
+            self.job.resume(cut.step)
+            if not is_final:
+                self.told = None
+            self.set_boundary()
+        self.settle()
+
+    @rule()
+    def finish(self):
+        """Only a saver that was told of the final cut, and has made it, ends the job."""
+        if self.job.phase is Phase.DRAINED:
+            if self.told is not None and self.told.is_final:
+                self.job.finish()
+                self.settle()
+        elif not self.job.is_finished:
+            with pytest.raises(Refusal, match="cannot finish yet"):
+                self.job.finish()
+
+    @precondition(lambda self: self.spec.is_stream)
+    @rule()
+    def stream_ends(self):
+        """Take note of the end: nobody can have used what lies beyond it."""
+        self.job.end_stream(self.num_records)
+        self.stream_has_ended = True
+        self.world.tickets = {m: r for m, r in self.world.tickets.items() if r.start < self.num_records}
+        self.settle()
+
+    @rule()
+    def make_a_cut(self):
+        self.request_cut()
+        for member in [m for m in self.world.tickets if not self.is_beyond(m)]:
+            self.push(member)
+        self.saver_comes()
+        self.saver_resumes()
+
+    @precondition(lambda self: self.saved is not None)
+    @rule(is_open=st.booleans())
+    def restore(self, is_open):
+        """Kill everything; begin again from the last cut, maybe with replicas that were there before."""
+        cut, used = self.saved
+        self.job = Job(self.spec, self.max_steps, self.save_steps)
+        self.job.join(0, 0)  # the chief is there before it restores: an old life of it goes, a living one stays
+        self.job.restore(Cut.from_facts(cut.to_facts()))
+        was_there = 0 in self.job.members
+        assert was_there == (max((i for m, i in cut.lives if m == 0), default=0) == 0)
+        self.world = World(dict(cut.lives), used.copy(), cut.step)
+        if was_there:
+            self.world.incarnations[0] = self.newest[0] = 0
+            self.world.sequences.setdefault((0, 0), 0)
+        self.told, self.saver_waits, self.is_stopped, self.stream_has_ended = None, False, False, False
+        self.set_boundary()
+        if is_open:
+            self.open()
+
+    # the rest of the world
+
+    def settle(self):
+        for instruction in self.job.due(self.saver_waits):
+            match instruction:
+                case Granted(member, step, records, split_stop):
+                    assert step <= self.world.step
+                    assert records.stop <= split_stop
+                    assert member in self.world.asking
+                    self.world.asking.remove(member)
+                    known = self.world.tickets.setdefault(member, records)
+                    assert known == records, "the ticket that is out is told again"
+                    if self.spec.is_stream and records.start >= self.num_records:
+                        assert not self.stream_has_ended
+                case Finished(member, step):
+                    assert (member in self.world.asking, step) == (True, self.world.step)
+                    self.world.asking.remove(member)
+                case CutReady(cut, _):
+                    assert self.world.tickets == {}
+                    assert self.saver_waits
+                    assert cut.step == self.world.step
+                    living = {(m, i): self.world.sequences[m, i] for m, i in self.world.incarnations.items()}
+                    assert living.items() <= cut.lives.items()
+                    self.told, self.saver_waits = instruction, False
+
+    @invariant()
+    def counts_agree(self):
+        job, world = self.job, self.world
+        assert job.global_step == world.step
+        assert job.num_given == len(world.tickets)
+        assert job.num_examples >= 0
+        assert job.input.num_repeats == 0
+        assert all(count == 1 for count in world.used.values())
+        if not world.tickets and not job.members:
+            assert job.input.num_misses == 0
+
+    @invariant()
+    def tickets_keep_their_bounds(self):
+        ahead = self.job.global_step + self.job.num_given
+        if self.job.num_given:
+            assert ahead <= (self.max_steps or math.inf)
+            assert ahead <= self.world.boundary
+
+    @invariant()
+    def tickets_do_not_overlap(self):
+        out = Counter((r.epoch, i) for r in self.world.tickets.values() for i in range(r.start, r.stop))
+        assert all(count == 1 for count in (out + self.world.used).values())
+
+    def teardown(self):
+        """Let all be fair: everyone asks and pushes, the saver saves, the reader reads on."""
+        if not hasattr(self, "job"):
+            return
+        self.open()
+        for _ in range(PATIENCE):
+            self.saver_comes()
+            self.saver_resumes()
+            if self.job.phase is Phase.DRAINED:
+                self.finish()
+            if self.job.is_finished and not self.world.asking:
+                break
+            for member in range(3):
+                if member not in self.world.incarnations:
+                    self.join(member, False)
+                if member in self.world.tickets and self.is_beyond(member):
+                    self.stream_ends()
+                if member in self.world.tickets:
+                    self.push(member)
+                elif not self.job.is_finished:
+                    self.ask(member)
+            if self.spec.is_stream and self.world.step >= self.num_records:
+                self.stream_ends()
+        assert self.job.is_finished, self.job.statistics()
+        assert self.job.input.num_repeats == self.job.input.num_misses == 0
+        if not self.is_stopped:
+            assert self.world.step == min(self.num_batches, self.max_steps or math.inf)
+        if self.world.step == self.num_batches:
+            assert len(self.world.used) == self.num_records * (self.spec.num_epochs or 1)
+            assert self.job.input.epochs_completed == self.spec.num_epochs
+
+
+JobMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=40)
+TestJobMachine = JobMachine.TestCase
