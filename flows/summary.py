@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ps_runtime.checkpoint.records import EvaluationLog
@@ -17,10 +19,9 @@ __all__ = ["best_record", "summarize"]
 Reports = Mapping[str, Mapping[str, Any]]
 
 
-def summarize(
-    job: JobSpec, reports: Reports, *, run_id: str, best: BestModel | None, wall_secs: Mapping[str, float | None]
-) -> dict[str, Any]:
-    """Return the answer of ``psflow train``.
+@dataclass(frozen=True)
+class Outcome:
+    """How a job has ended.
 
     Parameters
     ----------
@@ -30,13 +31,26 @@ def summarize(
         Of MLflow.
     best : BestModel or None
         As the tracker has registered it.
-    wall_secs : mapping
-        ``total`` and ``to_first_step``.
+    first_step_at : float or None
+        Unix time of the first training step; None if there was nothing left to train.
     """
+
+    job: JobSpec
+    reports: Reports
+    run_id: str
+    best: BestModel | None
+    first_step_at: float | None
+
+
+def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
+    """Return the answer of ``psflow train``; `wall_secs` is how long it took so far."""
+    job, reports = outcome.job, outcome.reports
+    started_at = time.time() - wall_secs
+    first_step = None if outcome.first_step_at is None else round(outcome.first_step_at - started_at, 3)
     chief = reports["chief-0"]["statistics"]
     name = "" if job.eval_spec is None else job.eval_spec.name or ""
     return {
-        "run_id": run_id,
+        "run_id": outcome.run_id,
         "job_id": job.job_id,
         "model_dir": job.model_dir,
         "final_step": chief["job"]["global_step"],
@@ -44,11 +58,11 @@ def summarize(
         "stop_reason": chief["job"]["stop_reason"],
         "checkpoints": CheckpointStore(job.model_dir).steps(),
         "evaluated_steps": sorted(EvaluationLog(job.model_dir).evaluated(name)),
-        "best": _best(job, best),
+        "best": _best(job, outcome.best),
         "input": {key: chief["job"][key] for key in ("examples", "epochs_completed", "repeats", "misses")},
         "train": chief["train"],
         "roles": {role: _role(role, report, reports) for role, report in reports.items()},
-        "wall_secs": {key: None if secs is None else round(secs, 3) for key, secs in wall_secs.items()},
+        "wall_secs": {"total": round(wall_secs, 3), "to_first_step": first_step},
     }
 
 

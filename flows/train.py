@@ -20,7 +20,7 @@ from flows.interrupts import Interrupts
 from flows.parameters import TrainParameters
 from flows.progress import Progress
 from flows.recording import open_tracker, tell_what_is_on_disk
-from flows.summary import summarize
+from flows.summary import Outcome, summarize
 from ps_runtime.cluster.admission import check_capacity
 from ps_runtime.cluster.connecting import open_cluster
 from ps_runtime.cluster.launch import ClusterJob
@@ -121,19 +121,19 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
     invocation = _invocation.get() or Invocation(plan_attempt(parameters), time.monotonic())
     try:
         with invocation.attempt as attempt:
-            return _run(attempt, parameters, invocation.started)
+            outcome = _run(attempt, parameters)
     except InterruptedRunError as interrupted:
         invocation.received = interrupted.received
         return Cancelled(
             message=f"ended by {interrupted.received.name}; the same command resumes from the last checkpoint"
         )
+    return summarize(outcome, wall_secs=time.monotonic() - invocation.started)
 
 
-def _run(attempt: Attempt, parameters: TrainParameters, started: float) -> dict[str, Any]:
+def _run(attempt: Attempt, parameters: TrainParameters) -> Outcome:
     trained_on = attempt.plan.datasets.get("train")
     job = attempt.job(MlflowModelWriter(() if trained_on is None else trained_on.columns))
     progress = Progress(get_run_logger(), job.train_spec.max_steps)
-    started_at = time.time() - (time.monotonic() - started)
     with ExitStack() as stack:
         client = stack.enter_context(open_cluster(parameters.cluster.address, len(job.roles), CLUSTER_TIMEOUT_SECS))
         check_capacity(client, len(job.roles))
@@ -147,9 +147,7 @@ def _run(attempt: Attempt, parameters: TrainParameters, started: float) -> dict[
         run = ClusterJob(client, job, on_event)
         reports = _run_roles(run, parameters.cluster.admission_timeout_secs)
         tracker.close("FINISHED")
-    first_step = None if progress.first_step_at is None else progress.first_step_at - started_at
-    wall_secs = {"total": time.monotonic() - started, "to_first_step": first_step}
-    return summarize(job, reports, run_id=tracker.run_id, best=tracker.best, wall_secs=wall_secs)
+    return Outcome(job, reports, tracker.run_id, tracker.best, progress.first_step_at)
 
 
 @contextmanager

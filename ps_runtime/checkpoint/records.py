@@ -20,7 +20,7 @@ EVALUATIONS = "evaluations.jsonl"
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The chief's last word: training ended at `final_step`, whose checkpoint is committed. `reason` is for people."""
+    """Training has ended at `final_step`, for `reason`; the checkpoint of that step comes right after this mark."""
 
     final_step: int
     reason: str

@@ -19,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
@@ -161,7 +161,9 @@ class CheckpointStore:
         with self._pins.hold(step, holder, self.clock()):
             yield self.manifest(step)
 
-    def collect_garbage(self, keep_max: int | None, keep_every_n_hours: float, now: float) -> list[int]:
+    def collect_garbage(
+        self, keep_max: int | None, keep_every_n_hours: float, now: float, protected: Set[int] = frozenset()
+    ) -> list[int]:
         """Remove old checkpoints; return their steps.
 
         Parameters
@@ -173,6 +175,8 @@ class CheckpointStore:
             checkpoint of the model_dir, and the one that it begins keeps none.
         now : float
             Unix time, to tell living pins from stale ones.
+        protected : set of int
+            Steps that stay whatever their age.
 
         Notes
         -----
@@ -181,7 +185,7 @@ class CheckpointStore:
         steps = self.steps()
         if not keep_max:
             return []
-        kept = self._kept_for_good(steps, keep_every_n_hours * 3600) | set(steps[-keep_max:])
+        kept = self._kept_for_good(steps, keep_every_n_hours * 3600) | set(steps[-keep_max:]) | protected
         pinned = self._pins.steps(now)
         removed = []
         for step in steps:

@@ -24,6 +24,13 @@ def test_the_newest_stay(store: CheckpointStore, clock: Any, toy: Any) -> None:
     assert store.files.names("checkpoints") == ["step_00000005"]
 
 
+def test_what_is_protected_stays_whatever_its_age(store: CheckpointStore, clock: Any, toy: Any) -> None:
+    for step in range(1, 6):
+        toy.save(store, step)
+    assert store.collect_garbage(1, FOR_EVER, clock.now, protected={2, 4, 7}) == [1, 3]
+    assert store.steps() == [2, 4, 5]
+
+
 def test_one_of_each_period_stays_for_good_over_restarts(url: str, clock: Any, toy: Any) -> None:
     """Saved every 20 minutes, one an hour kept: those at 1 h, 2 h, 3 h after the first; and the two newest."""
     for step in range(11):
