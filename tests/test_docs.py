@@ -1,0 +1,237 @@
+"""What the documents say is so: their code runs, their names exist, their links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.cli import app
+from flows.parameters import parse_parameters
+from ps_runtime.config.files import load
+from ps_runtime.transport.message import HEADER, Kind
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PROTOCOL = ROOT / "docs" / "protocol.md"
+PAGES = sorted([README, ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
+PACKAGES = ("flows", "tasks", "ps_runtime")
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+SOURCE_PATH = re.compile(r"(?:flows|tasks|ps_runtime|tests|docs|examples|conf)/[\w./-]*")
+MODULE_NAME = re.compile(r"(?:flows|tasks|ps_runtime)(?:\.\w+)+")
+CLASS_NAME = re.compile(r"(_?[A-Z]\w*[a-z]\w*)(?:\.(\w+))?")
+
+NAMES_OF_OTHERS = {"MLmodel", "Pending", "Worker", "LocalCluster", "PyYAML"}
+"""Of MLflow, Prefect, Dask, and who else is named."""
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for kind, text in FENCE.findall(page.read_text()) if kind == language]
+
+
+def code_of(page: Path) -> list[str]:
+    """Return what a page shows as code: spans, and blocks of no language."""
+    return [*SPAN.findall(FENCE.sub("", page.read_text())), *blocks(page, "")]
+
+
+def of_all_pages() -> Iterator[tuple[str, str]]:
+    for page in PAGES:
+        for text in code_of(page):
+            yield page.relative_to(ROOT).as_posix(), text
+
+
+def run(texts: list[str]) -> dict[str, Any]:
+    """Run blocks one after the other, as one program."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for text in texts:
+        exec(compile(text, "README.md", "exec"), names)
+    return names
+
+
+@pytest.fixture
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_the_models_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = [text for text in blocks(README, "python") if "client=" not in text]
+    names = run(texts)
+    assert len(texts) == 2
+    assert "'global_step': 200" in capsys.readouterr().out
+    assert names["estimator"].get_variable_value("w") == pytest.approx(2, abs=0.05)
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("_elsewhere")
+def test_the_cluster_of_the_readme_trains(capsys: pytest.CaptureFixture[str]) -> None:
+    run(blocks(README, "python"))
+    ends = dict.fromkeys(("ps-0", "chief-0", "worker-0", "evaluator-0"), "finished")
+    assert ast.literal_eval(capsys.readouterr().out.splitlines()[-1]) == ends
+
+
+def test_the_configurations_of_the_readme_are_read(tmp_path: Path) -> None:
+    texts = blocks(README, "yaml")
+    assert texts
+    for text in texts:
+        (tmp_path / "conf.yaml").write_text(text)
+        parse_parameters(load([tmp_path / "conf.yaml"]).values, {})
+
+
+def test_the_commands_of_the_readme_are_understood() -> None:
+    lines = [
+        line.split() for text in blocks(README, "") for line in text.splitlines() if line.startswith("psflow train")
+    ]
+    assert len(lines) > 2
+    for _, _, file, *overrides in lines:
+        parse_parameters(load([ROOT / file], overrides).values, {})
+
+
+def test_every_command_and_target_exists() -> None:
+    commands = {command.callback.__name__ for command in app.registered_commands if command.callback}
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    seen = []
+    for page, text in of_all_pages():
+        for program, known in (("psflow", commands), ("make", targets)):
+            for name in re.findall(rf"(?:^|[\s/]){program} (\w+)", text):
+                seen.append((program, name))
+                assert name in known, f"{page}: {program} {name}"
+    assert {("psflow", "train"), ("psflow", "predict"), ("make", "demo"), ("make", "check")} <= set(seen)
+
+
+def test_every_link_leads_somewhere() -> None:
+    for page in PAGES:
+        for target in LINK.findall(FENCE.sub("", page.read_text())):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_file_that_is_named_exists() -> None:
+    for page, text in of_all_pages():
+        if SOURCE_PATH.fullmatch(text):
+            assert (ROOT / text).exists(), f"{page}: {text}"
+
+
+def test_every_module_that_is_named_exists() -> None:
+    for page, text in of_all_pages():
+        if MODULE_NAME.fullmatch(text):
+            assert _is_there(text), f"{page}: {text}"
+
+
+def test_every_class_that_is_named_exists() -> None:
+    classes = dict(_classes())
+    named = 0
+    for page, text in of_all_pages():
+        if match := CLASS_NAME.fullmatch(text.removesuffix("(client=)")):
+            owner, member = match.groups()
+            if owner in NAMES_OF_OTHERS:
+                continue
+            named += 1
+            assert owner in classes, f"{page}: {text}"
+            assert member is None or member in classes[owner], f"{page}: {text}"
+    assert named > 20
+
+
+def test_every_name_of_the_face_is_there() -> None:
+    face = importlib.import_module("ps_runtime")
+    for text in blocks(README, "python"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and node.module == "ps_runtime":
+                assert {alias.name for alias in node.names} <= set(face.__all__)
+
+
+def test_every_kind_of_message_is_described() -> None:
+    tables = PROTOCOL.read_text().partition("## Requests")[2].partition("## Bounds")[0]
+    described = re.findall(r"^\| ([A-Z_, ]+) \|", tables, re.MULTILINE)
+    names = [name for cell in described for name in cell.split(", ")]
+    assert sorted(names) == sorted(kind.name for kind in Kind)
+
+
+def test_every_refusal_is_described() -> None:
+    codes = {code for package in PACKAGES for path in (ROOT / package).rglob("*.py") for code in _refusals(path)}
+    assert len(codes) > 8
+    described = re.findall(r"^\| ((?:`[a-z-]+`(?:, )?)+) \|", PROTOCOL.read_text(), re.MULTILINE)
+    assert {code for cell in described for code in SPAN.findall(cell)} == codes
+
+
+def test_the_header_has_the_size_that_is_said() -> None:
+    assert f"A header of {HEADER.size} bytes" in PROTOCOL.read_text()
+
+
+def test_the_configuration_page_is_what_is_generated() -> None:
+    spec = importlib.util.spec_from_file_location("generate_configuration", ROOT / "docs" / "generate_configuration.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    assert page == module.configuration(), "run python docs/generate_configuration.py"
+
+
+def test_every_dependency_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[<>=\[]", text)[0] for text in project["dependencies"]}
+    reasons = re.findall(r"^\| (`.*`) \|", (ROOT / "docs/decisions/0009-dependencies.md").read_text(), re.MULTILINE)
+    assert {name for cell in reasons for name in SPAN.findall(cell)} == names
+
+
+def test_decisions_are_numbered_and_say_what_was_given_up() -> None:
+    pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    for page in pages:
+        heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+        assert heads[0].startswith(f"{int(page.name[:4])}. "), page.name
+        assert heads[1:] == ["Why", "Choice", "What we gave up"], page.name
+
+
+def test_every_example_says_what_it_is() -> None:
+    for path in (ROOT / "examples").glob("*.py"):
+        assert f"examples/{path.name}" in (ast.get_docstring(ast.parse(path.read_text())) or ""), path.name
+
+
+def _is_there(dotted: str) -> bool:
+    parts = dotted.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[length:]:
+            found = getattr(found, name, None)
+        return found is not None
+    return False
+
+
+def _classes() -> Iterator[tuple[str, set[str]]]:
+    """Yield each class of the packages, with the names of its methods and fields."""
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ClassDef):
+                    yield node.name, {name for statement in node.body for name in _names(statement)}
+
+
+def _names(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, ast.FunctionDef):
+        return [statement.name]
+    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+        return [statement.target.id]
+    return []
+
+
+def _refusals(path: Path) -> Iterator[str]:
+    """Yield the codes with which a file refuses something: the first text that it hands to such a call."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("Refusal", "refusal", "self._turn_away"):
+            texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            yield from texts[:1]
