@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
-from ps_runtime.errors import BrokenPeerError, ClosedError, WaitTimeoutError
+from ps_runtime.errors import BrokenPeerError, ClosedError, TransportError, WaitTimeoutError
 from ps_runtime.server.peers import Purpose
 from ps_runtime.transport.base import Connection
 from ps_runtime.transport.message import NO_MEMBER, Kind, Message
@@ -16,6 +17,8 @@ __all__ = ["Dial", "Identity", "Link", "Links", "never_stop"]
 
 SLICE_SECS = 0.25
 """How long a wait goes on before the role looks whether it should end."""
+DIAL_SECS = 10.0
+"""How long a ps may take to take a connection, which the kernel does for it."""
 RECONNECT_SECS = 10.0
 """How long a role tries to reach a ps again; shorter than the ps waits for it."""
 
@@ -59,26 +62,48 @@ class Link:
     identity : Identity
     check : callable
         Called at least every `SLICE_SECS` of a wait; raises to end the role.
+    reconnect_secs : float
+        How long to try to reach a ps again whose connection broke.
 
     Notes
     -----
     Not thread-safe. A request that a broken connection swallowed is sent again: each is idempotent on the ps.
     """
 
-    def __init__(self, dial: Dial, identity: Identity, check: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        dial: Dial,
+        identity: Identity,
+        check: Callable[[], None],
+        reconnect_secs: float = RECONNECT_SECS,
+    ) -> None:
         self._dial = dial
+        self._reconnect_secs = reconnect_secs
         self._identity = identity
         self._check = check
+        self._checked_at = time.monotonic()
         self._connection: Connection | None = None
         self._sent: Message | None = None
         self.num_reconnects = -1
         self.sequence = 0
 
     def open(self, timeout_secs: float) -> None:
-        """Connect and say HELLO; `sequence` is then what the ps remembers of this life."""
-        connection = self._dial(timeout_secs)
+        """Connect and say HELLO; `sequence` is then what the ps remembers of this life.
+
+        Raises
+        ------
+        WaitTimeoutError
+            If the ps does not answer within `timeout_secs`: it may be restoring a large model.
+        RefusedError
+            If it does not let this role in.
+        BrokenPeerError
+            If nobody listens there.
+        """
+        connection = self._dial(min(timeout_secs, DIAL_SECS))
         try:
-            self.sequence = connection.request(self._identity.hello(), timeout_secs).sequence
+            connection.send(self._identity.hello())
+            what = f"to let {self._identity.name} in"
+            self.sequence = self._await(connection, what, timeout_secs, time.monotonic() + timeout_secs).sequence
         except BaseException:
             connection.close()
             raise
@@ -111,11 +136,7 @@ class Link:
         deadline = time.monotonic() + timeout_secs
         while True:
             try:
-                return self.connection.receive(SLICE_SECS, into)
-            except WaitTimeoutError:
-                self._check()
-                if time.monotonic() >= deadline:
-                    raise WaitTimeoutError(what, self.connection.peer, timeout_secs) from None
+                return self._await(self.connection, what, timeout_secs, deadline, into)
             except BrokenPeerError as error:
                 self._come_back(error)
 
@@ -124,15 +145,35 @@ class Link:
         self.send(message)
         return self.receive(what, timeout_secs, into)
 
+    def say_last(self, message: Message, timeout_secs: float) -> None:
+        """Send a last message and wait for its reply; a ps that is gone by then is no error."""
+        with contextlib.suppress(TransportError, WaitTimeoutError):
+            self.connection.request(self._identity.sign(message), timeout_secs)
+
     def close(self) -> None:
         """End the connection. Idempotent."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
+    def _await(
+        self, connection: Connection, what: str, timeout_secs: float, deadline: float, into: memoryview | None = None
+    ) -> Message:
+        """Wait for a reply in slices, looking up between them, and now and then also where no wait is long."""
+        while True:
+            now = time.monotonic()
+            if now - self._checked_at >= SLICE_SECS:
+                self._check()
+                self._checked_at = now
+            try:
+                return connection.receive(max(0.0, min(SLICE_SECS, deadline - now)), into)
+            except WaitTimeoutError:
+                if time.monotonic() >= deadline:
+                    raise WaitTimeoutError(what, connection.peer, timeout_secs) from None
+
     def _come_back(self, error: BrokenPeerError) -> None:
         """Connect again and repeat the request under way, or raise `error` when the ps stays away."""
-        deadline = time.monotonic() + RECONNECT_SECS
+        deadline = time.monotonic() + self._reconnect_secs
         self.connection.close()
         while True:
             self._check()
@@ -156,11 +197,11 @@ class Links:
     identity : Identity
     check : callable
     timeout_secs : float
-        For reaching each ps.
+        How long each ps may take to let this role in.
     """
 
     def __init__(
-        self, dials: Sequence[Dial], identity: Identity, check: Callable[[], None], timeout_secs: float = 10.0
+        self, dials: Sequence[Dial], identity: Identity, check: Callable[[], None], timeout_secs: float
     ) -> None:
         self._links = [Link(dial, identity, check) for dial in dials]
         self._timeout_secs = timeout_secs

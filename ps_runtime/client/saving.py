@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.client.link import Links
+from ps_runtime.errors import CheckpointError, RefusedError
 from ps_runtime.server.instructions import Cut
 from ps_runtime.specs.layout import piece_views, place
 from ps_runtime.specs.variables import ModelSpec
@@ -50,8 +52,15 @@ class SavingClient:
             self._links[index].request(message, "to take the first values", self._timeout_secs)
 
     def restore(self, step: int) -> None:
-        """Have every shard restore its part of the checkpoint of `step`."""
-        self._links.request_all(Message(Kind.RESTORE, step=step), "to restore a checkpoint", self._timeout_secs)
+        """Have every shard restore its part of the checkpoint of `step`.
+
+        Raises
+        ------
+        CheckpointError
+            If one cannot.
+        """
+        with _about_checkpoint(step):
+            self._links.request_all(Message(Kind.RESTORE, step=step), "to restore a checkpoint", self._timeout_secs)
 
     def open(self) -> int:
         """Let training begin; return the global_step that it begins at."""
@@ -69,9 +78,7 @@ class SavingClient:
     def snapshot(self, cut: Cut) -> None:
         """Have every shard copy `cut`, then let tickets flow again."""
         body = json.dumps(cut.to_facts()).encode()
-        self._links.request_all(
-            Message(Kind.SNAPSHOT, step=cut.step, body=body), "to copy a cut", self._timeout_secs
-        )
+        self._links.request_all(Message(Kind.SNAPSHOT, step=cut.step, body=body), "to copy a cut", self._timeout_secs)
         self.resume(cut)
 
     def resume(self, cut: Cut) -> None:
@@ -79,8 +86,16 @@ class SavingClient:
         self._links[0].request(Message(Kind.RESUME, step=cut.step), "to resume", self._timeout_secs)
 
     def write(self, step: int) -> list[dict[str, Any]]:
-        """Have every shard write its copy of `step`; return what each says of its file."""
-        replies = self._links.request_all(Message(Kind.WRITE, step=step), "to write a checkpoint", self._timeout_secs)
+        """Have every shard write its copy of `step`; return what each says of its file.
+
+        Raises
+        ------
+        CheckpointError
+            If one cannot: no space is left, or the store is away.
+        """
+        message = Message(Kind.WRITE, step=step)
+        with _about_checkpoint(step):
+            replies = self._links.request_all(message, "to write a checkpoint", self._timeout_secs)
         return [reply.json() for reply in replies]
 
     def committed(self, step: int) -> None:
@@ -94,3 +109,14 @@ class SavingClient:
     def statistics(self) -> dict[str, Any]:
         """Return the counters of ps-0, the job's included."""
         return self._links[0].request(Message(Kind.STATISTICS), "its counters", self._timeout_secs).json()
+
+
+@contextmanager
+def _about_checkpoint(step: int) -> Iterator[None]:
+    """Raise what a ps says of a checkpoint as what it is."""
+    try:
+        yield
+    except RefusedError as error:
+        if error.code in ("checkpoint", "storage"):
+            raise CheckpointError(f"of step {step}", error.reason) from error
+        raise

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.client.link import Links
+from ps_runtime.errors import InputError, RefusedError
 from ps_runtime.server.input_position import RecordRange
 from ps_runtime.specs.layout import piece_views, place
 from ps_runtime.specs.variables import ModelSpec
@@ -20,6 +21,8 @@ __all__ = ["Grant", "JobEnd", "TrainingClient"]
 
 REPLY_TIMEOUT_SECS = 60.0
 """For replies that no ps ever holds."""
+HOLD_TIMEOUT_SECS = 7200.0
+GOOD_BYE_SECS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +60,21 @@ class TrainingClient:
     links : Links
         Opened, with the purpose TRAIN.
     model : ModelSpec
+    start_timeout_secs : float
+        How long ps-0 may hold the first grant: until the variables have their values.
     hold_timeout_secs : float
-        How long ps-0 may hold a grant: while a cut is made, or while others use the last tickets.
+        How long it may hold a later one: while a cut is made, or while others use the last tickets.
 
     Notes
     -----
     Not thread-safe. `variables` holds views that `pull` refreshes in place; with one worker the whole is deterministic.
     """
 
-    def __init__(self, links: Links, model: ModelSpec, hold_timeout_secs: float) -> None:
+    def __init__(
+        self, links: Links, model: ModelSpec, start_timeout_secs: float, hold_timeout_secs: float = HOLD_TIMEOUT_SECS
+    ) -> None:
         self._links = links
+        self._grant_timeout_secs = start_timeout_secs
         self._hold_timeout_secs = hold_timeout_secs
         self._layouts = place(model, len(links))
         self._arenas = [np.zeros(layout.nbytes, np.uint8) for layout in self._layouts]
@@ -129,8 +137,20 @@ class TrainingClient:
         return self._granted(Message.of(Kind.STOP, {"reason": reason}), "the end of the job")
 
     def fetch(self, index: int) -> memoryview | None:
-        """Fetch batch `index` of a stream; None if the stream ended before it. Blocks."""
-        reply = self._links[0].request(Message(Kind.FETCH, step=index), "a batch of the input", self._hold_timeout_secs)
+        """Fetch batch `index` of a stream; None if the stream ended before it. Blocks.
+
+        Raises
+        ------
+        InputError
+            If the input_fn failed.
+        """
+        message = Message(Kind.FETCH, step=index)
+        try:
+            reply = self._links[0].request(message, "a batch of the input", self._hold_timeout_secs)
+        except RefusedError as error:
+            if error.code == "input":
+                raise InputError((error.reason,)) from error
+            raise
         return memoryview(reply.body) if reply.kind is Kind.BATCH else None
 
     def request_cut(self) -> None:
@@ -138,8 +158,9 @@ class TrainingClient:
         self._links[0].request(Message(Kind.REQUEST_CUT), "to prepare a cut", REPLY_TIMEOUT_SECS)
 
     def leave(self) -> None:
-        """Tell every ps that this replica will not come back."""
-        self._links.request_all(Message(Kind.LEAVE), "to say good-bye", REPLY_TIMEOUT_SECS)
+        """Tell every ps that this replica will not come back. The job is over: a ps that is gone is no error."""
+        for index in range(len(self._links)):
+            self._links[index].say_last(Message(Kind.LEAVE), GOOD_BYE_SECS)
 
     def statistics(self) -> dict[str, Any]:
         """Return counters, as plain data."""
@@ -160,9 +181,7 @@ class TrainingClient:
         """Return the shards that hold something; ps-0 counts always, because it commits."""
         return [i for i, layout in enumerate(self._layouts) if (not i and not beyond_ps_0) or (i and layout.nbytes)]
 
-    def _fill(
-        self, gradients: Mapping[str, NDArray[Any]], learning_rates: Sequence[float], num_examples: int
-    ) -> None:
+    def _fill(self, gradients: Mapping[str, NDArray[Any]], learning_rates: Sequence[float], num_examples: int) -> None:
         for push in self._pushes:
             push.mask[:] = 0
             push.learning_rates[:] = learning_rates
@@ -180,7 +199,8 @@ class TrainingClient:
         return Message(Kind.PUSH, sequence=sequence, version=self._versions[index], body=body)
 
     def _granted(self, message: Message, what: str) -> Grant | JobEnd:
-        reply = self._links[0].request(message, what, self._hold_timeout_secs)
+        reply = self._links[0].request(message, what, self._grant_timeout_secs)
+        self._grant_timeout_secs = self._hold_timeout_secs
         if reply.kind is Kind.FINISHED:
             return JobEnd(reply.step)
         step, epoch, start, stop, split_stop = GRANT.unpack(reply.body)

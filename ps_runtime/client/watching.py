@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ps_runtime.client.link import Dial, Identity
-from ps_runtime.errors import TransportError, WaitTimeoutError
-from ps_runtime.transport.base import Connection
+from ps_runtime.client.link import Link
+from ps_runtime.errors import BrokenPeerError, TransportError, WaitTimeoutError
 from ps_runtime.transport.message import Kind, Message
 
 __all__ = ["WatchingClient"]
@@ -15,25 +14,23 @@ class WatchingClient:
 
     Parameters
     ----------
-    dial : callable
-        How to reach ps-0.
-    identity : Identity
-        With the purpose WATCH.
+    link : Link
+        To ps-0, not opened yet, with the purpose WATCH.
     timeout_secs : float
-        For reaching ps-0.
+        How long ps-0 may take to let this role in. That it has left already is no error: training may be over.
     """
 
-    def __init__(self, dial: Dial, identity: Identity, timeout_secs: float = 10.0) -> None:
-        self._identity = identity
+    def __init__(self, link: Link, timeout_secs: float) -> None:
+        self._link = link
         self._is_waiting = False
-        self._connection: Connection | None = None
+        self._is_gone = False
         self.transport = "none"
         try:
-            self._connection = dial(timeout_secs)
-            self.transport = self._connection.transport
-            self._connection.request(identity.hello(), timeout_secs)
-        except TransportError:  # a short job is over before its evaluator starts
-            self.close()
+            link.open(timeout_secs)
+        except BrokenPeerError:
+            self._is_gone = True
+        else:
+            self.transport = link.connection.transport
 
     def wait(self, seen_step: int, timeout_secs: float) -> bool:
         """Wait until there is a checkpoint later than `seen_step`, the job is finished, or the time is over.
@@ -43,22 +40,20 @@ class WatchingClient:
         bool
             False, at once, when ps-0 is gone.
         """
-        if self._connection is None:
+        if self._is_gone:
             return False
         try:
             if not self._is_waiting:
-                self._connection.send(self._identity.sign(Message(Kind.WATCH, step=seen_step)))
+                self._link.send(Message(Kind.WATCH, step=seen_step))
                 self._is_waiting = True
-            self._connection.receive(timeout_secs)
+            self._link.receive("news", timeout_secs)
             self._is_waiting = False
         except WaitTimeoutError:
             pass
         except TransportError:
-            self.close()
+            self._is_gone = True
         return True
 
     def close(self) -> None:
         """End the connection. Idempotent."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._link.close()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from ps_runtime.checkpoint.job_file import JobFile
-from ps_runtime.checkpoint.records import clear_finished
+from ps_runtime.checkpoint.job_file import JobFile, JobRecord
+from ps_runtime.checkpoint.records import clear_finished, read_finished
 from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import PsflowError
+from ps_runtime.errors import ModelDirError, PsflowError
 from ps_runtime.estimator.planning import JobPlan, check_model_dir, plan_job
 from ps_runtime.specs.job import JobSpec
 from ps_runtime.specs.training import EvalSpec, TrainSpec
@@ -37,6 +38,8 @@ class Attempt:
     eval_spec : EvalSpec or None
     num_ps, num_workers : int
     transport : str
+    reads_again : bool
+        Whether an input that an earlier attempt has read to its end is read once more; else there is nothing to do.
 
     Raises
     ------
@@ -53,6 +56,7 @@ class Attempt:
         num_ps: int = 1,
         num_workers: int = 0,
         transport: str = "auto",
+        reads_again: bool = False,
     ) -> None:
         self.model_dir = estimator.model_dir
         self._estimator = estimator
@@ -61,6 +65,7 @@ class Attempt:
         self._num_ps = num_ps
         self._num_workers = num_workers
         self._transport = transport
+        self._reads_again = reads_again
         self._file = JobFile(estimator.model_dir)
         self.seed = job_seed(estimator.model_dir, estimator.config.tf_random_seed)
         self.plan: JobPlan = plan_job(
@@ -68,13 +73,15 @@ class Attempt:
         )
         check_model_dir(estimator.model_dir, self.plan.model)
         self._released = threading.Event()
+        self._loss: ModelDirError | None = None
 
     def __enter__(self) -> Self:
         record = self._file.claim()
-        self.number = int(record.facts.get("attempts", 0)) + 1
-        self.record = self._file.update(attempts=self.number, seed=self.seed)
-        clear_finished(self.model_dir)
-        CheckpointStore(self.model_dir).discard_uncommitted()
+        try:
+            self._take_over(record)
+        except BaseException:
+            self._file.release()
+            raise
         self._renewer = threading.Thread(target=self._renew, name="psflow-lease", daemon=True)
         self._renewer.start()
         return self
@@ -84,7 +91,16 @@ class Attempt:
     ) -> None:
         self._released.set()
         self._renewer.join()
-        self._file.release()
+        try:
+            if kind is None:
+                self._collect_garbage()
+        finally:
+            self._file.release()
+
+    def check(self) -> None:
+        """Raise ModelDirError if the job is another's by now."""
+        if self._loss is not None:
+            raise self._loss
 
     def note_run(self, run_id: str) -> None:
         """Remember the MLflow run, so that a resumed job goes on with it."""
@@ -116,6 +132,7 @@ class Attempt:
             num_workers=self._num_workers,
             transport=self._transport,
             writer=writer,
+            finished_step=self.record.facts.get("finished_step") if self._reads_again else None,
         )
 
     @staticmethod
@@ -124,10 +141,30 @@ class Attempt:
         facts = {key: value for key, value in event.items() if key not in ("kind", "role", "number")}
         logger.info("%s: %s %s", event["role"], event["kind"], facts)
 
+    def _take_over(self, record: JobRecord) -> None:
+        self.number = int(record.facts.get("attempts", 0)) + 1
+        facts: dict[str, Any] = {"attempts": self.number, "seed": self.seed}
+        finished = read_finished(self.model_dir)
+        if finished is not None:
+            facts["finished_step"] = finished.final_step
+        self.record = self._file.update(**facts)
+        clear_finished(self.model_dir)
+        CheckpointStore(self.model_dir).discard_uncommitted()
+
+    def _collect_garbage(self) -> None:
+        """Remove the checkpoints that only waited for their evaluation."""
+        config = self._estimator.config
+        CheckpointStore(self.model_dir).collect_garbage(
+            config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours, time.time()
+        )
+
     def _renew(self) -> None:
         while not self._released.wait(RENEW_SECS):
             try:
                 self._file.renew()
+            except ModelDirError as error:
+                self._loss = error
+                return
             except (PsflowError, OSError):
                 logger.exception("the lease of %s could not be renewed", self.model_dir)
 

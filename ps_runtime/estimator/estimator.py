@@ -84,6 +84,9 @@ class Estimator:
     ) -> Estimator:
         """Train in this process, from the latest checkpoint if there is one. Blocks.
 
+        After an interruption the input is read on where the checkpoint left it; an input that was read to its end is
+        read again.
+
         Parameters
         ----------
         input_fn : callable
@@ -109,8 +112,8 @@ class Estimator:
         train_spec = TrainSpec(input_fn, last, hooks, saving_listeners)
         if last is not None and start >= last:
             return self
-        with Attempt(self, train_spec, None) as attempt:
-            run_local(attempt.job(), attempt.log_event)
+        with Attempt(self, train_spec, None, reads_again=True) as attempt:
+            run_local(attempt.job(), attempt.log_event, attempt.check)
         return self
 
     def evaluate(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ps_runtime.client.link import never_stop
+from ps_runtime.errors import StoppedError
 from ps_runtime.roles.chief import run_chief
 from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.evaluator import run_evaluator
@@ -20,8 +21,12 @@ __all__ = ["run_local"]
 
 Event = dict[str, Any]
 
+STOP_SECS = 10.0
 
-def run_local(job: JobSpec, on_event: Callable[[Event], None]) -> dict[str, dict[str, Any]]:
+
+def run_local(
+    job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None] = never_stop
+) -> dict[str, dict[str, Any]]:
     """Run a whole job in this process; return the report of each role. Blocks.
 
     Parameters
@@ -30,25 +35,32 @@ def run_local(job: JobSpec, on_event: Callable[[Event], None]) -> dict[str, dict
         With one ps and no workers beside the chief.
     on_event : callable
         Takes the events of all roles; called from their threads.
+    check : callable
+        Raises to end the job.
     """
     parts = PsParts(job, 0, lambda event: server.post(event))
     server = InProcessServer(parts.handler)
+    evaluator = _EvaluatorThread()
 
     def dial(timeout_secs: float) -> Connection:
         return server.connect("ps-0")
 
-    def context(role: Role) -> RoleContext:
-        return RoleContext(RoleId(role, 0), job.attempt, never_stop, on_event)
+    def context(role: Role, check: Callable[[], None]) -> RoleContext:
+        return RoleContext(RoleId(role, 0), job.attempt, check, on_event)
 
-    evaluator = _EvaluatorThread(lambda: run_evaluator(job, context(Role.EVALUATOR), [dial]))
+    def check_chief() -> None:
+        check()
+        evaluator.check()
+
     reports = {}
     try:
         if job.eval_spec is not None:
-            evaluator.start()
-        reports["chief-0"] = run_chief(job, context(Role.CHIEF), [dial])
+            evaluator.start(lambda: run_evaluator(job, context(Role.EVALUATOR, evaluator.check_stop), [dial]))
+        reports["chief-0"] = run_chief(job, context(Role.CHIEF, check_chief), [dial])
         reports |= evaluator.reports()
         return reports
     finally:
+        evaluator.stop()
         parts.close()
         server.close()
 
@@ -56,26 +68,41 @@ def run_local(job: JobSpec, on_event: Callable[[Event], None]) -> dict[str, dict
 class _EvaluatorThread:
     """Runs an evaluator in a thread of its own and keeps what came of it."""
 
-    def __init__(self, run: Callable[[], dict[str, Any]]) -> None:
-        self._run = run
+    def __init__(self) -> None:
         self._report: dict[str, Any] | None = None
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
+        self._is_stopped = threading.Event()
 
-    def start(self) -> None:
-        self._thread = threading.Thread(target=self._target, name="psflow-evaluator", daemon=True)
+    def start(self, run: Callable[[], dict[str, Any]]) -> None:
+        self._thread = threading.Thread(target=self._target, args=(run,), name="psflow-evaluator", daemon=True)
         self._thread.start()
+
+    def check(self) -> None:
+        """Raise what the evaluator failed with, if it did."""
+        if self._error is not None:
+            raise self._error
+
+    def check_stop(self) -> None:
+        """Raise StoppedError in the evaluator's thread once it is to end."""
+        if self._is_stopped.is_set():
+            raise StoppedError("evaluator-0", "training has failed")
 
     def reports(self) -> dict[str, dict[str, Any]]:
         """Wait for the end; return the report, or raise what the evaluator failed with."""
         if self._thread is not None:
             self._thread.join()
-        if self._error is not None:
-            raise self._error
+        self.check()
         return {} if self._report is None else {"evaluator-0": self._report}
 
-    def _target(self) -> None:
+    def stop(self) -> None:
+        """End the evaluator after the batch, checkpoint or export under way, or leave it to its daemon thread."""
+        self._is_stopped.set()
+        if self._thread is not None:
+            self._thread.join(STOP_SECS)
+
+    def _target(self, run: Callable[[], dict[str, Any]]) -> None:
         try:
-            self._report = self._run()
+            self._report = run()
         except BaseException as error:
             self._error = error

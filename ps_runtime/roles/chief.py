@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.client.link import Dial
 from ps_runtime.client.saving import SavingClient
 from ps_runtime.client.training import TrainingClient
-from ps_runtime.errors import InputError
+from ps_runtime.errors import InputError, StoppedError
 from ps_runtime.roles.batches import BatchReader
 from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.saver import Saver
@@ -37,10 +38,19 @@ def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict
         How to reach each ps.
     """
     with ExitStack() as stack:
-        saving_links = stack.enter_context(open_links(job, context, dials, Purpose.SAVE, context.check))
+        is_over = threading.Event()
+
+        def check_saver() -> None:
+            context.check()
+            if is_over.is_set():
+                raise StoppedError(str(context.role), "its training thread has ended")
+
+        saving_links = stack.enter_context(open_links(job, context, dials, Purpose.SAVE, check_saver))
         saving = SavingClient(saving_links, job.model, RESTORE_TIMEOUT_SECS)
         store = CheckpointStore(job.model_dir)
         saver = Saver(job, saving, context, store)
+        stack.callback(saver.await_end)  # its links are in use until then
+        stack.callback(is_over.set)
 
         def check() -> None:
             context.check()

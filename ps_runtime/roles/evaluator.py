@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.records import Evaluation, EvaluationLog, read_finished
+from ps_runtime.checkpoint.records import Evaluation, EvaluationLog, Finished, read_finished
 from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.client.link import Dial, Identity
+from ps_runtime.client.link import Dial, Identity, Link
 from ps_runtime.client.watching import WatchingClient
+from ps_runtime.data.dataset import Dataset
 from ps_runtime.data.input_pipeline import open_input
 from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.evaluation import batches_of, evaluate, predict_batch
@@ -44,29 +46,27 @@ def run_evaluator(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> 
     """
     assert job.eval_spec is not None
     identity = Identity(job.job_id, job.token, job.model.digest, str(context.role), Purpose.WATCH)
-    watching = WatchingClient(dials[0], identity)
-    try:
+    link = Link(dials[0], identity, context.check, reconnect_secs=0.0)  # who has left the job does not come back
+    with closing(WatchingClient(link, job.config.session_creation_timeout_secs)) as watching:
         evaluator = _Evaluator(job, job.eval_spec, context)
         _evaluate_all(evaluator, watching, job.eval_spec, context)
         return context.report(watching.transport, {"evaluated_steps": evaluator.evaluated_steps})
-    finally:
-        watching.close()
 
 
-def _evaluate_all(
-    evaluator: _Evaluator, watching: WatchingClient, eval_spec: EvalSpec, context: RoleContext
-) -> None:
+def _evaluate_all(evaluator: _Evaluator, watching: WatchingClient, eval_spec: EvalSpec, context: RoleContext) -> None:
     next_time = time.monotonic() + eval_spec.start_delay_secs
     is_over = False
     while not is_over:
         context.check()
-        is_over = evaluator.training_is_over  # read before the checkpoints: the final one comes first
-        if is_over or time.monotonic() >= next_time:
+        pending = evaluator.pending()
+        finished = evaluator.finished()  # read after the checkpoints: the mark is there before the final one
+        if finished is not None or time.monotonic() >= next_time:
             started = time.monotonic()
-            for step in evaluator.pending():
+            for step in pending:
                 context.check()
-                evaluator.evaluate(step, is_final=is_over and step == evaluator.final_step)
+                evaluator.evaluate(step, is_final=finished is not None and step == finished.final_step)
                 next_time = started + eval_spec.throttle_secs
+        is_over = finished is not None and evaluator.has_done(finished.final_step)
         if not is_over and not watching.wait(evaluator.newest_seen, SLICE_SECS):
             time.sleep(SLICE_SECS)  # ps-0 is gone: what is on disk decides
 
@@ -83,19 +83,17 @@ class _Evaluator:
         self._caller = ModelCaller(job.model_fn, job.params, job.config)
         self._name = eval_spec.name or ""
         self._done = self._log.evaluated(self._name)
+        self._dataset: Dataset | None = None
         self.evaluated_steps: list[int] = []
         self.newest_seen = -1
 
-    @property
-    def training_is_over(self) -> bool:
-        """Whether this attempt of the job has put its FINISHED marker."""
-        return read_finished(self._job.model_dir) is not None
+    def finished(self) -> Finished | None:
+        """Return the mark that this attempt's chief put at the end of training; None before that."""
+        return read_finished(self._job.model_dir)
 
-    @property
-    def final_step(self) -> int | None:
-        """The step that training ended at, once it is over."""
-        finished = read_finished(self._job.model_dir)
-        return None if finished is None else finished.final_step
+    def has_done(self, final_step: int) -> bool:
+        """Return whether the final checkpoint is evaluated, if there is to be one."""
+        return final_step in self._done or not self._job.config.saves_checkpoints
 
     def pending(self) -> list[int]:
         """Return the checkpoints that are not evaluated yet, oldest first."""
@@ -116,8 +114,13 @@ class _Evaluator:
         self.evaluated_steps.append(step)
         self._context.emit("evaluation", step=step, name=self._spec.name, metrics=_finite(metrics), secs=secs)
 
-    def _open(self) -> Any:
-        return open_input(self._spec.input_fn, mode=ModeKeys.EVAL, params=self._job.params)
+    def _open(self) -> Dataset | Iterator[Any]:
+        """Open the input: a data set once, anything else each time that it is read."""
+        if self._dataset is not None:
+            return self._dataset
+        opened = open_input(self._spec.input_fn, mode=ModeKeys.EVAL, params=self._job.params)
+        self._dataset = opened if isinstance(opened, Dataset) else None
+        return opened
 
     def _export(
         self, step: int, values: Mapping[str, NDArray[Any]], metrics: Mapping[str, float], *, is_final: bool

@@ -54,7 +54,7 @@ class PsParts:
             if job.input.is_stream:
                 self._stream = StreamReader(job, post)
             steps = job.config.save_checkpoints_steps
-            desk = JobDesk(Job(job.input, job.train_spec.max_steps, steps), self._stream)
+            desk = JobDesk(Job(job.input, job.train_spec.max_steps, steps, job.finished_step), self._stream)
             if self._stream is not None:
                 self._stream.desk = desk
         self.handler = PsHandler(JobKey(job.job_id, job.token, job.model.digest), shard, self._storage, desk)

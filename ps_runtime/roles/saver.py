@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -9,15 +10,18 @@ from typing import Any
 
 from ps_runtime.checkpoint.entries import ShardRecord
 from ps_runtime.checkpoint.manifest import Manifest
-from ps_runtime.checkpoint.records import write_finished
+from ps_runtime.checkpoint.records import EvaluationLog, write_finished
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.client.saving import SavingClient
 from ps_runtime.model.listeners import CheckpointSaverListener
 from ps_runtime.roles.context import RoleContext
-from ps_runtime.server.job import Cut
+from ps_runtime.server.instructions import Cut
 from ps_runtime.specs.job import JobSpec
 
 __all__ = ["Saver"]
+
+END_SECS = 10.0
+"""How long a chief that has failed waits for a listener, or for a file being committed."""
 
 
 class Saver:
@@ -37,6 +41,7 @@ class Saver:
         self._client = client
         self._context = context
         self._store = store
+        self._evaluations = EvaluationLog(job.model_dir)
         self._listeners: Sequence[CheckpointSaverListener] = job.train_spec.saving_listeners
         self._last_step = -1
         self._error: BaseException | None = None
@@ -65,13 +70,22 @@ class Saver:
             self._context.check()
         self.check()
 
+    def await_end(self) -> None:
+        """Wait, not for long, until the thread has ended, if it was ever started. Idempotent."""
+        if self._thread.ident is not None:
+            self._thread.join(END_SECS)
+
     def _run(self) -> None:
         try:
             is_final = False
             while not is_final:
-                cut, is_final = self._client.await_cut(self._job.config.session_creation_timeout_secs)
+                cut, is_final = self._client.await_cut(math.inf)  # as long as training takes
+                if is_final:
+                    self._announce_end(cut)
                 self._save(cut)
-            self._end(cut)
+            self._client.finish()
+            for listener in self._listeners:
+                listener.end(cut.step)
         except BaseException as error:
             self._error = error
 
@@ -101,12 +115,15 @@ class Saver:
                 self.stop_reason = self.stop_reason or f"{type(listener).__name__} asked to stop after step {cut.step}"
 
     def _collect_garbage(self) -> None:
-        config = self._job.config
-        self._store.collect_garbage(config.keep_checkpoint_max or None, config.keep_checkpoint_every_n_hours, time.time())
+        config, evaluation = self._job.config, self._job.eval_spec
+        awaited: set[int] = set()
+        if evaluation is not None:  # every checkpoint is evaluated, however slow the evaluator is
+            awaited = set(self._store.steps()) - self._evaluations.evaluated(evaluation.name or "")
+        self._store.collect_garbage(
+            config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours, time.time(), protected=awaited
+        )
 
-    def _end(self, cut: Cut) -> None:
+    def _announce_end(self, cut: Cut) -> None:
+        """Mark the end before the final checkpoint is there, so that whoever finds that one knows that it is final."""
         self.statistics = self._client.statistics()["job"]
         write_finished(self._job.model_dir, cut.step, self.statistics["stop_reason"] or "all steps are done")
-        self._client.finish()
-        for listener in self._listeners:
-            listener.end(cut.step)

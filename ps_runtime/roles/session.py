@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,7 +14,14 @@ from ps_runtime.client.training import Grant, JobEnd, TrainingClient
 from ps_runtime.errors import ModelFnError
 from ps_runtime.model.caller import BuiltModel, ModelCaller
 from ps_runtime.model.gradients import GradientFn, StepResult
-from ps_runtime.model.hooks import Coordinator, SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues, pick
+from ps_runtime.model.hooks import (
+    Coordinator,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    pick,
+)
 from ps_runtime.model.spec import ModeKeys
 from ps_runtime.server.input_position import RecordRange
 from ps_runtime.specs.variables import ModelSpec
@@ -123,17 +131,17 @@ class MonitoredSession:
         features, labels = batch
         result = gradient_fn(features, labels, self.client.variables, grant.global_step)
         num_examples = _num_rows(features)
-        answer = self.client.push(result.gradients, result.learning_rates, num_examples)
+        answer: Grant | JobEnd = grant
+        if math.isfinite(result.loss):  # else the guard among the hooks ends training, and no ps is spoilt
+            answer = self.client.push(result.gradients, result.learning_rates, num_examples)
+            self.num_steps += 1
         self.global_step = answer.global_step
-        self.num_steps += 1
         self.num_examples, self.loss, self.summaries = num_examples, result.loss, result.summaries
         self._tell(context, wanted, result)
         self.on_step(self)
         return answer
 
-    def _tell(
-        self, context: SessionRunContext, wanted: Sequence[SessionRunArgs | None], result: StepResult
-    ) -> None:
+    def _tell(self, context: SessionRunContext, wanted: Sequence[SessionRunArgs | None], result: StepResult) -> None:
         values = _Fetched(self, result)
         for hook, args in zip(self._hooks, wanted, strict=True):
             picked = None if args is None else pick(args.fetches, values)

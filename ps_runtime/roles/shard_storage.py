@@ -57,6 +57,7 @@ class ShardStorage:
         try:
             record = save_shard(self._store, step, self._job.num_ps, shard.layout, arrays.arena, arrays.slots)
         except Exception as error:  # whatever a store raises: the saver waits for an answer
-            self._written(step, None, f"ps-{self._index} could not write its part of checkpoint {step}: {error}")
+            what = f"ps-{self._index} could not write its part of checkpoint {step}"
+            self._written(step, None, f"{what}: {type(error).__name__}: {error}")
         else:
             self._written(step, record.to_facts(), None)

@@ -54,7 +54,7 @@ def open_links(
         context.role.replica,
         context.incarnation,
     )
-    return Links(dials, identity, check)
+    return Links(dials, identity, check, job.config.session_creation_timeout_secs)
 
 
 def open_session(
@@ -79,7 +79,10 @@ def open_session(
 
 
 def _hooks(job: JobSpec, context: RoleContext, built: BuiltModel) -> list[SessionRunHook]:
-    hooks: list[SessionRunHook] = [*job.train_spec.hooks, NanTensorHook(), *built.spec.training_hooks]
+    hooks: list[SessionRunHook] = list(job.train_spec.hooks)
+    if not any(isinstance(hook, NanTensorHook) for hook in hooks):
+        hooks.append(NanTensorHook())
+    hooks += built.spec.training_hooks
     if context.role.role is Role.CHIEF:
         hooks += [
             SummaryHook(context.emit_metrics, job.config.save_summary_steps),

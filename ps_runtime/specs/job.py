@@ -47,6 +47,8 @@ class JobSpec:
         ``auto``, ``unix`` or ``tcp``.
     writer : ModelWriter or None
         Writes what the exporters select.
+    finished_step : int or None
+        Where an earlier attempt came to its end: who trains on from there reads an exhausted input again.
     """
 
     job_id: str
@@ -65,6 +67,7 @@ class JobSpec:
     num_workers: int = 0
     transport: str = "auto"
     writer: ModelWriter | None = None
+    finished_step: int | None = None
 
     @property
     def roles(self) -> tuple[RoleId, ...]:
