@@ -7,9 +7,20 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-__all__ = ["Interrupts"]
+__all__ = ["InterruptedRunError", "Interrupts"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class InterruptedRunError(Exception):
+    """A signal asked for the end."""
+
+    def __init__(self, received: signal.Signals) -> None:
+        super().__init__(received)
+        self.received = received
+
+    def __str__(self) -> str:
+        return f"ended by {self.received.name}"
 
 
 class Interrupts:
@@ -35,6 +46,11 @@ class Interrupts:
     ) -> None:
         for number, previous in self._previous.items():
             signal.signal(number, previous)
+
+    def check(self) -> None:
+        """Raise InterruptedRunError if a signal has come."""
+        if self.received is not None:
+            raise InterruptedRunError(self.received)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         if self.received is not None:

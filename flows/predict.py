@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from contextlib import contextmanager
 from typing import Any
 
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 
-from flows.interrupts import Interrupts
+from flows.interrupts import InterruptedRunError, Interrupts
+from flows.invocation import invoke, invoked
 from flows.parameters import PredictParameters
 from ps_runtime.cluster.connecting import open_cluster
-from ps_runtime.errors import StoppedError
 from tasks.predict import PredictionJob, predict_partitions
 from tasks.prediction.inputs import read_input
 from tasks.prediction.model import found_model
 from tasks.prediction.output import PredictionFolder, partitions
-from tasks.prefect_server import LocalPrefectServer, named_api_url, prefect_api
 
 __all__ = ["predict", "predict_flow"]
 
 CLUSTER_TIMEOUT_SECS = 60.0
-
-
-@dataclass
-class Invocation:
-    """One run of the flow from a command: what was prepared before it, and the signal that ended it, if any."""
-
-    job: PredictionJob
-    received: signal.Signals | None = None
-
-
-_invocation: ContextVar[Invocation | None] = ContextVar("psflow_predict_invocation", default=None)
 
 
 def predict(parameters: PredictParameters) -> dict[str, Any]:
@@ -56,22 +41,7 @@ def predict(parameters: PredictParameters) -> dict[str, Any]:
     SystemExit
         With 128 + the number of the signal, if one ended it.
     """
-    started = time.monotonic()
-    server = None if named_api_url() else LocalPrefectServer()  # it comes up while model and input are read
-    with ExitStack() as stack:
-        if server is not None:
-            stack.callback(server.close)
-        invocation = Invocation(stack.enter_context(prepared(parameters)))
-        stack.enter_context(prefect_api(server))
-        token = _invocation.set(invocation)
-        try:
-            state: State[Any] = predict_flow(parameters, return_state=True)
-        finally:
-            _invocation.reset(token)
-    if invocation.received is not None:
-        raise SystemExit(128 + invocation.received)
-    result: dict[str, Any] = state.result()
-    return result | {"wall_secs": time.monotonic() - started}
+    return invoke(predict_flow, parameters, prepared)
 
 
 @contextmanager
@@ -104,18 +74,16 @@ def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
     dict
         As `predict` does; a Cancelled state if a signal ended it.
     """
-    with ExitStack() as stack:
-        invocation = _invocation.get() or Invocation(stack.enter_context(prepared(parameters)))
-        interrupts = stack.enter_context(Interrupts())
+    with invoked(parameters, prepared) as invocation, Interrupts() as interrupts:
         try:
-            return _run(invocation.job, parameters, interrupts)
-        except StoppedError as stopped:
-            invocation.received = interrupts.received
-            return Cancelled(message=str(stopped))
+            facts = _run(invocation.prepared, parameters, interrupts)
+        except InterruptedRunError as interrupted:
+            invocation.received = interrupted.received
+            return Cancelled(message=f"{interrupted}; the same command goes on where it ended")
+        return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
 
 
 def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrupts) -> dict[str, Any]:
-    started = time.monotonic()
     folder, parts = PredictionFolder(job.output), partitions(job.num_rows)
     folder.claim(_identity(job))
     finished = folder.finished(parts)
@@ -126,8 +94,7 @@ def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrup
         cluster = parameters.cluster
         with open_cluster(cluster.address, cluster.workers, CLUSTER_TIMEOUT_SECS) as client:
             state = predict_partitions(client, job, left, lambda: interrupts.received is not None, return_state=True)
-        if state.is_cancelled():
-            raise StoppedError("predict", str(state.message))
+        interrupts.check()
         state.result()
     return {
         "rows": folder.verify(parts),
@@ -136,7 +103,6 @@ def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrup
         "model_uri": job.model.uri,
         "model_version": job.model.version,
         "global_step": job.model.global_step,
-        "wall_secs": time.monotonic() - started,
     }
 
 

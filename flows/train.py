@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Any
 
 from prefect import flow, get_run_logger
@@ -16,7 +13,8 @@ from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 
 from flows.building import build_training
-from flows.interrupts import Interrupts
+from flows.interrupts import InterruptedRunError, Interrupts
+from flows.invocation import invoke, invoked
 from flows.parameters import TrainParameters
 from flows.progress import Progress
 from flows.recording import open_tracker, tell_what_is_on_disk
@@ -26,7 +24,6 @@ from ps_runtime.cluster.connecting import open_cluster
 from ps_runtime.cluster.launch import ClusterJob
 from ps_runtime.estimator.attempt import Attempt
 from tasks.export import MlflowModelWriter, check_exportable
-from tasks.prefect_server import LocalPrefectServer, named_api_url, prefect_api
 from tasks.role import run_role
 from tasks.tracking.tracker import Tracker
 
@@ -35,26 +32,6 @@ __all__ = ["train", "train_flow"]
 CLUSTER_TIMEOUT_SECS = 60.0
 TASK_RUN_END_SECS = 5.0
 """For the task run of a role to take over how the role has ended."""
-
-
-class InterruptedRunError(Exception):
-    """A signal ended the roles."""
-
-    def __init__(self, received: signal.Signals) -> None:
-        super().__init__(received)
-        self.received = received
-
-
-@dataclass
-class Invocation:
-    """One run of the flow from a command: what was prepared before it, and the signal that ended it, if any."""
-
-    attempt: Attempt
-    started: float
-    received: signal.Signals | None = None
-
-
-_invocation: ContextVar[Invocation | None] = ContextVar("psflow_train_invocation", default=None)
 
 
 def train(parameters: TrainParameters) -> dict[str, Any]:
@@ -67,22 +44,12 @@ def train(parameters: TrainParameters) -> dict[str, Any]:
     SystemExit
         With 128 + the number of the signal, if one ended it.
     """
-    started = time.monotonic()
-    server = None if named_api_url() else LocalPrefectServer()  # it comes up while the job is planned
-    with ExitStack() as stack:
-        if server is not None:
-            stack.callback(server.close)
-        invocation = Invocation(plan_attempt(parameters), started)
-        stack.enter_context(prefect_api(server))
-        token = _invocation.set(invocation)
-        try:
-            state: State[Any] = train_flow(parameters, return_state=True)
-        finally:
-            _invocation.reset(token)
-    if invocation.received is not None:
-        raise SystemExit(128 + invocation.received)
-    summary: dict[str, Any] = state.result()
-    return summary
+    return invoke(train_flow, parameters, _planned)
+
+
+@contextmanager
+def _planned(parameters: TrainParameters) -> Iterator[Attempt]:
+    yield plan_attempt(parameters)
 
 
 def plan_attempt(parameters: TrainParameters) -> Attempt:
@@ -118,16 +85,14 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
     dict
         The summary; a Cancelled state if a signal ended the roles.
     """
-    invocation = _invocation.get() or Invocation(plan_attempt(parameters), time.monotonic())
-    try:
-        with invocation.attempt as attempt:
-            outcome = _run(attempt, parameters)
-    except InterruptedRunError as interrupted:
-        invocation.received = interrupted.received
-        return Cancelled(
-            message=f"ended by {interrupted.received.name}; the same command resumes from the last checkpoint"
-        )
-    return summarize(outcome, wall_secs=time.monotonic() - invocation.started)
+    with invoked(parameters, _planned) as invocation:
+        try:
+            with invocation.prepared as attempt:
+                outcome = _run(attempt, parameters)
+        except InterruptedRunError as interrupted:
+            invocation.received = interrupted.received
+            return Cancelled(message=f"{interrupted}; the same command resumes from the last checkpoint")
+        return summarize(outcome, wall_secs=time.monotonic() - invocation.started)
 
 
 def _run(attempt: Attempt, parameters: TrainParameters) -> Outcome:
@@ -171,16 +136,11 @@ def _run_roles(run: ClusterJob, admission_timeout_secs: float) -> dict[str, dict
     stop = threading.Event()
     task_runs = []
     with Interrupts() as interrupts:
-
-        def check() -> None:
-            if interrupts.received is not None:
-                raise InterruptedRunError(interrupts.received)
-
         try:
             with run:
                 run.start(admission_timeout_secs)
                 task_runs = [run_role.submit(role, run, stop) for role in run.job.roles]
-                return run.join(check)
+                return run.join(interrupts.check)
         finally:
             stop.set()
             for task_run in task_runs:

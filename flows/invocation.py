@@ -1,0 +1,93 @@
+"""A flow that runs in the process of its command: what is prepared before it, and the signal that may end it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from prefect.client.schemas.objects import State
+
+from tasks.prefect_server import LocalPrefectServer, named_api_url, prefect_api
+
+__all__ = ["Invocation", "invoke", "invoked"]
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+
+@dataclass
+class Invocation(Generic[T]):
+    """One run of a flow.
+
+    Parameters
+    ----------
+    prepared : object
+        What was found out before anything was started.
+    started : float
+        When the command began, on the monotonic clock.
+    received : signal.Signals or None
+        The signal that ended it, if any.
+    """
+
+    prepared: T
+    started: float
+    received: signal.Signals | None = None
+
+
+_current: ContextVar[Invocation[Any] | None] = ContextVar("psflow_invocation", default=None)
+
+
+def invoke(
+    flow: Callable[..., Any], parameters: P, prepare: Callable[[P], AbstractContextManager[T]]
+) -> dict[str, Any]:
+    """Run `flow` in this process, with a local Prefect server if none is named; return its result.
+
+    Parameters
+    ----------
+    flow : prefect.Flow
+        Begins with `invoked`.
+    parameters : object
+        Its only parameter.
+    prepare : callable
+        Returns a context with what the flow needs. A UsageError there ends the command before the flow begins.
+
+    Raises
+    ------
+    UsageError
+        As `prepare` does.
+    SystemExit
+        With 128 + the number of the signal, if one ended the flow.
+    """
+    started = time.monotonic()
+    server = None if named_api_url() else LocalPrefectServer()  # it comes up while the rest is prepared
+    with ExitStack() as stack:
+        if server is not None:
+            stack.callback(server.close)
+        invocation = Invocation(stack.enter_context(prepare(parameters)), started)
+        stack.enter_context(prefect_api(server))
+        token = _current.set(invocation)
+        try:
+            state: State[Any] = flow(parameters, return_state=True)
+        finally:
+            _current.reset(token)
+    if invocation.received is not None:
+        raise SystemExit(128 + invocation.received)
+    result: dict[str, Any] = state.result()
+    return result
+
+
+@contextmanager
+def invoked(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) -> Iterator[Invocation[T]]:
+    """Give the invocation of `invoke`, or a new one where Prefect itself has started the flow."""
+    current = _current.get()
+    if current is not None:
+        yield current
+        return
+    started = time.monotonic()
+    with prepare(parameters) as prepared:
+        yield Invocation(prepared, started)
