@@ -91,6 +91,7 @@ def main() -> NoReturn:
     """Run the command line of this process."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     arguments = sys.argv[1:]
+    sys.path.insert(0, os.getcwd())  # modules of the user that a configuration names
     sys.exit(run(arguments, _reserve_stdout() if "--json" in arguments else None))
 
 

@@ -18,7 +18,7 @@ class DataInput(Parameters):
 
     format: Literal["csv", "tsv", "npz", "digits"] = Field(description="Format of the data; digits is built in.")
     path: str | None = Field(None, description="File or fsspec URL; null for a data set that is built in.")
-    split: str | None = Field(None, description="Part of the data set, such as train or test; null: all of it.")
+    split: str | None = Field(None, description="Part of the data set: train, test or all; null: train.")
     label: str | None = Field(None, description="Column or array that holds the label.")
     features: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
         None, description="Columns or arrays that are features; null: all but the label."
@@ -78,4 +78,4 @@ class InputParameters(Parameters):
     """Where examples come from."""
 
     train: SourceParameters = Field(description="What is trained on.")
-    eval: SourceParameters = Field(description="What is evaluated on.")
+    eval: SourceParameters = Field(description="What is evaluated on: one pass, in the order of the data.")

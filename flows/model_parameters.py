@@ -21,7 +21,9 @@ class OptimizerParameters(Parameters):
     model_config = ConfigDict(extra="allow")
 
     name: str = Field(description=f"One of {', '.join(OPTIMIZERS)}.")
-    learning_rate: float | None = Field(None, description="Step size; null: the optimizer's own default.")
+    learning_rate: float | None = Field(
+        None, description="Step size; null: the optimizer's own default, where it has one."
+    )
 
     @model_validator(mode="after")
     def _can_be_built(self) -> Self:

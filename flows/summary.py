@@ -17,6 +17,7 @@ from tasks.tracking.models import BestModel
 __all__ = ["best_record", "summarize"]
 
 Reports = Mapping[str, Mapping[str, Any]]
+ROLE_KEYS = ("exit", "rss_mb", "transport")
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
         "best": _best(job, outcome.best),
         "input": {key: chief["job"][key] for key in ("examples", "epochs_completed", "repeats", "misses")},
         "train": chief["train"],
-        "roles": {role: _role(role, report, reports) for role, report in reports.items()},
+        "roles": {role: {key: report[key] for key in ROLE_KEYS} for role, report in reports.items()},
         "wall_secs": {"total": round(wall_secs, 3), "to_first_step": first_step},
     }
 
@@ -81,16 +82,3 @@ def _best(job: JobSpec, registered: BestModel | None) -> dict[str, Any] | None:
         "export_path": record.path,
         "model_uri": None if registered is None else registered.model_uri,
     }
-
-
-def _role(role: str, report: Mapping[str, Any], reports: Reports) -> dict[str, Any]:
-    return {"exit": report["exit"], "rss_mb": report["rss_mb"], "transport": _transport(role, report, reports)}
-
-
-def _transport(role: str, report: Mapping[str, Any], reports: Reports) -> str:
-    """Return the transport that a role used; that of a ps is what the training replicas reached it by."""
-    if not role.startswith("ps-"):
-        return str(report["transport"])
-    index = int(role.removeprefix("ps-"))
-    links = [r["statistics"]["links"][index] for r in reports.values() if "links" in r["statistics"]]
-    return "+".join(sorted({link["transport"] for link in links}))

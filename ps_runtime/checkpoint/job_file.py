@@ -14,7 +14,6 @@ from typing import Any
 from ps_runtime.checkpoint.file_store import FileStore
 from ps_runtime.checkpoint.process import ProcessId
 from ps_runtime.errors import CheckpointError, ModelDirError
-from ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["JobFile", "JobRecord", "Owner"]
 
@@ -41,8 +40,6 @@ class JobRecord:
         Stays for the life of the model_dir.
     run_id : str or None
         The MLflow run of the job.
-    model : str or None
-        `ModelSpec.to_json` of the model that is trained here.
     facts : mapping of str to JSON values
         What else the owner noted.
     owner : Owner or None
@@ -53,7 +50,6 @@ class JobRecord:
 
     job_id: str
     run_id: str | None = None
-    model: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     owner: Owner | None = None
     lease_expires: float = 0.0
@@ -145,26 +141,6 @@ class JobFile:
         with self._locked():
             record = self._mine()
             return self._write(replace(record, run_id=run_id or record.run_id, facts={**record.facts, **facts}))
-
-    def bind_model(self, model: ModelSpec) -> JobRecord:
-        """Note which model is trained here.
-
-        Raises
-        ------
-        ModelDirError
-            If it is another one than before, with all differences; or if the job is another's by now.
-        """
-        with self._locked():
-            record = self._mine()
-            differences = ModelSpec.from_json(record.model).differences(model) if record.model else []
-            if differences:
-                raise ModelDirError(
-                    (
-                        f"model_dir {self._files.url} belongs to another model: {'; '.join(differences)}; "
-                        "choose another model_dir, or train the same model",
-                    )
-                )
-            return self._write(replace(record, model=model.to_json()))
 
     def release(self) -> None:
         """Leave the job to whoever claims it next. Idempotent; nothing happens if it is another's by now."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from ps_runtime.config.tf_config import TfConfig, parse_tf_config
-
-__all__ = ["child_environment", "mlflow_tracking_uri", "prefect_api_url", "telemetry_off", "tf_config"]
+__all__ = ["child_environment", "mlflow_tracking_uri", "telemetry_off"]
 
 TELEMETRY_OFF = {
     "DO_NOT_TRACK": "true",  # Prefect takes 1 as well, MLflow does not
@@ -24,22 +22,6 @@ def telemetry_off() -> None:
     They look when they are imported: call this before. Idempotent.
     """
     os.environ.update(TELEMETRY_OFF)
-
-
-def tf_config() -> TfConfig:
-    """Return what ``TF_CONFIG`` says; a local run if it is not set.
-
-    Raises
-    ------
-    ConfigError
-        If it is malformed, or contradicts itself; it names the field.
-    """
-    return parse_tf_config(os.environ.get("TF_CONFIG", ""))
-
-
-def prefect_api_url() -> str | None:
-    """Return the address of the Prefect API to use, or None if nobody chose one."""
-    return os.environ.get("PREFECT_API_URL") or None
 
 
 def mlflow_tracking_uri() -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -65,6 +66,8 @@ class Estimator:
         if directory is None:
             directory = tempfile.mkdtemp(prefix="psflow-model-")
             logger.warning("no model_dir given: checkpoints go to the temporary directory %s", directory)
+        if "://" not in directory:
+            directory = os.path.abspath(directory)  # roles may have another working directory
         self.config = config.replace(model_dir=directory)
         self.model_dir = directory
         self.params: dict[str, Any] = dict(params or {})

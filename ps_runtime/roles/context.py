@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import psutil
 
 from ps_runtime.specs.roles import RoleId
 
@@ -53,6 +54,13 @@ class RoleContext:
 
 
 def peak_rss_mb() -> float:
-    """Return the largest memory that this process has held, in MB."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (1024 * 1024 if sys.platform == "darwin" else 1024), 1)
+    """Return the largest memory that this process has held, in MB.
+
+    Where the system does not tell (``getrusage`` counts the parent of a spawned process in), that of now.
+    """
+    try:
+        status = Path("/proc/self/status").read_text()
+        peak_kb = float(status.partition("VmHWM:")[2].split()[0])
+    except (OSError, IndexError):
+        return round(float(psutil.Process().memory_info().rss) / 2**20, 1)
+    return round(peak_kb / 1024, 1)

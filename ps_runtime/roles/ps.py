@@ -81,7 +81,7 @@ def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:
     try:
         context.emit("listening", address=server.address.to_dict())
         _serve(server, parts.handler, context, num_replicas=job.num_workers + 1)
-        return context.report(job.transport, server.statistics() | parts.handler.statistics())
+        return context.report("+".join(sorted(server.transports)), server.statistics() | parts.handler.statistics())
     finally:
         parts.close()
         server.close()

@@ -67,6 +67,8 @@ class SocketServer:
         self._lost: deque[Link] = deque()
         self._posted: deque[Callable[[], Iterable[Reply]]] = deque()
         self._is_closed = False
+        self.transports: set[str] = set()
+        """The transports that peers have come by."""
         self._num_accepted = self._num_messages = self._num_refused = self._bytes_in = self._bytes_out = 0
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -171,6 +173,7 @@ class SocketServer:
         elif len(self._links) >= self._max_connections:
             self._turn_away(sock, "full", f"this ps has {self._max_connections} connections, the most it takes")
         else:
+            self.transports.add("tcp" if listener.family != socket.AF_UNIX else "unix")
             self._welcome(sock)
 
     def _turn_away(self, sock: socket.socket, code: str, reason: str) -> None:

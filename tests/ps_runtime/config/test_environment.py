@@ -3,23 +3,6 @@ import os
 import pytest
 
 from ps_runtime.config import environment
-from ps_runtime.config.tf_config import TaskConfig
-from ps_runtime.errors import ConfigError
-from ps_runtime.specs.roles import Role
-
-
-def test_tf_config_is_read_from_the_environment(monkeypatch):
-    monkeypatch.delenv("TF_CONFIG", raising=False)
-    assert environment.tf_config().task == TaskConfig(Role.CHIEF, 0)
-
-    monkeypatch.setenv(
-        "TF_CONFIG", '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}}'
-    )
-    assert environment.tf_config().task == TaskConfig(Role.PS, 0)
-
-    monkeypatch.setenv("TF_CONFIG", "nonsense")
-    with pytest.raises(ConfigError, match=r"^TF_CONFIG: expected JSON"):
-        environment.tf_config()
 
 
 def test_telemetry_is_off_in_the_words_that_each_library_understands(monkeypatch):
@@ -37,7 +20,7 @@ def test_telemetry_is_off_in_the_words_that_each_library_understands(monkeypatch
 
 @pytest.mark.parametrize(
     ("name", "accessor"),
-    [("PREFECT_API_URL", environment.prefect_api_url), ("MLFLOW_TRACKING_URI", environment.mlflow_tracking_uri)],
+    [("MLFLOW_TRACKING_URI", environment.mlflow_tracking_uri)],
 )
 def test_an_address_is_what_was_set_or_none(monkeypatch, name, accessor):
     monkeypatch.setenv(name, "http://127.0.0.1:1")
