@@ -37,8 +37,8 @@ LIBRARY_THREADS = (
 )
 """Beginnings of the names of threads that Dask, Prefect and MLflow keep until the process ends."""
 
-LIBRARY_FILES = ("dask-scratch-space",)
-"""Dask keeps this directory; what was in it is gone."""
+OF_OTHERS = "sem.loky-"
+"""Semaphores of joblib, which any process of the machine may be using; psflow never does."""
 
 LIBRARY_PROCESSES = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Python keeps one of each until the process ends."""
@@ -64,8 +64,7 @@ def _left_over() -> set[str]:
     """Return what this process holds now, each thing under a name that is its own."""
     this = psutil.Process()
     found = {f"temporary file {path}" for path in Path(tempfile.gettempdir()).iterdir()}
-    found -= {f"temporary file {Path(tempfile.gettempdir(), name)}" for name in LIBRARY_FILES}
-    found |= {f"shared memory {path}" for path in Path("/dev/shm").glob("*")}
+    found |= {f"shared memory {path}" for path in Path("/dev/shm").glob("*") if not path.name.startswith(OF_OTHERS)}
     found |= {
         f"thread {thread.name} ({thread.ident})"
         for thread in threading.enumerate()

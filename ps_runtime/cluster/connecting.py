@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -46,6 +47,7 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
         return
     with (
         _quiet_logs(),
+        tempfile.TemporaryDirectory(prefix="psflow-dask-", ignore_cleanup_errors=True) as scratch,
         dask.config.set(QUIET_LOCAL_CLUSTER),
         LocalCluster(
             n_workers=num_slots,
@@ -53,6 +55,7 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
             processes=True,
             host="127.0.0.1",
             dashboard_address=None,
+            local_directory=scratch,  # else Dask leaves a directory behind
             silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster, timeout=timeout_secs) as client,
