@@ -48,14 +48,13 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
     with (
         _quiet_logs(),
         tempfile.TemporaryDirectory(prefix="psflow-dask-", ignore_cleanup_errors=True) as scratch,
-        dask.config.set(QUIET_LOCAL_CLUSTER),
+        dask.config.set(QUIET_LOCAL_CLUSTER | {"temporary-directory": scratch}),  # else Dask leaves one behind
         LocalCluster(
             n_workers=num_slots,
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
             dashboard_address=None,
-            local_directory=scratch,  # else Dask leaves a directory behind
             silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster, timeout=timeout_secs) as client,
