@@ -37,14 +37,17 @@ class StopAtStepHook(SessionRunHook):
         self._last_step = last_step
 
     def after_create_session(self, session: Any, coord: Coordinator) -> None:
+        """Fix the last step, where it counts from the start."""
         if self._last_step is None:
             assert self._num_steps is not None
             self._last_step = session.global_step + self._num_steps
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        """Fetch the global_step."""
         return SessionRunArgs("global_step")
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Ask to stop once the last step is reached."""
         assert self._last_step is not None
         if run_values.results >= self._last_step:
             run_context.coordinator.request_stop(f"global_step {run_values.results} has reached {self._last_step}")
@@ -57,9 +60,11 @@ class NanTensorHook(SessionRunHook):
         self._fails = fail_on_nan_loss
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        """Fetch the loss."""
         return SessionRunArgs(["loss", "global_step"])
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Raise NanLossError or ask to stop, if the loss is not finite."""
         loss, global_step = run_values.results
         if math.isfinite(loss):
             return
@@ -74,20 +79,23 @@ class LoggingTensorHook(SessionRunHook):
 
     Parameters
     ----------
-    tensors : sequence or mapping of str
+    tensors : str, or sequence or mapping of str
         Names as in SessionRunArgs; a mapping gives them titles.
     every_n_iter : int
     """
 
     def __init__(self, tensors: Sequence[str] | Mapping[str, str], every_n_iter: int = 100) -> None:
-        self._tensors = dict(tensors) if isinstance(tensors, Mapping) else {name: name for name in tensors}
-        self._every = every_n_iter
+        names = [tensors] if isinstance(tensors, str) else tensors
+        self._tensors = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+        self._every = _at_least_one("every_n_iter", every_n_iter)
         self._count = 0
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        """Fetch the values, if this step is to be logged."""
         return SessionRunArgs(self._tensors if self._count % self._every == 0 else {})
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Log the values, if this step is to be."""
         if self._count % self._every == 0:
             logger.info(", ".join(f"{title} = {value}" for title, value in run_values.results.items()))
         self._count += 1
@@ -104,25 +112,26 @@ class StepCounterHook(SessionRunHook):
 
     def __init__(self, report: Report, every_n_steps: int = 100) -> None:
         self._report = report
-        self._every = every_n_steps
+        self._every = _at_least_one("every_n_steps", every_n_steps)
 
     def after_create_session(self, session: Any, coord: Coordinator) -> None:
+        """Begin to count."""
         self._last_step = session.global_step
         self._last_time = time.monotonic()
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        """Fetch the loss."""
         return SessionRunArgs(["loss", "global_step"])
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Report, if it is time to."""
         loss, global_step = run_values.results
         if global_step // self._every == self._last_step // self._every:
             return
         now = time.monotonic()
         rate = (global_step - self._last_step) / max(now - self._last_time, 1e-9)
         num_examples = run_context.session.num_examples
-        self._report(
-            global_step, {"loss": loss, "steps_per_sec": rate, "examples_per_sec": rate * num_examples}
-        )
+        self._report(global_step, {"loss": loss, "steps_per_sec": rate, "examples_per_sec": rate * num_examples})
         self._last_step, self._last_time = global_step, now
 
 
@@ -131,13 +140,15 @@ class SummaryHook(SessionRunHook):
 
     def __init__(self, report: Report, every_n_steps: int = 100) -> None:
         self._report = report
-        self._every = every_n_steps
+        self._every = _at_least_one("every_n_steps", every_n_steps)
         self._last_step = 0
 
     def after_create_session(self, session: Any, coord: Coordinator) -> None:
+        """Begin to count."""
         self._last_step = session.global_step
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Report, if it is time to."""
         global_step = run_context.session.global_step
         if global_step // self._every == self._last_step // self._every:
             return
@@ -145,3 +156,9 @@ class SummaryHook(SessionRunHook):
         if summaries:
             self._report(global_step, {name: float(value) for name, value in summaries.items()})
         self._last_step = global_step
+
+
+def _at_least_one(name: str, value: int) -> int:
+    if value < 1:
+        raise UsageError((f"{name} should be greater than 0, got {value}",))
+    return value

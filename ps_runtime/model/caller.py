@@ -145,4 +145,3 @@ def _model_spec(declared: Mapping[str, Declared], train_ops: tuple[TrainOp, ...]
         raise ModelFnError(tuple(faults))
     variables = tuple(VariableSpec(n, d.shape, d.dtype, optimizer_of.get(n)) for n, d in declared.items())
     return ModelSpec(variables, tuple(op.optimizer.config() for op in train_ops))
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -46,6 +46,7 @@ class GradientFn:
         self._num_ops = len(built.spec.train_ops)
         self._optimizers = built.model.optimizers
         self._traced = [op.gradients is None for op in built.spec.train_ops]
+        self._optimizer_of = {v.name: v.optimizer for v in built.model.variables}
         self._trainable = {n for n, d in built.declared.items() if d.trainable}
         if any(self._traced):
             _guard_traced_arrays()
@@ -66,8 +67,8 @@ class GradientFn:
         else:
             scope = CallScope(global_step, variables, self._declared)
             spec = self._caller(features, labels, ModeKeys.TRAIN, scope)
-            for op in self._ops(spec):
-                gradients |= self._checked(op)
+            for index, op in enumerate(self._ops(spec)):
+                gradients |= self._checked(index, op)
         check_loss(plain(spec.loss), self._caller.name)
         return StepResult(
             spec=_plain_spec(spec),
@@ -85,21 +86,36 @@ class GradientFn:
             raise ModelFnError(
                 (f"{self._caller.name} changed its optimizers; the first call in a mode fixes their configuration",)
             )
+        if [op.gradients is None for op in ops] != self._traced:
+            raise ModelFnError(
+                (f"{self._caller.name} changed between minimize and apply_gradients; the first call fixes which",)
+            )
         return ops
 
-    def _checked(self, op: TrainOp) -> dict[str, NDArray[Any]]:
-        for name, gradient in (op.gradients or {}).items():
-            known = self._declared.get(name)
-            if known is None:
-                raise ModelFnError((f"gradient for the unknown variable {name!r}{did_you_mean(name, self._declared)}",))
-            if np.shape(gradient) != known.shape:
+    def _checked(self, index: int, op: TrainOp) -> dict[str, NDArray[Any]]:
+        gradients = {name: np.asarray(plain(gradient)) for name, gradient in (op.gradients or {}).items()}
+        self._check_names(index, gradients)
+        for name, gradient in gradients.items():
+            known = self._declared[name]
+            if gradient.shape != known.shape or gradient.dtype.kind not in "fiu":
                 raise ModelFnError(
                     (
-                        f"the gradient of variable {name!r} has shape {list(np.shape(gradient))}, "
-                        f"expected {list(known.shape)}",
+                        f"the gradient of variable {name!r} is {gradient.dtype.name}{list(gradient.shape)}, "
+                        f"expected {known.dtype}{list(known.shape)}",
                     )
                 )
-        return dict(op.gradients or {})
+        return gradients
+
+    def _check_names(self, index: int, names: Iterable[str]) -> None:
+        """Refuse variables that this optimizer did not train in the first call."""
+        faults = []
+        for name in names:
+            if name not in self._declared:
+                faults.append(f"gradient for the unknown variable {name!r}{did_you_mean(name, self._declared)}")
+            elif self._optimizer_of[name] != index:
+                faults.append(f"train_op names {name!r}, which it did not train in the first call")
+        if faults:
+            raise ModelFnError(tuple(faults))
 
     def _differentiate(
         self, index: int, features: Any, labels: Any, variables: Mapping[str, Any], global_step: int
@@ -107,25 +123,30 @@ class GradientFn:
         from autograd import make_vjp  # costs an import of its own; hand-written models go without
 
         seen: list[tuple[EstimatorSpec, CallScope]] = []
+        reached: set[str] = set()
 
         def loss_of(traced: dict[str, Any]) -> Any:
             scope = CallScope(global_step, {**variables, **{n: traced[n] for n in traced}}, self._declared)
             spec = self._caller(features, labels, ModeKeys.TRAIN, scope)
             seen.append((spec, scope))
             op = self._ops(spec)[index]
-            return spec.loss if op.loss is None else op.loss
+            loss = spec.loss if op.loss is None else op.loss
+            reached.update(_reached(loss, scope.values))
+            if op.gradients is None and not reached:
+                raise _left_the_trace("the loss depends on no variable")
+            return loss
 
-        names = self._trainable
-        vjp, value = make_vjp(loss_of)({name: variables[name] for name in sorted(names)})
+        names = sorted(self._trainable)
+        vjp, value = make_vjp(loss_of)({name: variables[name] for name in names})
         spec, scope = seen[0]
         op = spec.train_ops[index]
         if op.gradients is not None:
-            return spec, scope, {n: plain(g) for n, g in self._checked(op).items()}
-        if np.asarray(plain(value)).dtype == object:
-            raise _left_the_trace("the loss is an object array")
+            return spec, scope, self._checked(index, op)
+        check_loss(plain(value), self._caller.name)
         found = vjp(np.ones_like(value))
         wanted = names if op.var_list is None else op.var_list
-        return spec, scope, {name: np.asarray(found[name]) for name in wanted}
+        self._check_names(index, wanted)
+        return spec, scope, {name: np.asarray(found[name]) for name in wanted if name in reached}
 
 
 def _plain_spec(spec: EstimatorSpec) -> EstimatorSpec:
@@ -133,6 +154,17 @@ def _plain_spec(spec: EstimatorSpec) -> EstimatorSpec:
     if isinstance(predictions, Mapping):
         predictions = {name: plain(value) for name, value in predictions.items()}
     return replace(spec, predictions=plain(predictions), loss=plain(spec.loss))
+
+
+def _reached(loss: Any, variables: Mapping[str, Any]) -> list[str]:
+    """Return the variables that `loss` was computed from: the others have no gradient, not one of zeros."""
+    nodes, waiting = set(), [loss._node] if hasattr(loss, "_node") else []
+    while waiting:
+        node = waiting.pop()
+        if node not in nodes:
+            nodes.add(node)
+            waiting += node.parents
+    return [name for name, value in variables.items() if getattr(value, "_node", None) in nodes]
 
 
 def _left_the_trace(what: str) -> ModelFnError:
@@ -165,6 +197,9 @@ def _guard_traced_arrays() -> None:
             "__array__": refuse("a plain numpy function was called on a traced value"),
             "__float__": refuse("float() was called on a traced value"),
             "__int__": refuse("int() was called on a traced value"),
+            "__round__": refuse("round() was called on a traced value"),
+            "item": refuse(".item() was called on a traced value"),
+            "tolist": refuse(".tolist() was called on a traced value"),
         },
     )
     for value_type in [t for t, box in Box.type_mappings.items() if box is ArrayBox and t is not ArrayBox]:

@@ -95,11 +95,12 @@ def pick(fetches: str | Sequence[str] | Mapping[str, str], values: Mapping[str, 
         If a name is unknown.
     """
     if isinstance(fetches, str):
-        if fetches not in values:
+        try:
+            return values[fetches]
+        except KeyError:
             raise UsageError(
                 (f"a hook fetches {fetches!r}, which this step does not have{did_you_mean(fetches, values)}",)
-            )
-        return values[fetches]
+            ) from None
     if isinstance(fetches, Mapping):
         return {key: pick(name, values) for key, name in fetches.items()}
     return [pick(name, values) for name in fetches]

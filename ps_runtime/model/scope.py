@@ -14,6 +14,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from ps_runtime.errors import ModelFnError, did_you_mean
 from ps_runtime.initializers import Initializer, glorot_uniform, variable_rng
+from ps_runtime.tracing import plain
 
 __all__ = [
     "BuildScope",
@@ -34,6 +35,9 @@ class Declared:
     shape: tuple[int, ...]
     dtype: str
     trainable: bool
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}{'' if self.trainable else ', not trainable'}"
 
 
 @dataclass
@@ -57,6 +61,7 @@ class BuildScope(ModelScope):
     declared: dict[str, Declared] = field(default_factory=dict, init=False)
 
     def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
+        """Create the variable, or return it if this call has created it before."""
         if name in self.declared:
             if self.declared[name] != declared:
                 raise _differs(name, declared, self.declared[name])
@@ -82,6 +87,7 @@ class CallScope(ModelScope):
     declared: Mapping[str, Declared]
 
     def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
+        """Return what was given; refuse what the first call did not ask for."""
         known = self.declared.get(name)
         if known is None:
             raise ModelFnError(
@@ -96,12 +102,7 @@ class CallScope(ModelScope):
 
 
 def _differs(name: str, asked: Declared, known: Declared) -> ModelFnError:
-    return ModelFnError(
-        (
-            f"model_fn asked for variable {name!r} as {asked.dtype}{list(asked.shape)}, "
-            f"but it is {known.dtype}{list(known.shape)}",
-        )
-    )
+    return ModelFnError((f"model_fn asked for variable {name!r} as {asked}, but it is {known}",))
 
 
 _current: ContextVar[ModelScope] = ContextVar("psflow_model_scope")
@@ -166,5 +167,14 @@ def get_or_create_global_step() -> int:
 
 
 def scalar_summary(name: str, value: Any) -> None:
-    """Record a scalar of this batch under `name`; the chief writes it every `save_summary_steps`."""
+    """Record a scalar of this batch under `name`; the chief writes it every `save_summary_steps`.
+
+    Raises
+    ------
+    ModelFnError
+        Outside a model_fn; if `value` is no single number.
+    """
+    shape = np.shape(plain(value))
+    if shape:
+        raise ModelFnError((f"summary.scalar({name!r}) takes a single number, got shape {list(shape)}; take its mean",))
     _scope("summary.scalar").summaries[name] = value
