@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ps_runtime.data.dataset import Dataset
 from ps_runtime.errors import InputError
 from ps_runtime.metrics import Metric, mean
-from ps_runtime.model.caller import ModelCaller
+from ps_runtime.model.caller import ModelCaller, check_loss
 from ps_runtime.model.spec import EstimatorSpec, ModeKeys
 
 __all__ = ["batches_of", "evaluate", "predict_batch"]
@@ -55,6 +55,7 @@ def evaluate(
     merged: dict[str, Metric] = {}
     for features, labels in itertools.islice(batches_of(opened), steps):
         spec = caller.apply(features, labels, ModeKeys.EVAL, values, global_step)
+        check_loss(spec.loss, caller.name)
         for name, metric in {**spec.eval_metric_ops, "loss": mean(np.asarray([spec.loss]))}.items():
             merged[name] = merged[name].merge(metric) if name in merged else metric
     if not merged:

@@ -1,0 +1,139 @@
+"""The hooks that ship, driven by hand."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from ps_runtime.errors import NanLossError, UsageError
+from ps_runtime.model import basic_hooks
+from ps_runtime.model.basic_hooks import (
+    LoggingTensorHook,
+    NanTensorHook,
+    StepCounterHook,
+    StopAtStepHook,
+    SummaryHook,
+)
+from ps_runtime.model.hooks import Coordinator, SessionRunContext, SessionRunValues, pick
+
+
+class Steps:
+    """A session that is told what its steps gave."""
+
+    def __init__(self, hook, start=0):
+        self.global_step = start
+        self.num_examples = 10
+        self.summaries = {}
+        self.hook = hook
+        self.coordinator = Coordinator()
+        hook.begin()
+        hook.after_create_session(self, self.coordinator)
+
+    def step(self, to, loss=0.5, **summaries):
+        context = SessionRunContext(self, self.coordinator)
+        args = self.hook.before_run(context)
+        self.global_step, self.summaries = to, summaries
+        values = {"loss": loss, "global_step": to, "w": 1.5}
+        self.hook.after_run(context, SessionRunValues(None if args is None else pick(args.fetches, values)))
+        return self.coordinator.stop_reason
+
+
+def test_stops_at_a_global_step_of_others_too():
+    steps = Steps(StopAtStepHook(last_step=10), start=7)
+    assert steps.step(8) is None
+    assert steps.step(11) == "global_step 11 has reached 10"
+
+
+def test_stops_so_many_steps_after_the_start():
+    steps = Steps(StopAtStepHook(num_steps=2), start=7)
+    assert steps.step(8) is None
+    assert steps.step(9) == "global_step 9 has reached 9"
+
+
+@pytest.mark.parametrize("arguments", [{}, {"num_steps": 1, "last_step": 1}])
+def test_takes_one_way_to_stop(arguments):
+    with pytest.raises(UsageError, match="takes num_steps or last_step, one of them"):
+        StopAtStepHook(**arguments)
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
+def test_a_loss_that_is_not_finite_is_an_error_or_an_end(loss):
+    with pytest.raises(NanLossError, match=f"the loss is {loss} at global_step 4; lower the learning rate"):
+        Steps(NanTensorHook()).step(4, loss)
+    steps = Steps(NanTensorHook(fail_on_nan_loss=False))
+    assert steps.step(3) is None
+    assert f"the loss is {loss} at global_step 4" in steps.step(4, loss)
+
+
+def messages_of(caplog, tensors, num_steps, **options):
+    steps = Steps(LoggingTensorHook(tensors, **options))
+    with caplog.at_level(logging.INFO, logger=basic_hooks.logger.name):
+        for n in range(1, num_steps + 1):
+            steps.step(n)
+    return caplog.messages
+
+
+def test_logs_every_so_many_steps_from_the_first_on(caplog):
+    found = messages_of(caplog, ["loss", "global_step"], 7, every_n_iter=3)
+    assert found == [f"loss = 0.5, global_step = {n}" for n in (1, 4, 7)]
+
+
+def test_logs_under_titles(caplog):
+    assert messages_of(caplog, {"weight": "w"}, 1) == ["weight = 1.5"]
+
+
+def test_logs_a_single_name(caplog):
+    assert messages_of(caplog, "loss", 1) == ["loss = 0.5"]
+
+
+def test_logs_nothing_between(caplog):
+    hook = LoggingTensorHook(["loss"], every_n_iter=2)
+    steps = Steps(hook)
+    steps.step(1)
+    assert hook.before_run(SessionRunContext(steps, steps.coordinator)).fetches == {}
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    time = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(basic_hooks.time, "monotonic", lambda: time.now)
+    return time
+
+
+def test_counts_the_steps_and_examples_of_all_replicas(clock):
+    reports = []
+    steps = Steps(StepCounterHook(lambda *report: reports.append(report), every_n_steps=10), start=5)
+    steps.step(8)
+    clock.now += 2
+    steps.step(13, loss=0.25)
+    steps.step(19)
+    assert reports == [(13, {"loss": 0.25, "steps_per_sec": 4.0, "examples_per_sec": 40.0})]
+    clock.now += 1
+    steps.step(20)
+    assert reports[1] == (20, {"loss": 0.5, "steps_per_sec": 7.0, "examples_per_sec": 70.0})
+
+
+def test_reports_summaries_as_plain_numbers():
+    reports = []
+    steps = Steps(SummaryHook(lambda *report: reports.append(report), every_n_steps=5))
+    steps.step(4, accuracy=0.5)
+    steps.step(6, accuracy=1)
+    steps.step(7, accuracy=0.75)
+    steps.step(10)
+    assert reports == [(6, {"accuracy": 1.0})]
+    assert type(reports[0][1]["accuracy"]) is float
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: LoggingTensorHook("loss", every_n_iter=n),
+        lambda n: StepCounterHook(print, every_n_steps=n),
+        lambda n: SummaryHook(print, every_n_steps=n),
+    ],
+)
+def test_refuses_a_period_without_steps(make):
+    with pytest.raises(UsageError, match=r"every_n_\w+ should be greater than 0, got 0"):
+        make(0)

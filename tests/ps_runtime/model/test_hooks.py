@@ -1,0 +1,46 @@
+"""What a hook may fetch, and how it asks for an end."""
+
+import pytest
+
+from ps_runtime.errors import UsageError
+from ps_runtime.model.hooks import Coordinator, SessionRunArgs, SessionRunContext, SessionRunHook, pick
+
+VALUES = {"loss": 0.5, "global_step": 3, "dense/kernel": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("fetches", "results"),
+    [
+        ("loss", 0.5),
+        (["global_step", "loss"], [3, 0.5]),
+        (("loss",), [0.5]),
+        ({"a": "dense/kernel", "b": "loss"}, {"a": [1, 2], "b": 0.5}),
+        ((), []),
+        ({}, {}),
+    ],
+)
+def test_results_have_the_structure_of_the_fetches(fetches, results):
+    assert pick(fetches, VALUES) == results
+
+
+@pytest.mark.parametrize("fetches", ["dense/kernal", ["loss", "dense/kernal"], {"k": "dense/kernal"}])
+def test_an_unknown_name_is_refused_with_the_near_one(fetches):
+    with pytest.raises(UsageError, match=r"a hook fetches 'dense/kernal', .*did you mean 'dense/kernel'"):
+        pick(fetches, VALUES)
+
+
+def test_the_first_reason_to_stop_stays():
+    coordinator = Coordinator()
+    context = SessionRunContext(None, coordinator)
+    assert not context.stop_requested
+    coordinator.request_stop("enough")
+    context.request_stop()
+    assert context.stop_requested
+    assert coordinator.stop_reason == "enough"
+
+
+def test_a_hook_that_overrides_nothing_does_nothing():
+    hook = SessionRunHook()
+    hook.begin()
+    assert hook.before_run(SessionRunContext(None, Coordinator())) is None
+    assert SessionRunArgs().fetches == ()
