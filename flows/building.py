@@ -6,10 +6,13 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import Any
 
+import cloudpickle
+
 from flows.input_parameters import DataInput, FunctionInput
-from flows.model_parameters import CannedModel
+from flows.model_parameters import CannedModel, FunctionModel
 from flows.parameters import TrainParameters
 from ps_runtime.data.formats import open_dataset
 from ps_runtime.errors import ConfigError, did_you_mean
@@ -36,6 +39,8 @@ class Training:
 def build_training(parameters: TrainParameters) -> Training:
     """Build what `parameters` describe.
 
+    On a cluster of others the modules of the user's functions travel with them, so that the workers need not have them.
+
     Raises
     ------
     ConfigError
@@ -53,7 +58,7 @@ def build_training(parameters: TrainParameters) -> Training:
         log_step_count_steps=train.log_step_count_steps,
     )
     exporter = BestExporter("best", better(best.metric, best.mode), best.exports_to_keep)
-    return Training(
+    training = Training(
         _estimator(parameters, config),
         TrainSpec(_input_fn(parameters.input.train, seed, training=True), train.max_steps),
         EvalSpec(
@@ -65,6 +70,10 @@ def build_training(parameters: TrainParameters) -> Training:
             evaluation.throttle_secs,
         ),
     )
+    if parameters.cluster.address is not None:
+        for module in _user_modules(parameters):
+            cloudpickle.register_pickle_by_value(module)
+    return training
 
 
 def _estimator(parameters: TrainParameters, config: RunConfig) -> Estimator:
@@ -80,6 +89,12 @@ def _input_fn(source: DataInput | FunctionInput, seed: int, *, training: bool) -
         return partial(open_dataset, source.spec(training=training, seed=seed))
     function = _find(source.name, f"input.{'train' if training else 'eval'}.name")
     return partial(function, params=source.params) if source.params else function
+
+
+def _user_modules(parameters: TrainParameters) -> list[ModuleType]:
+    sources = (parameters.model, parameters.input.train, parameters.input.eval)
+    names = {source.name.partition(":")[0] for source in sources if isinstance(source, FunctionModel | FunctionInput)}
+    return [importlib.import_module(name) for name in sorted(names)]
 
 
 def _find(name: str, key: str) -> Callable[..., Any]:

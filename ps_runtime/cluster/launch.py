@@ -10,6 +10,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+import cloudpickle
 from distributed import Client, Future, Lock
 
 from ps_runtime.client.link import never_stop
@@ -56,6 +57,8 @@ class ClusterJob:
         self.job = job
         self._client = client
         self._on_event = on_event
+        # opaque bytes: the scheduler need not know the user's modules, and pickling is done once
+        self._pickled: bytes = cloudpickle.dumps(job)
         self._topic = f"psflow-{job.job_id}-{job.attempt}"
         self._changed = threading.Condition()
         self._futures: dict[RoleId, Future[Any]] = {}
@@ -165,7 +168,7 @@ class ClusterJob:
         job = self.job
         future = self._client.submit(
             run_role,
-            job,
+            self._pickled,
             role,
             job.attempt * LIVES_PER_ATTEMPT,
             self._topic,

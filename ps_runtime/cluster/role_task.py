@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
+import cloudpickle
 from distributed import Worker, get_worker
 from distributed.core import Status
 from threadpoolctl import threadpool_limits
@@ -30,13 +31,14 @@ LOOPS = {Role.CHIEF: run_chief, Role.WORKER: run_worker, Role.EVALUATOR: run_eva
 
 
 def run_role(
-    job: JobSpec, role: RoleId, incarnation: int, topic: str, addresses: Sequence[Mapping[str, Any]]
+    pickled: bytes, role: RoleId, incarnation: int, topic: str, addresses: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Be `role` of `job`; return its report. The body of a Dask task.
+    """Be `role` of a job; return its report. The body of a Dask task.
 
     Parameters
     ----------
-    job : JobSpec
+    pickled : bytes
+        The JobSpec, as cloudpickle writes it.
     role : RoleId
     incarnation : int
     topic : str
@@ -44,6 +46,7 @@ def run_role(
     addresses : sequence of mapping
         Of each ps, in order; empty for a ps.
     """
+    job: JobSpec = cloudpickle.loads(pickled)
     worker = get_worker()
     lifeline = Lifeline(worker, worker.get_current_task(), str(role))
     context = RoleContext(role, incarnation, lifeline.check, partial(worker.log_event, topic))

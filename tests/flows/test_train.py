@@ -103,14 +103,15 @@ def test_a_users_own_model_and_generator_train_until_the_data_end(project: Proje
 
 
 @pytest.fixture
-def scheduler(tmp_path: Path) -> Iterator[str]:
-    """Run a Dask cluster of processes that psflow did not start; give the address of its scheduler."""
+def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run a Dask cluster that psflow did not start, in a directory of its own; give the address of its scheduler."""
+    directory = tmp_path_factory.mktemp("cluster")
     dask = [str(Path(sys.executable).with_name("dask"))]
-    file = tmp_path / "scheduler.json"
+    file = directory / "scheduler.json"
     common = ["--no-dashboard", "--scheduler-file", str(file)]
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": directory}
     own = subprocess.Popen([*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *common], **quiet)
-    options = ["--nthreads", "1", "--no-nanny", "--nworkers", "1", *common]
+    options = ["--nthreads", "1", "--no-nanny", "--nworkers", "1", "--local-directory", str(directory), *common]
     workers = [subprocess.Popen([*dask, "worker", *options], **quiet) for _ in range(4)]
     try:
         deadline = time.monotonic() + 30
@@ -122,6 +123,15 @@ def scheduler(tmp_path: Path) -> Iterator[str]:
         for process in (*workers, own):
             process.kill()
             process.wait()
+
+
+def test_a_model_beside_its_configuration_trains_on_a_cluster_of_others(project: Project, scheduler: str) -> None:
+    project.write("my_models.py", Path(__file__).with_name("user_models.py").read_text())
+    conf = project.write("line.yaml", LINE.replace("user_models", "my_models"))
+    answer = project.run("train", conf, f"cluster.address={scheduler}")
+    assert answer["final_step"] == 200
+    assert answer["best"]["model_uri"].startswith("models:/psflow-line/")
+    assert Path(answer["model_dir"]) == project.path / "runs" / "line"
 
 
 def interrupted(project: Project, number: signal.Signals, *arguments: str) -> None:
