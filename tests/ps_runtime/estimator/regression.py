@@ -1,0 +1,99 @@
+"""A small regression, its data, and what one may want to see of its training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ps_runtime import metrics, summary
+from ps_runtime.checkpoint.reader import CheckpointReader
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.data.dataset import Dataset
+from ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
+from ps_runtime.model.scope import get_variable
+from ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from ps_runtime.optimizers import Adam
+
+NUM_RECORDS = 40
+BATCH_SIZE = 4
+NUM_BATCHES = 10
+X = np.random.default_rng(3).normal(size=(NUM_RECORDS, 2)).astype(np.float32)
+Y = X @ np.float32([2, -1]) + np.float32(0.5)
+
+
+def regression(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+    predicted = features["x"] @ get_variable("w", (2,)) + get_variable("b")
+    if mode == ModeKeys.PREDICT:
+        return EstimatorSpec(mode, predictions={"y": predicted, "row": features["row"]})
+    error = predicted - labels
+    loss = np.mean(error**2)
+    summary.scalar("bias", error.mean())
+    gradients = {"w": 2 * features["x"].T @ error / len(error), "b": 2 * error.mean()}
+    return EstimatorSpec(
+        mode,
+        predictions={"row": features["row"]},
+        loss=loss,
+        train_op=Adam(learning_rate=0.05).apply_gradients(gradients),
+        eval_metric_ops={"mae": metrics.mean_absolute_error(labels, predicted)},
+    )
+
+
+def records() -> Dataset:
+    return Dataset({"x": X, "row": np.arange(NUM_RECORDS)}, Y).batch(BATCH_SIZE)
+
+
+def shuffled() -> Dataset:
+    return records().shuffle(5).repeat()
+
+
+def batches() -> Iterator[Any]:
+    data = records()
+    for start in range(0, NUM_RECORDS, BATCH_SIZE):
+        yield data.read(0, start, start + BATCH_SIZE)
+
+
+class Rows(SessionRunHook):
+    """Keeps the rows and global steps that it sees."""
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.steps: list[int] = []
+
+    def before_run(self, run_context: Any) -> SessionRunArgs:
+        return SessionRunArgs(["row", "global_step"])
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        rows, step = run_values.results
+        self.rows += rows.tolist()
+        self.steps.append(step)
+
+
+class FailAt(SessionRunHook):
+    """Raises after a global step."""
+
+    def __init__(self, step: int) -> None:
+        self._step = step
+        self.ended = False
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        if run_context.session.global_step == self._step:
+            raise ZeroDivisionError("as planned")
+
+    def end(self, session: Any) -> None:
+        self.ended = True
+
+
+def arrays_of(model_dir: str, step: int) -> dict[tuple[str, str | None], bytes]:
+    """Return weights and slots of a checkpoint, their checksums verified."""
+    with CheckpointReader.pinned(CheckpointStore(model_dir), step, "test") as reader:
+        manifest = reader.manifest
+        num_rows = {v.name: v.num_rows for v in manifest.model.variables}
+        keys = {(entry.variable, entry.slot) for entry in manifest.tensors}
+        return {key: reader.rows(*key, 0, num_rows[key[0]]).tobytes() for key in keys}
+
+
+def steps_of(model_dir: str) -> list[int]:
+    """Return the steps of the checkpoints of a model_dir."""
+    return CheckpointStore(model_dir).steps()

@@ -1,0 +1,385 @@
+"""Training, evaluating and predicting in one process: how far, on what, and what is left on disk."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from ps_runtime.checkpoint.records import EvaluationLog, read_finished
+from ps_runtime.errors import CheckpointError, InputError, ModelFnError, NanLossError, UsageError
+from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.estimator.local import run_local
+from ps_runtime.model.basic_hooks import StopAtStepHook
+from ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
+from ps_runtime.model.listeners import CheckpointSaverListener
+from ps_runtime.model.spec import EstimatorSpec
+from ps_runtime.specs.training import EvalSpec, TrainSpec
+from tests.ps_runtime.estimator.regression import (
+    NUM_BATCHES,
+    NUM_RECORDS,
+    FailAt,
+    Rows,
+    batches,
+    records,
+    regression,
+    shuffled,
+    steps_of,
+)
+
+# How far
+
+
+@pytest.mark.parametrize("max_steps", [1, 5, 13])
+def test_trains_to_exactly_max_steps(make, max_steps):
+    seen = Rows()
+    estimator = make()
+    assert estimator.train(shuffled, [seen], max_steps=max_steps) is estimator
+    assert seen.steps == list(range(1, max_steps + 1))
+    assert steps_of(estimator.model_dir) == sorted({0, *range(5, max_steps, 5), max_steps})
+    assert estimator.latest_checkpoint().endswith(f"step_{max_steps:08d}")
+
+
+def test_steps_add_to_what_is_there_and_max_steps_do_not(make):
+    estimator = make()
+    estimator.train(shuffled, steps=4).train(shuffled, steps=3)
+    assert steps_of(estimator.model_dir)[-1] == 7
+    seen = Rows()
+    estimator.train(shuffled, [seen], max_steps=7)
+    assert seen.steps == []
+    estimator.train(shuffled, [seen], max_steps=9)
+    assert seen.steps == [8, 9]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"steps": 1, "max_steps": 1}, "give steps or max_steps, not both"),
+        ({"steps": 0}, "steps should be greater than 0, got 0"),
+        ({"max_steps": -1}, "max_steps should be greater than 0, got -1"),
+    ],
+)
+def test_refuses_contradictory_ends(make, arguments, said):
+    estimator = make()
+    with pytest.raises(UsageError, match=said):
+        estimator.train(shuffled, **arguments)
+    assert not Path(estimator.model_dir).exists()
+
+
+@pytest.mark.parametrize("input_fn", [records, batches])
+@pytest.mark.parametrize("max_steps", [None, 1000])
+def test_an_input_that_ends_is_read_once_and_ends_training(make, input_fn, max_steps):
+    seen = Rows()
+    estimator = make()
+    estimator.train(input_fn, [seen], max_steps=max_steps)
+    assert sorted(seen.rows) == list(range(NUM_RECORDS))
+    assert steps_of(estimator.model_dir)[-1] == NUM_BATCHES
+    assert read_finished(estimator.model_dir).final_step == NUM_BATCHES
+
+
+@pytest.mark.parametrize("input_fn", [records, batches])
+def test_an_input_that_was_read_to_its_end_is_read_again_by_the_next_call(make, input_fn):
+    estimator = make()
+    estimator.train(input_fn)
+    seen = Rows()
+    estimator.train(input_fn, [seen])
+    assert sorted(seen.rows) == list(range(NUM_RECORDS))
+    assert steps_of(estimator.model_dir)[-1] == 2 * NUM_BATCHES
+
+
+# How it ends
+
+
+def test_a_hook_ends_training_and_a_later_call_trains_on(make):
+    estimator = make()
+    estimator.train(shuffled, [StopAtStepHook(last_step=7)], max_steps=20)
+    assert steps_of(estimator.model_dir) == [0, 5, 7]
+    assert "has reached 7" in read_finished(estimator.model_dir).reason
+    estimator.train(shuffled, max_steps=20)
+    assert steps_of(estimator.model_dir)[-1] == 20
+
+
+def test_a_hook_may_end_training_before_its_first_step(make):
+    class Unwilling(SessionRunHook):
+        def after_create_session(self, session, coord):
+            coord.request_stop("not today")
+
+    seen = Rows()
+    estimator = make()
+    estimator.train(shuffled, [Unwilling(), seen], max_steps=20)
+    assert seen.steps == []
+    assert steps_of(estimator.model_dir) == [0]
+
+
+class Listener(CheckpointSaverListener):
+    def __init__(self, stop_at=None):
+        self.heard = []
+        self.stop_at = stop_at
+
+    def begin(self):
+        self.heard.append("begin")
+
+    def before_save(self, global_step):
+        self.heard.append(f"before {global_step}")
+
+    def after_save(self, global_step):
+        self.heard.append(f"after {global_step}")
+        return global_step == self.stop_at
+
+    def end(self, global_step):
+        self.heard.append(f"end {global_step}")
+
+
+def test_listeners_hear_of_every_checkpoint(make):
+    listener = Listener()
+    make().train(shuffled, max_steps=7, saving_listeners=[listener])
+    saves = [f"{when} {step}" for step in (0, 5, 7) for when in ("before", "after")]
+    assert listener.heard == ["begin", *saves, "end 7"]
+
+
+def test_a_listener_ends_training(make):
+    listener = Listener(stop_at=5)
+    estimator = make()
+    estimator.train(shuffled, max_steps=100_000, saving_listeners=[listener])
+    final = steps_of(estimator.model_dir)[-1]
+    assert final < 100_000
+    assert listener.heard[-1] == f"end {final}"
+    assert read_finished(estimator.model_dir).reason == "Listener asked to stop after step 5"
+
+
+def test_an_error_of_a_listener_is_the_error_of_training(make):
+    class Failing(Listener):
+        def after_save(self, global_step):
+            raise ZeroDivisionError("as planned")
+
+    listener = Failing()
+    with pytest.raises(ZeroDivisionError, match="as planned"):
+        make().train(shuffled, max_steps=100_000, saving_listeners=[listener])
+    assert listener.heard == ["begin", "before 0"]
+
+
+def test_hooks_are_told_in_order_and_of_the_end_only_when_all_is_well(make):
+    heard = []
+
+    class Telling(SessionRunHook):
+        def __init__(self, name):
+            self.name = name
+
+        def begin(self):
+            heard.append(f"{self.name} begin")
+
+        def after_create_session(self, session, coord):
+            heard.append(f"{self.name} created at {session.global_step}")
+
+        def before_run(self, run_context):
+            heard.append(f"{self.name} before")
+
+        def after_run(self, run_context, run_values):
+            heard.append(f"{self.name} after")
+
+        def end(self, session):
+            heard.append(f"{self.name} end at {session.global_step}")
+
+    def with_hooks(features, labels, mode):
+        spec = regression(features, labels, mode)
+        hooks = {"training_hooks": [Telling("spec")], "training_chief_hooks": [Telling("chief")]}
+        return EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, **hooks)
+
+    estimator = make(model_fn=with_hooks)
+    estimator.train(shuffled, [Telling("user")], max_steps=2)
+    calls = ["begin", "created at 0", "before", "after", "before", "after", "end at 2"]
+    assert heard == [f"{name} {call}" for call in calls for name in ("user", "spec", "chief")]
+    failing = FailAt(3)
+    with pytest.raises(ZeroDivisionError):
+        estimator.train(shuffled, [failing], max_steps=4)
+    assert not failing.ended
+
+
+def test_a_hook_may_fetch_all_that_a_step_has(make):
+    fetched = []
+
+    class Fetching(SessionRunHook):
+        def before_run(self, run_context):
+            names = ["loss", "global_step", "row", "mae", "bias", "w", "b"]
+            return SessionRunArgs({name: name for name in names})
+
+        def after_run(self, run_context, run_values):
+            fetched.append(run_values.results)
+
+    estimator = make()
+    estimator.train(records, [Fetching()], max_steps=2)
+    first, second = fetched
+    assert first["row"].tolist() == [0, 1, 2, 3]
+    assert type(first["loss"]) is float
+    assert [step["global_step"] for step in fetched] == [1, 2]
+    assert 0 < first["mae"] == pytest.approx(np.sqrt(first["loss"]), rel=0.5)
+    assert not np.array_equal(first["w"], second["w"])  # a copy, not the arena that the next pull overwrites
+
+
+def test_a_fetch_of_an_unknown_name_is_refused(make):
+    class Wrong(SessionRunHook):
+        def before_run(self, run_context):
+            return SessionRunArgs("los")
+
+    with pytest.raises(UsageError, match=r"a hook fetches 'los', .*did you mean 'loss'"):
+        make().train(shuffled, [Wrong()], max_steps=2)
+
+
+def test_a_nan_loss_ends_training_before_it_spoils_anything(make):
+    def diverging(features, labels, mode):
+        spec = regression(features, labels, mode)
+        loss = spec.loss if 17 not in features["row"] else np.float32("nan")
+        return EstimatorSpec(mode, loss=loss, train_op=spec.train_op)
+
+    estimator = make(model_fn=diverging, save_checkpoints_steps=1)
+    with pytest.raises(NanLossError, match="the loss is nan at global_step 4"):
+        estimator.train(records)
+    assert steps_of(estimator.model_dir)[-1] <= 4
+    assert all(np.isfinite(estimator.get_variable_value(name)).all() for name in estimator.get_variable_names())
+
+
+# Input
+
+
+def test_a_generator_without_batches_is_refused_before_anything_starts(make):
+    estimator = make()
+    with pytest.raises(InputError, match="the input_fn for train gave no batch at all"):
+        estimator.train(lambda: iter(()), max_steps=5)
+    assert not Path(estimator.model_dir).exists()
+
+
+def test_a_generator_that_fails_midway_fails_training_with_its_words(make):
+    def failing():
+        for number, batch in enumerate(batches()):
+            if number == 6:
+                raise ZeroDivisionError("the seventh batch is missing")
+            yield batch
+
+    estimator = make()
+    with pytest.raises(InputError, match="the input_fn failed: ZeroDivisionError: the seventh batch is missing"):
+        estimator.train(failing)
+    assert steps_of(estimator.model_dir)[-1] == 5
+
+
+def test_a_model_fn_that_fails_does_so_before_anything_starts(make):
+    estimator = make(model_fn=lambda features: None)
+    with pytest.raises(ModelFnError, match="must return an EstimatorSpec, got NoneType"):
+        estimator.train(records)
+    assert not Path(estimator.model_dir).exists()
+
+
+# Checkpoints
+
+
+def test_without_checkpoints_it_ends_cleanly(make):
+    seen = Rows()
+    estimator = make(save_checkpoints_steps=None, save_checkpoints_secs=None)
+    estimator.train(shuffled, [seen], max_steps=12)
+    assert seen.steps[-1] == 12
+    assert estimator.latest_checkpoint() is None
+
+
+def test_saves_after_so_many_seconds(make):
+    estimator = make(save_checkpoints_secs=1e-6)
+    estimator.train(shuffled, max_steps=6)
+    assert len(steps_of(estimator.model_dir)) > 2
+
+
+def test_keeps_so_many_checkpoints(make):
+    estimator = make(save_checkpoints_steps=2, keep_checkpoint_max=2)
+    estimator.train(shuffled, max_steps=11)
+    assert steps_of(estimator.model_dir) == [10, 11]
+
+
+# Evaluating and predicting
+
+
+def test_evaluating_agrees_with_the_evaluator(make):
+    estimator = make()
+    with Attempt(estimator, TrainSpec(shuffled, 12), EvalSpec(records, None, throttle_secs=0)) as attempt:
+        run_local(attempt.job(), lambda event: None)
+    recorded = EvaluationLog(estimator.model_dir).read()
+    assert recorded[-1].global_step == 12
+    for evaluation in recorded:
+        path = estimator.latest_checkpoint().replace("step_00000012", f"step_{evaluation.global_step:08d}")
+        assert estimator.evaluate(records, checkpoint_path=path) == evaluation.metrics
+
+
+def test_evaluates_part_of_an_input_under_a_name(make):
+    estimator = make()
+    estimator.train(shuffled, max_steps=3)
+    found = estimator.evaluate(records, steps=2, name="part")
+    assert found.keys() == {"part/mae", "part/loss", "part/global_step"}
+    assert found["part/global_step"] == 3
+    assert found["part/mae"] != estimator.evaluate(records)["mae"]
+
+
+@pytest.mark.parametrize("input_fn", [records, batches])
+def test_predicts_each_row_once_in_order(make, input_fn):
+    estimator = make()
+    estimator.train(shuffled, max_steps=3)
+    predictions = list(estimator.predict(input_fn))
+    assert [p["row"] for p in predictions] == list(range(NUM_RECORDS))
+    by_batch = list(estimator.predict(input_fn, predict_keys=["y"], yield_single_examples=False))
+    assert len(by_batch) == NUM_BATCHES
+    assert np.concatenate([p["y"] for p in by_batch]).tolist() == [p["y"] for p in predictions]
+
+
+def test_predicts_known_keys_only(make):
+    estimator = make()
+    estimator.train(shuffled, max_steps=1)
+    with pytest.raises(UsageError, match="there is no prediction 'rows'; did you mean 'row'"):
+        next(estimator.predict(records, predict_keys=["rows"]))
+
+
+@pytest.mark.parametrize(
+    "use", [lambda e: e.evaluate(records), lambda e: next(e.predict(records)), lambda e: e.get_variable_names()]
+)
+def test_nothing_is_made_up_without_a_checkpoint(make, use):
+    estimator = make()
+    with pytest.raises(CheckpointError, match="there is no checkpoint yet; train first"):
+        use(estimator)
+    assert not Path(estimator.model_dir).exists()
+
+
+def files_in(directory):
+    return {
+        path.relative_to(directory): (path.stat().st_mtime_ns, path.stat().st_size)
+        for path in Path(directory).rglob("*")
+        if path.name != "pins"  # where readers say what must not be collected meanwhile
+    }
+
+
+def test_evaluating_and_predicting_leave_the_model_dir_as_it_is(make):
+    estimator = make()
+    estimator.train(shuffled, max_steps=3)
+    before = files_in(estimator.model_dir)
+    estimator.evaluate(records)
+    list(estimator.predict(records))
+    assert files_in(estimator.model_dir) == before
+    seen = Rows()
+    estimator.train(shuffled, [seen], max_steps=4)
+    assert seen.steps == [4]
+
+
+def held():
+    return (
+        [thread.name for thread in threading.enumerate()],
+        sorted(os.listdir("/proc/self/fd")),
+        len(psutil.Process().net_connections("all")),
+    )
+
+
+@pytest.mark.parametrize("input_fn", [shuffled, batches])
+def test_training_leaves_no_thread_and_no_file_open(make, input_fn):
+    estimator = make()
+    before = held()
+    estimator.train(input_fn, max_steps=6)
+    assert held() == before
+    with pytest.raises(ZeroDivisionError):
+        estimator.train(input_fn, [FailAt(8)], max_steps=20)
+    assert held() == before
