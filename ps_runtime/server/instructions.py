@@ -68,8 +68,8 @@ class Cut:
         """Read what `to_facts` wrote; ValueError where it cannot be."""
         try:
             lives = {(_whole(m), _whole(i)): _whole(sequence) for m, i, sequence in facts["lives"]}
-            if not isinstance(facts["input"], Mapping):
-                raise ValueError(f"expected the position of an input, got {facts['input']!r}")
+            if not isinstance(facts["lives"], list) or not isinstance(facts["input"], Mapping):
+                raise ValueError("expected a list of lives and the position of an input")
             return cls(_whole(facts["step"]), lives, facts["input"], _whole(facts["num_examples"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"these are not the facts of a cut: {error}") from error

@@ -1,0 +1,177 @@
+"""Some ps without a transport: messages in, replies out, checkpoints in memory."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ps_runtime.errors import CheckpointError, ProtocolError
+from ps_runtime.optimizers.registry import optimizer_from_config
+from ps_runtime.server.handler import JobKey, PsHandler
+from ps_runtime.server.job import Job
+from ps_runtime.server.job_desk import JobDesk
+from ps_runtime.server.peers import Purpose
+from ps_runtime.server.shard import Shard
+from ps_runtime.specs.input import InputSpec
+from ps_runtime.specs.layout import piece_views, place
+from ps_runtime.specs.variables import ModelSpec
+from ps_runtime.transport.message import NO_MEMBER, Kind, Message
+from ps_runtime.transport.payloads import PushBuffer
+
+TOKEN = "a secret"
+
+
+class Saved:
+    """A checkpoint in memory: whole variables and the facts of its cut."""
+
+    def __init__(self, variables: Mapping[str, np.ndarray], facts: Mapping[str, Any]) -> None:
+        self.variables = dict(variables)
+        self.facts = facts
+
+
+class Storage:
+    def __init__(self, saved: dict[int, Saved]) -> None:
+        self.saved = saved
+        self.writing: list[int] = []
+
+    def load(self, step: int, shard: Shard) -> Mapping[str, Any]:
+        if step not in self.saved:
+            raise CheckpointError(f"of step {step}", "there is none")
+        arena = shard.snapshot_arrays.arena
+        for piece, view in zip(shard.layout.pieces, piece_views(shard.layout, arena), strict=True):
+            whole = self.saved[step].variables[piece.variable]
+            view[...] = whole[piece.row_start : piece.row_stop] if piece.shape else whole
+        return self.saved[step].facts
+
+    def write(self, step: int, shard: Shard) -> None:
+        self.writing.append(step)
+
+
+class Stream:
+    def __init__(self) -> None:
+        self.wanted = -1
+
+    def want(self, index: int) -> None:
+        self.wanted = max(self.wanted, index)
+
+
+class Servers:
+    """All ps of a job.
+
+    `send` gives the reply that is due at once, if any; what comes later lies in `inbox` by (ps, connection).
+    """
+
+    def __init__(self, model: ModelSpec, num_ps: int, job: Job, saved: dict[int, Saved], *, is_stream: bool) -> None:
+        self.model = model
+        self.layouts = place(model, num_ps)
+        self.key = JobKey("job", TOKEN, model.digest)
+        self.stream = Stream() if is_stream else None
+        self.job = job
+        self.desk = JobDesk(job, self.stream)
+        self.handlers = []
+        for index, layout in enumerate(self.layouts):
+            shard = Shard(layout, [optimizer_from_config(config) for config in model.optimizers])
+            self.handlers.append(PsHandler(self.key, shard, Storage(saved), self.desk if index == 0 else None))
+        self.inbox: dict[tuple[int, int], Message] = {}
+        self._numbers = itertools.count(1)
+
+    def connect(self) -> int:
+        return next(self._numbers)
+
+    def send(self, ps: int, peer: int, message: Message) -> Message | None:
+        handler = self.handlers[ps]
+        if len(memoryview(message.body).cast("B")) > handler.max_body_bytes(peer, message.kind):
+            raise ProtocolError("peer", "too long")
+        body = bytearray(memoryview(message.body).cast("B"))  # a handler may write to it, but not keep it
+        self.deliver(ps, handler.handle(peer, message.with_body(memoryview(body))))
+        body[:] = b"\xff" * len(body)
+        return self.inbox.pop((ps, peer), None)
+
+    def deliver(self, ps: int, replies: Any) -> None:
+        for peer, reply in replies:
+            assert (ps, peer) not in self.inbox, "a second reply to one request"
+            self.inbox[ps, peer] = reply.with_body(bytes(memoryview(reply.body).cast("B")))
+
+    def disconnect(self, ps: int, peer: int) -> None:
+        self.inbox.pop((ps, peer), None)
+        self.deliver(ps, self.handlers[ps].disconnected(peer))
+        self.inbox.pop((ps, peer), None)
+
+    def hello(
+        self, purpose: Purpose = Purpose.TRAIN, /, member: int = NO_MEMBER, incarnation: int = 0, **facts: Any
+    ) -> Message:
+        known = {"job_id": "job", "token": TOKEN, "name": f"{purpose}-{member}", "purpose": purpose}
+        return self.signed(Message.of(Kind.HELLO, known | facts), member, incarnation)
+
+    def signed(self, message: Message, member: int = NO_MEMBER, incarnation: int = 0) -> Message:
+        return dataclasses.replace(message, member=member, incarnation=incarnation, digest=self.model.digest)
+
+    def push_body(self, ps: int, gradients: Mapping[str, np.ndarray], committed: int = 0, num_examples: int = 1) -> Any:
+        """Return the body of a push of learning rate 1."""
+        push = PushBuffer(self.handlers[ps].shard.push_layout)
+        push.learning_rates[:] = 1.0
+        push.set_counts(num_examples, committed)
+        layout = self.layouts[ps]
+        for index, view in enumerate(piece_views(layout, push.gradients)):
+            piece = layout.pieces[index]
+            if piece.variable in gradients:
+                whole = gradients[piece.variable]
+                view[...] = whole[piece.row_start : piece.row_stop] if piece.shape else whole
+                push.mask[index] = 1
+        return push.bytes.data
+
+    def arena_of(self, ps: int, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the bytes of the arena of `ps` that holds `values`."""
+        arena = np.zeros(self.layouts[ps].nbytes, np.uint8)
+        for piece, view in zip(self.layouts[ps].pieces, piece_views(self.layouts[ps], arena), strict=True):
+            whole = values[piece.variable]
+            view[...] = whole[piece.row_start : piece.row_stop] if piece.shape else whole
+        return arena
+
+    def variables(self, *, of_snapshot: bool = False) -> dict[str, np.ndarray]:
+        """Return whole variables, put together from all shards."""
+        whole = {v.name: np.zeros(v.shape, v.dtype) for v in self.model.variables}
+        for layout, handler in zip(self.layouts, self.handlers, strict=True):
+            arrays = handler.shard.snapshot_arrays if of_snapshot else handler.shard.arrays
+            for piece, view in zip(layout.pieces, piece_views(layout, arrays.arena), strict=True):
+                whole[piece.variable][slice(piece.row_start, piece.row_stop) if piece.shape else ...] = view
+        return whole
+
+    def state(self) -> str:
+        """Return all that a refused request must leave as it is."""
+        parts = [repr(vars(self.job)), repr({k: v for k, v in vars(self.desk).items() if k not in ("job", "kinds")})]
+        for handler in self.handlers:
+            shard = handler.shard
+            held = {life: (sequence, push.bytes.tobytes()) for life, (sequence, push) in shard._held.items()}
+            parts.append(repr((shard.statistics(), shard.is_ready, shard.snapshot_step, held)))
+            parts += [arrays.arena.tobytes().hex() for arrays in (shard.arrays, shard.snapshot_arrays)]
+            parts.append(repr((handler._peers, handler._newest, handler._writing, handler._written)))
+            parts.append(repr((handler.is_finished, sorted(handler.left))))
+        return "\n".join(parts)
+
+
+@pytest.fixture(scope="session")
+def servers_of() -> Callable[..., Servers]:
+    def make(
+        model: ModelSpec,
+        num_ps: int = 1,
+        input_spec: InputSpec | None = None,
+        max_steps: int | None = None,
+        save_steps: int | None = None,
+        saved: dict[int, Saved] | None = None,
+    ) -> Servers:
+        input_spec = input_spec or InputSpec(1000, batch_size=1, num_epochs=None)
+        job = Job(input_spec, max_steps, save_steps)
+        return Servers(model, num_ps, job, saved or {}, is_stream=input_spec.is_stream)
+
+    return make
+
+
+@pytest.fixture
+def saved_as() -> type[Saved]:
+    return Saved

@@ -1,0 +1,306 @@
+"""Who gets which answer when: held replies, broken connections, streams, news."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ps_runtime.optimizers.gradient_descent import GradientDescent
+from ps_runtime.server.instructions import Cut
+from ps_runtime.server.peers import Purpose
+from ps_runtime.specs.input import InputSpec
+from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from ps_runtime.transport.message import NO_MEMBER, Kind, Message
+from ps_runtime.transport.payloads import GRANT
+
+MODEL = ModelSpec((VariableSpec("w", (2,), "float32", 0),), (GradientDescent(learning_rate=1.0).config(),))
+ONES = {"w": np.ones(2, np.float32)}
+
+
+class Talk:
+    """One ps, its chief's saver, and whoever comes."""
+
+    def __init__(self, servers: Any) -> None:
+        self.servers = servers
+        self.sequences: dict[int, int] = {}
+        self.saver = self.come(0, Purpose.SAVE)
+        self.say(self.saver, Message(Kind.INITIALIZE, body=servers.arena_of(0, ONES).data))
+        self.say(self.saver, Message(Kind.OPEN))
+
+    def come(self, member: int = 0, purpose: Purpose = Purpose.TRAIN, incarnation: int = 1) -> int:
+        peer = self.servers.connect()
+        reply = self.servers.send(0, peer, self.servers.hello(purpose, member, incarnation))
+        assert reply.kind is Kind.DONE
+        return peer
+
+    def say(self, peer: int, message: Message, member: int = 0, incarnation: int = 1) -> Message | None:
+        return self.servers.send(0, peer, self.servers.signed(message, member, incarnation))
+
+    def hears(self, peer: int) -> Message | None:
+        return self.servers.inbox.pop((0, peer), None)
+
+    def push(self, peer: int, member: int = 0) -> Message | None:
+        self.sequences[member] = self.sequences.get(member, 0) + 1
+        body = self.servers.push_body(0, ONES)
+        return self.say(peer, Message(Kind.PUSH, sequence=self.sequences[member], body=body), member)
+
+    def post(self, replies: Any) -> None:
+        self.servers.deliver(0, replies)
+
+
+@pytest.fixture
+def talk(servers_of: Any) -> Talk:
+    return Talk(servers_of(MODEL, save_steps=2, max_steps=5))
+
+
+@pytest.fixture
+def stream(servers_of: Any) -> Talk:
+    return Talk(servers_of(MODEL, input_spec=InputSpec(None, split_batches=4)))
+
+
+def granted(reply: Message | None) -> int:
+    assert reply is not None
+    assert reply.kind is Kind.GRANT
+    return int(GRANT.unpack(reply.body)[2])
+
+
+# tickets
+
+
+def test_a_grant_is_held_until_there_is_a_ticket(talk):
+    chief, worker = talk.come(), talk.come(1)
+    assert granted(talk.say(chief, Message(Kind.NEXT))) == 0
+    assert granted(talk.push(chief)) == 1
+    assert talk.say(worker, Message(Kind.NEXT), 1) is None  # a cut is due at step 2
+    talk.servers.disconnect(0, chief)
+    assert talk.hears(worker) is None
+    talk.post(talk.servers.desk.lost(0, 1))
+    assert granted(talk.hears(worker)) == 1
+
+
+def test_who_comes_back_is_told_its_ticket_again(talk):
+    chief = talk.come()
+    assert granted(talk.say(chief, Message(Kind.NEXT))) == 0
+    talk.servers.disconnect(0, chief)
+    assert granted(talk.say(talk.come(), Message(Kind.NEXT))) == 0
+    assert talk.servers.job.num_given == 1
+
+
+def test_who_cannot_be_answered_gets_no_ticket(servers_of):
+    talk = Talk(servers_of(MODEL, input_spec=InputSpec(1)))
+    first, second = talk.come(0), talk.come(1)
+    granted(talk.say(first, Message(Kind.NEXT)))
+    assert talk.say(second, Message(Kind.NEXT), 1) is None
+    talk.servers.disconnect(0, second)
+    talk.post(talk.servers.desk.lost(0, 1))
+    assert talk.servers.job.num_given == 0
+
+
+def test_a_new_life_frees_the_one_before_from_its_wait(servers_of):
+    talk = Talk(servers_of(MODEL, input_spec=InputSpec(1)))
+    first, second = talk.come(0), talk.come(1)
+    granted(talk.say(first, Message(Kind.NEXT)))
+    assert talk.say(second, Message(Kind.NEXT), 1) is None
+    talk.come(1, incarnation=2)
+    assert talk.hears(second).json()["code"] == "connection"
+
+
+def test_after_the_end_everyone_who_asks_is_told(talk):
+    chief, worker = talk.come(), talk.come(1)
+    talk.say(chief, Message(Kind.NEXT))
+    assert talk.say(chief, Message.of(Kind.STOP, {"reason": "enough"})) is None
+    cut = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
+    assert cut.kind is Kind.FINAL_CUT
+    talk.say(talk.saver, Message(Kind.RESUME, step=0))
+    assert talk.say(talk.saver, Message(Kind.FINISH)).kind is Kind.DONE
+    assert talk.hears(chief).kind is Kind.FINISHED
+    assert talk.say(worker, Message(Kind.NEXT), 1).kind is Kind.FINISHED
+    assert talk.servers.job.stop_reason == "enough"
+    for member, peer in enumerate((chief, worker)):
+        assert talk.say(peer, Message(Kind.LEAVE), member).kind is Kind.DONE
+    assert talk.servers.handlers[0].left == {0, 1}
+
+
+# the saver
+
+
+def until_a_cut(talk: Talk) -> Message:
+    """Train to step 2, where a cut is due; return what the saver is told."""
+    chief = talk.come()
+    talk.say(chief, Message(Kind.NEXT))
+    talk.push(chief)
+    assert talk.push(chief) is None
+    told = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
+    assert (told.kind, told.step) == (Kind.CUT, 2)
+    return told
+
+
+@pytest.mark.parametrize("is_noticed_first", [True, False])
+def test_a_saver_that_comes_back_is_told_of_the_cut_again(talk, is_noticed_first):
+    told = until_a_cut(talk)
+    former, talk.saver = talk.saver, None
+    if is_noticed_first:
+        talk.servers.disconnect(0, former)
+    talk.saver = talk.come(0, Purpose.SAVE)
+    assert talk.say(talk.saver, Message(Kind.AWAIT_CUT)) == told
+    talk.servers.disconnect(0, former)
+    assert talk.say(talk.saver, Message(Kind.RESUME, step=2)).kind is Kind.DONE
+    assert talk.servers.job.num_given == 1
+
+
+def test_a_saver_that_waits_gives_way_to_its_next_connection(talk):
+    assert talk.say(talk.saver, Message(Kind.AWAIT_CUT)) is None
+    former, talk.saver = talk.saver, talk.come(0, Purpose.SAVE)
+    assert talk.say(talk.saver, Message(Kind.AWAIT_CUT)) is None
+    assert talk.hears(former).json()["code"] == "connection"
+    talk.servers.disconnect(0, former)
+    talk.servers.job.request_cut()
+    talk.post(talk.servers.desk.due())
+    assert talk.hears(talk.saver).kind is Kind.CUT
+
+
+def copied(talk: Talk) -> int:
+    cut = until_a_cut(talk)
+    assert talk.say(talk.saver, Message(Kind.SNAPSHOT, step=2, body=cut.body)).kind is Kind.DONE
+    return 2
+
+
+def test_a_write_is_answered_once_the_files_are_there(talk):
+    step = copied(talk)
+    handler = talk.servers.handlers[0]
+    assert talk.say(talk.saver, Message(Kind.WRITE, step=step)) is None
+    talk.post(handler.written(step, {"file": "x"}))
+    assert talk.hears(talk.saver).json() == {"file": "x"}
+    assert talk.say(talk.saver, Message(Kind.WRITE, step=step)).json() == {"file": "x"}
+    assert handler._storage.writing == [step]
+
+
+@pytest.mark.parametrize("is_noticed_first", [True, False])
+def test_a_write_that_is_asked_for_again_happens_once(talk, is_noticed_first):
+    step = copied(talk)
+    handler = talk.servers.handlers[0]
+    assert talk.say(talk.saver, Message(Kind.WRITE, step=step)) is None
+    former = talk.saver
+    if is_noticed_first:
+        talk.servers.disconnect(0, former)
+    talk.saver = talk.come(0, Purpose.SAVE)
+    assert talk.say(talk.saver, Message(Kind.WRITE, step=step)) is None
+    talk.servers.disconnect(0, former)
+    talk.post(handler.written(step, {"file": "x"}))
+    assert talk.hears(talk.saver).json() == {"file": "x"}
+    assert handler._storage.writing == [step]
+
+
+def test_a_write_that_fails_says_why_and_may_be_tried_again(talk):
+    step = copied(talk)
+    handler = talk.servers.handlers[0]
+    assert talk.say(talk.saver, Message(Kind.WRITE, step=step)) is None
+    talk.post(handler.written(step, None, "no space left"))
+    assert talk.hears(talk.saver).json() == {"code": "storage", "reason": "no space left"}
+    assert talk.say(talk.saver, Message(Kind.WRITE, step=step)) is None
+    assert handler._storage.writing == [step, step]
+
+
+def test_a_copy_is_not_overwritten_while_it_is_written(talk):
+    step = copied(talk)
+    cut = Cut.from_facts(talk.servers.job.cut().to_facts())
+    assert talk.say(talk.saver, Message(Kind.WRITE, step=step)) is None
+    talk.servers.disconnect(0, talk.saver)
+    talk.saver = talk.come(0, Purpose.SAVE)
+    refused = talk.say(talk.saver, Message.of(Kind.SNAPSHOT, cut.to_facts(), step=step))
+    assert refused.json() == {"code": "writing", "reason": "the files of step 2 are still being written"}
+    talk.post(talk.servers.handlers[0].written(step, {}))
+    assert talk.say(talk.saver, Message.of(Kind.SNAPSHOT, cut.to_facts(), step=step)).kind is Kind.DONE
+
+
+# news
+
+
+def watch(talk: Talk, peer: int, seen: int) -> Message | None:
+    return talk.say(peer, Message(Kind.WATCH, step=seen), NO_MEMBER, 0)
+
+
+def test_watchers_hear_of_later_checkpoints_and_of_the_end(talk):
+    watcher = talk.come(NO_MEMBER, Purpose.WATCH, 0)
+    assert watch(talk, watcher, -1) is None
+    talk.say(talk.saver, Message(Kind.COMMITTED, step=2))
+    assert talk.hears(watcher).json() == {"checkpoint": 2, "is_finished": False}
+    assert watch(talk, watcher, 0).json()["checkpoint"] == 2
+    assert watch(talk, watcher, 2) is None
+    talk.say(talk.saver, Message(Kind.COMMITTED, step=1))
+    assert talk.hears(watcher) is None
+    talk.servers.job.stop("enough")
+    talk.say(talk.saver, Message(Kind.AWAIT_CUT))
+    talk.say(talk.saver, Message(Kind.RESUME, step=0))
+    talk.say(talk.saver, Message(Kind.FINISH))
+    assert talk.hears(watcher).json()["is_finished"]
+
+
+def test_a_watcher_that_is_gone_is_forgotten(talk):
+    watcher = talk.come(NO_MEMBER, Purpose.WATCH, 0)
+    watch(talk, watcher, -1)
+    talk.servers.disconnect(0, watcher)
+    talk.say(talk.saver, Message(Kind.COMMITTED, step=2))
+    assert talk.hears(watcher) is None
+
+
+# streams
+
+
+def test_a_batch_is_fetched_once_it_is_read_and_kept_until_it_is_used(stream):
+    chief = stream.come()
+    assert granted(stream.say(chief, Message(Kind.NEXT))) == 0
+    assert stream.say(chief, Message(Kind.FETCH, step=0)) is None
+    assert stream.servers.stream.wanted == 0
+    stream.post(stream.servers.desk.batch_read(0, b"first"))
+    assert bytes(stream.hears(chief).body) == b"first"
+    assert bytes(stream.say(chief, Message(Kind.FETCH, step=0)).body) == b"first"
+    assert granted(stream.push(chief)) == 1
+    assert stream.servers.desk._batches == {}
+    assert stream.say(chief, Message(Kind.FETCH, step=0)).json()["code"] == "input"
+
+
+def test_the_first_batch_may_be_looked_at_before_any_ticket(stream):
+    chief = stream.come()
+    stream.post(stream.servers.desk.batch_read(0, b"first"))
+    assert bytes(stream.say(chief, Message(Kind.FETCH, step=0)).body) == b"first"
+
+
+def test_beyond_the_end_there_is_no_batch_and_no_ticket(stream):
+    chief = stream.come()
+    granted(stream.say(chief, Message(Kind.NEXT)))
+    stream.post(stream.servers.desk.batch_read(0, b"first"))
+    assert granted(stream.push(chief)) == 1
+    assert stream.say(chief, Message(Kind.FETCH, step=1)) is None
+    stream.post(stream.servers.desk.stream_ended(1))
+    assert stream.hears(chief).kind is Kind.DONE
+    assert stream.say(chief, Message(Kind.NEXT)) is None
+    told = stream.say(stream.saver, Message(Kind.AWAIT_CUT))
+    assert (told.kind, told.step) == (Kind.FINAL_CUT, 1)
+
+
+def test_a_stream_that_ends_while_a_cut_is_copied_still_ends_the_job(stream):
+    chief = stream.come()
+    granted(stream.say(chief, Message(Kind.NEXT)))
+    stream.say(stream.saver, Message(Kind.REQUEST_CUT))
+    assert stream.push(chief) is None
+    assert stream.say(stream.saver, Message(Kind.AWAIT_CUT)).kind is Kind.CUT
+    stream.post(stream.servers.desk.stream_ended(1))
+    stream.say(stream.saver, Message(Kind.RESUME, step=1))
+    assert stream.say(stream.saver, Message(Kind.AWAIT_CUT)).kind is Kind.FINAL_CUT
+    stream.say(stream.saver, Message(Kind.RESUME, step=1))
+    stream.say(stream.saver, Message(Kind.FINISH))
+    assert stream.hears(chief).kind is Kind.FINISHED
+
+
+def test_a_failed_stream_is_told_to_whoever_needs_more_of_it(stream):
+    chief = stream.come()
+    granted(stream.say(chief, Message(Kind.NEXT)))
+    stream.post(stream.servers.desk.batch_read(0, b"first"))
+    stream.post(stream.servers.desk.stream_failed("the input_fn failed: ValueError: boom"))
+    assert bytes(stream.say(chief, Message(Kind.FETCH, step=0)).body) == b"first"
+    granted(stream.push(chief))
+    reply = stream.say(chief, Message(Kind.FETCH, step=1))
+    assert reply.json() == {"code": "input", "reason": "the input_fn failed: ValueError: boom"}

@@ -1,0 +1,307 @@
+"""Whatever dies when, every shard holds exactly the committed pushes of a cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from unittest.mock import patch
+
+import numpy as np
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from ps_runtime.optimizers.gradient_descent import GradientDescent
+from ps_runtime.server.instructions import Cut, Phase
+from ps_runtime.server.peers import Purpose
+from ps_runtime.specs import layout
+from ps_runtime.specs.input import InputSpec
+from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from ps_runtime.transport.message import Kind, Message
+
+MODEL = ModelSpec(
+    (
+        VariableSpec("table", (7, 2), "float32", 0),
+        VariableSpec("bias", (3,), "float64", 0),
+        VariableSpec("scale", (), "float32", 0),
+        VariableSpec("fixed", (2,), "float32", None),
+    ),
+    (GradientDescent(learning_rate=1.0).config(),),
+)
+MEMBERS = st.integers(0, 2)
+START = {v.name: np.full(v.shape, 100, v.dtype) for v in MODEL.variables}
+
+
+@dataclass
+class Replica:
+    """A life of a training replica, as its own memory has it."""
+
+    incarnation: int
+    connections: list[int]
+    acknowledged: int = 0
+    ticket: bool = False
+    at: int = 0
+    """The shard that the push under way goes to next; 0 is the last."""
+    awaits: bool = False
+    """Whether ps-0 holds an answer for it."""
+    last: dict[int, Message] = field(default_factory=dict)
+
+
+class TornPushes(RuleBasedStateMachine):
+    def __init__(self, servers_of, saved_as):
+        super().__init__()
+        self.servers_of, self.saved_as = servers_of, saved_as
+        self.patch = patch.object(layout, "MIN_PIECE_BYTES", 8)  # so that small variables are split too
+        self.patch.start()
+
+    def teardown(self):
+        self.patch.stop()
+
+    @initialize(num_ps=st.integers(1, 3))
+    def begin(self, num_ps):
+        self.saved = {}
+        self.newest = dict.fromkeys(range(3), 0)
+        self.committed: dict[tuple[int, int], int] = {}
+        self.values = {name: value.copy() for name, value in START.items()}
+        self.step = 0
+        self.start(num_ps)
+        for ps in range(num_ps):
+            self.ask_chief(ps, Message(Kind.INITIALIZE, body=self.servers.arena_of(ps, START).data))
+        assert self.ask_chief(0, Message(Kind.OPEN)).step == 0
+
+    def start(self, num_ps):
+        self.num_ps = num_ps
+        self.servers = self.servers_of(MODEL, num_ps, InputSpec(50, num_epochs=None), saved=self.saved)
+        self.replicas: dict[int, Replica] = {}
+        self.held = [{} for _ in range(num_ps)]
+        self.torn = 0
+        self.saver = [self.servers.connect() for _ in range(num_ps)]
+        for ps, peer in enumerate(self.saver):
+            assert self.servers.send(ps, peer, self.servers.hello(Purpose.SAVE, 0, self.newest[0])).kind is Kind.DONE
+        self.chief_incarnation = self.newest[0]
+
+    def ask_chief(self, ps, message):
+        message = self.servers.signed(message, 0, self.chief_incarnation)
+        reply = self.servers.send(ps, self.saver[ps], message)
+        assert reply is None or reply.kind is not Kind.REFUSED, reply
+        return reply
+
+    def send(self, member, ps, message):
+        replica = self.replicas[member]
+        message = self.servers.signed(message, member, replica.incarnation)
+        replica.last[ps] = message
+        return self.hear(member, ps, self.servers.send(ps, replica.connections[ps], message))
+
+    def hear(self, member, ps, reply):
+        """Let the replica learn from an answer of ps-0."""
+        replica = self.replicas[member]
+        assert reply is None or reply.kind is not Kind.REFUSED, reply
+        if ps == 0 and reply is not None and reply.kind is Kind.GRANT:
+            if replica.last[0].kind is Kind.PUSH:
+                replica.acknowledged = replica.last[0].sequence
+            replica.ticket, replica.awaits, replica.at = True, False, 1 % self.num_ps
+        return reply
+
+    def hear_what_was_held(self):
+        for member, replica in self.replicas.items():
+            reply = self.servers.inbox.pop((0, replica.connections[0]), None)
+            if reply is not None:
+                self.hear(member, 0, reply)
+
+    # what replicas do
+
+    @rule(member=MEMBERS)
+    def a_new_life(self, member):
+        """Come anew; the connections of the life before are noticed to be broken later, or never."""
+        self.newest[member] += 1
+        replica = Replica(self.newest[member], [self.servers.connect() for _ in range(self.num_ps)])
+        former = self.replicas.pop(member, None)
+        self.replicas[member] = replica
+        for ps, peer in enumerate(replica.connections):
+            hello = self.servers.hello(member=member, incarnation=replica.incarnation)
+            reply = self.servers.send(ps, peer, hello)
+            assert (reply.kind, reply.sequence) == (Kind.DONE, 0)
+        self.committed[member, replica.incarnation] = 0
+        if former is not None:
+            self.servers.inbox.pop((0, former.connections[0]), None)
+            for ps, peer in enumerate(former.connections):
+                self.servers.disconnect(ps, peer)
+        self.hear_what_was_held()
+
+    @rule(member=MEMBERS, num_messages=st.integers(1, 7), data=st.data())
+    def train(self, member, num_messages, data):
+        """Push on, shard by shard, and stop anywhere."""
+        if member not in self.replicas:
+            self.a_new_life(member)
+        self.ask(member)
+        for _ in range(num_messages):
+            self.push_to_the_next_shard(member, data)
+            if self.replicas[member].at == 1:
+                self.pull(member, data.draw(st.integers(0, 2)))
+
+    def ask(self, member):
+        if not self.replicas[member].ticket and not self.replicas[member].awaits:
+            self.replicas[member].awaits = True
+            self.send(member, 0, Message(Kind.NEXT))
+            self.hear_what_was_held()
+
+    def push_to_the_next_shard(self, member, data):
+        replica = self.replicas[member]
+        if not replica.ticket:
+            return
+        ps, sequence = replica.at, replica.acknowledged + 1
+        life = (member, replica.incarnation)
+        if ps == 1 or self.num_ps == 1:
+            self.draw_gradients(replica, data)
+        body = self.servers.push_body(ps, replica.gradients, replica.acknowledged)
+        if ps:
+            self.settle(ps, life, replica.acknowledged)
+            self.held[ps][life] = sequence
+            replica.at = (ps + 1) % self.num_ps
+        else:
+            replica.ticket, replica.awaits = False, True
+            self.commit(life, sequence, replica.gradients)
+        self.send(member, ps, Message(Kind.PUSH, sequence=sequence, body=body))
+        self.hear_what_was_held()
+
+    def draw_gradients(self, replica, data):
+        names = [v.name for v in MODEL.variables if v.optimizer is not None]
+        chosen = data.draw(st.sets(st.sampled_from(names)))
+        size = data.draw(st.integers(1, 3))
+        replica.gradients = {
+            v.name: np.arange(1, 1 + np.prod(v.shape, dtype=int)).reshape(v.shape).astype(v.dtype) * size
+            for v in MODEL.variables
+            if v.name in chosen
+        }
+
+    def commit(self, life, sequence, gradients):
+        self.committed[life] = sequence
+        self.step += 1
+        for name, gradient in gradients.items():
+            self.values[name] = self.values[name] - gradient
+
+    def settle(self, ps, life, acknowledged):
+        if self.held[ps].get(life, np.inf) <= acknowledged:
+            del self.held[ps][life]
+
+    @rule(member=MEMBERS, ps=st.integers(0, 2))
+    def pull(self, member, ps):
+        replica = self.replicas.get(member)
+        if replica is None or ps >= self.num_ps or replica.awaits:
+            return
+        self.settle(ps, (member, replica.incarnation), replica.acknowledged)
+        reply = self.servers.send(
+            ps,
+            replica.connections[ps],
+            self.servers.signed(Message(Kind.PULL, sequence=replica.acknowledged), member, replica.incarnation),
+        )
+        assert reply.kind is Kind.PARAMETERS
+
+    @rule(member=MEMBERS, ps=st.integers(0, 2), old_is_noticed_first=st.booleans())
+    def come_back_and_repeat(self, member, ps, old_is_noticed_first):
+        """Lose a connection after the request went through, with or without its answer; say all of it again."""
+        replica = self.replicas.get(member)
+        if replica is None or ps >= self.num_ps or ps not in replica.last:
+            return
+        former, replica.connections[ps] = replica.connections[ps], self.servers.connect()
+        if old_is_noticed_first:
+            self.servers.disconnect(ps, former)
+        hello = self.servers.hello(member=member, incarnation=replica.incarnation)
+        reply = self.servers.send(ps, replica.connections[ps], hello)
+        assert reply.sequence == (self.committed[member, replica.incarnation] if ps == 0 else 0)
+        if not old_is_noticed_first:
+            self.servers.disconnect(ps, former)
+        repeated = replica.last[ps]
+        if ps == 0 and repeated.kind is Kind.PUSH and repeated.sequence < self.committed[member, replica.incarnation]:
+            return
+        if ps == 0 and not replica.awaits:
+            replica.ticket, replica.awaits = False, True
+        self.send(member, ps, repeated)
+        self.hear_what_was_held()
+
+    @rule(member=MEMBERS)
+    def die_for_good(self, member):
+        replica = self.replicas.pop(member, None)
+        if replica is not None:
+            for ps, peer in enumerate(replica.connections):
+                self.servers.disconnect(ps, peer)
+            assert (member, replica.incarnation) in self.servers.desk.absent.values()
+            self.servers.deliver(0, self.servers.desk.lost(member, replica.incarnation))
+            self.hear_what_was_held()
+
+    # what the chief does
+
+    @rule()
+    def cut(self):
+        """Make a cut as soon as the tickets that are out allow it, and hold it against the truth."""
+        self.ask_chief(0, Message(Kind.REQUEST_CUT))
+        self.hear_what_was_held()
+        told = self.ask_chief(0, Message(Kind.AWAIT_CUT))
+        self.hear_what_was_held()
+        if told is None:
+            told = self.let_tickets_return()
+        cut = Cut.from_facts(told.json())
+        assert (told.kind, cut.step) == (Kind.CUT, self.step)
+        for ps in range(self.num_ps):
+            assert self.ask_chief(ps, Message(Kind.SNAPSHOT, step=cut.step, body=told.body)).version == self.step
+            self.torn += sum(sequence > self.committed[life] for life, sequence in self.held[ps].items())
+            self.held[ps] = {}
+        snapshot = self.servers.variables(of_snapshot=True)
+        for name, value in self.values.items():
+            np.testing.assert_array_equal(snapshot[name], value)
+        assert sum(handler.shard.torn_pushes for handler in self.servers.handlers) == self.torn
+        self.saved = {cut.step: self.saved_as(snapshot, cut.to_facts())}
+        self.saved_committed = dict(self.committed)
+        self.ask_chief(0, Message(Kind.RESUME, step=cut.step))
+        self.hear_what_was_held()
+
+    def let_tickets_return(self):
+        """Let those who hold a ticket, or were pushing, be lost: a cut waits for nobody else."""
+        for member in list(self.replicas):
+            self.die_for_good(member)
+        return self.servers.inbox.pop((0, self.saver[0]))
+
+    @rule(num_ps=st.integers(1, 3))
+    def restore(self, num_ps):
+        """Lose everything; go on from the last cut on another number of ps."""
+        if not self.saved:
+            return
+        (step, saved), *_ = self.saved.items()
+        self.newest = {member: incarnation + 1 for member, incarnation in self.newest.items()}
+        self.committed = dict(self.saved_committed)
+        self.values = {name: value.copy() for name, value in saved.variables.items()}
+        self.step = step
+        self.start(num_ps)
+        for ps in range(num_ps):
+            assert self.ask_chief(ps, Message(Kind.RESTORE, step=step)).kind is Kind.DONE
+        assert self.ask_chief(0, Message(Kind.OPEN)).step == step
+        restored = self.servers.variables()
+        for name, value in self.values.items():
+            np.testing.assert_array_equal(restored[name], value)
+
+    @invariant()
+    def ps_0_holds_what_is_committed(self):
+        job, ps_0 = self.servers.job, self.servers.handlers[0].shard
+        assert job.global_step == ps_0.version == self.step
+        np.testing.assert_array_equal(ps_0.arrays.arena, self.servers.arena_of(0, self.values))
+
+    @invariant()
+    def nothing_uncommitted_is_in_the_parameters(self):
+        for ps, handler in enumerate(self.servers.handlers[1:], start=1):
+            waiting = sum(sequence <= self.committed[life] for life, sequence in self.held[ps].items())
+            assert handler.shard.version + waiting == self.step
+
+    @invariant()
+    def who_is_connected_is_not_absent(self):
+        lives = {(member, replica.incarnation) for member, replica in self.replicas.items()}
+        assert not lives & set(self.servers.desk.absent.values())
+
+    @invariant()
+    def nobody_waits_without_need(self):
+        if self.servers.job.phase is Phase.TRAINING and not self.servers.job._cut_requested:
+            assert not any(replica.awaits for replica in self.replicas.values())
+
+
+def test_every_shard_holds_exactly_the_committed_pushes_of_a_cut(servers_of, saved_as):
+    run_state_machine_as_test(
+        lambda: TornPushes(servers_of, saved_as), settings=settings(max_examples=200, stateful_step_count=20)
+    )
