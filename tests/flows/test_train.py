@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -109,9 +110,15 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     dask = [str(Path(sys.executable).with_name("dask"))]
     file = directory / "scheduler.json"
     common = ["--no-dashboard", "--scheduler-file", str(file)]
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": directory}
+    environment = {**os.environ, "TMPDIR": str(directory)}
+    quiet: dict[str, Any] = {
+        "stdout": subprocess.DEVNULL,
+        "stderr": subprocess.DEVNULL,
+        "cwd": directory,
+        "env": environment,
+    }
     own = subprocess.Popen([*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *common], **quiet)
-    options = ["--nthreads", "1", "--no-nanny", "--nworkers", "1", "--local-directory", str(directory), *common]
+    options = ["--nthreads", "1", "--no-nanny", "--nworkers", "1", *common]
     workers = [subprocess.Popen([*dask, "worker", *options], **quiet) for _ in range(4)]
     try:
         deadline = time.monotonic() + 30
