@@ -40,3 +40,7 @@ def test_takes_one_train_op_or_several(train_op):
 
 def test_predicting_needs_neither_loss_nor_train_op():
     assert EstimatorSpec(ModeKeys.PREDICT, predictions={"y": 1}).train_ops == ()
+
+
+def test_modes_are_what_the_reference_calls_them():
+    assert [str(mode) for mode in (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)] == ["train", "eval", "infer"]

@@ -1,0 +1,171 @@
+"""One job on a model_dir at a time, of one model; a job that was interrupted goes on as if it had not been."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.errors import CheckpointError, ModelDirError
+from ps_runtime.estimator.attempt import Attempt, job_seed
+from ps_runtime.model.scope import get_variable
+from ps_runtime.model.spec import EstimatorSpec
+from ps_runtime.optimizers import Momentum
+from ps_runtime.specs.training import TrainSpec
+from tests.ps_runtime.estimator.regression import FailAt, Rows, arrays_of, batches, regression, shuffled, steps_of
+
+# Resuming
+
+
+@pytest.mark.parametrize("input_fn", [shuffled, batches])
+@pytest.mark.parametrize("interrupted_at", [[7], [3, 8], [5]])
+def test_a_resumed_job_ends_with_the_same_bits(make, input_fn, interrupted_at):
+    whole, broken = make("whole"), make("broken")
+    whole.train(input_fn, max_steps=10)
+    seen = []
+    for step in interrupted_at:
+        with pytest.raises(ZeroDivisionError, match="as planned"):
+            broken.train(input_fn, [FailAt(step)], max_steps=10)
+        seen.append(steps_of(broken.model_dir)[-1])
+        assert seen[-1] % 5 == 0
+        assert seen[-1] <= step
+    rows = Rows()
+    broken.train(input_fn, [rows], max_steps=10)
+    assert rows.steps[0] == seen[-1] + 1
+    arrays = arrays_of(whole.model_dir, 10)
+    assert arrays_of(broken.model_dir, 10) == arrays
+    assert {slot for _, slot in arrays} == {None, "m", "v"}
+
+
+def test_a_second_seed_gives_other_weights(make):
+    first, second = make("first"), make("second", tf_random_seed=2)
+    first.train(shuffled, max_steps=2)
+    second.train(shuffled, max_steps=2)
+    assert arrays_of(first.model_dir, 2) != arrays_of(second.model_dir, 2)
+
+
+def test_a_job_keeps_the_seed_of_its_first_attempt(make):
+    estimator = make(tf_random_seed=None)
+    estimator.train(shuffled, max_steps=1)
+    seed = job_seed(estimator.model_dir, None)
+    assert job_seed(estimator.model_dir, None) == seed
+    assert job_seed(estimator.model_dir, 12) == 12
+
+
+# One job at a time
+
+
+def test_a_second_job_on_a_living_model_dir_is_refused(make):
+    estimator, other = make(), make()
+    with Attempt(estimator, TrainSpec(shuffled, 5), None) as attempt:
+        with pytest.raises(ModelDirError, match="model"):
+            other.train(shuffled, max_steps=5)
+        assert attempt.number == 1
+    other.train(shuffled, max_steps=5)
+    assert steps_of(estimator.model_dir)[-1] == 5
+
+
+def test_an_attempt_that_fails_lets_go_of_the_model_dir(make):
+    estimator = make()
+    with pytest.raises(ZeroDivisionError):
+        estimator.train(shuffled, [FailAt(1)], max_steps=5)
+    with Attempt(estimator, TrainSpec(shuffled, 5), None) as attempt:
+        first = attempt.job()
+    with Attempt(estimator, TrainSpec(shuffled, 5), None) as attempt:
+        second = attempt.job()
+    assert first.job_id == second.job_id
+    assert (first.attempt, second.attempt) == (2, 3)
+    assert first.token != second.token
+    assert first.token not in repr(first)
+
+
+def test_another_model_is_refused_with_each_difference(make):
+    def other(features, labels, mode):
+        get_variable("w", (3,))
+        get_variable("c")
+        train_op = Momentum(learning_rate=0.1, momentum=0.9).apply_gradients({})
+        return EstimatorSpec(mode, loss=0.0, train_op=train_op)
+
+    estimator = make()
+    estimator.train(shuffled, max_steps=5)
+    before = arrays_of(estimator.model_dir, 5)
+    with pytest.raises(ModelDirError) as caught:
+        make(model_fn=other).train(shuffled, max_steps=10)
+    text = str(caught.value)
+    assert "holds checkpoints of another model (the latest is of step 5)" in text
+    assert "variable 'w' is float32[3], expected float32[2]" in text
+    assert "variable 'b' is missing" in text
+    assert "variable 'c' is new" in text
+    assert arrays_of(estimator.model_dir, 5) == before
+
+
+def test_another_optimizer_is_refused(make):
+    def other(features, labels, mode):
+        spec = regression(features, labels, mode)
+        train_op = Momentum(learning_rate=0.1, momentum=0.9).apply_gradients({"w": np.zeros(2), "b": 0.0})
+        return EstimatorSpec(mode, loss=spec.loss, train_op=train_op)
+
+    make().train(shuffled, max_steps=5)
+    with pytest.raises(ModelDirError, match=r"variable 'w' is trained by .*Momentum.*, expected .*Adam"):
+        make(model_fn=other).train(shuffled, max_steps=10)
+
+
+# A disk that fails
+
+
+def test_a_full_disk_fails_training_and_leaves_the_last_checkpoint_whole(make, monkeypatch):
+    write = CheckpointStore.write_shard
+
+    def full(self, step, *arguments):
+        if step < 10:
+            return write(self, step, *arguments)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(CheckpointStore, "write_shard", full)
+    estimator = make()
+    with pytest.raises(CheckpointError, match=r"ps-0 could not write its part of checkpoint 10: OSError: .*No space"):
+        estimator.train(shuffled, max_steps=100_000)
+    assert steps_of(estimator.model_dir) == [0, 5]
+    assert arrays_of(estimator.model_dir, 5)
+    monkeypatch.undo()
+    estimator.train(shuffled, max_steps=10)
+    whole = make("whole")
+    whole.train(shuffled, max_steps=10)
+    assert arrays_of(estimator.model_dir, 10) == arrays_of(whole.model_dir, 10)
+
+
+def test_a_manifest_that_cannot_be_written_fails_training(make, monkeypatch):
+    def full(self, manifest):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(CheckpointStore, "commit", full)
+    estimator = make()
+    with pytest.raises(OSError, match="No space left on device"):
+        estimator.train(shuffled, max_steps=100_000)
+    assert steps_of(estimator.model_dir) == []
+
+
+def test_a_claim_that_cannot_be_taken_over_is_released(make, monkeypatch):
+    def full(self):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(CheckpointStore, "discard_uncommitted", full)
+    estimator = make()
+    with pytest.raises(OSError, match="No space left"):
+        estimator.train(shuffled, max_steps=5)
+    monkeypatch.undo()
+    estimator.train(shuffled, max_steps=5)
+    assert steps_of(estimator.model_dir)[-1] == 5
+
+
+def test_what_a_dead_job_left_unfinished_is_removed(make):
+    estimator = make()
+    estimator.train(shuffled, max_steps=5)
+    leftover = Path(estimator.latest_checkpoint()).with_name("step_00000007")
+    leftover.mkdir()
+    (leftover / "shard_00000_of_00001.safetensors").write_bytes(b"half")
+    estimator.train(shuffled, max_steps=6)
+    assert not leftover.exists()

@@ -1,0 +1,104 @@
+"""A whole job in this process, its evaluator beside it."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ps_runtime.checkpoint.records import EvaluationLog
+from ps_runtime.errors import ModelDirError
+from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.estimator.local import run_local
+from ps_runtime.specs.training import EvalSpec, TrainSpec
+from tests.ps_runtime.estimator.regression import FailAt, batches, records, shuffled, steps_of
+
+EVAL = EvalSpec(records, None, start_delay_secs=0, throttle_secs=0)
+
+
+def run(estimator, eval_spec=EVAL, max_steps=12, hooks=(), check=lambda: None):
+    events = []
+    with Attempt(estimator, TrainSpec(shuffled, max_steps, hooks), eval_spec) as attempt:
+        return run_local(attempt.job(), events.append, check), events
+
+
+def test_reports_and_events_tell_what_happened(make):
+    reports, events = run(make())
+    assert {name: report["exit"] for name, report in reports.items()} == {
+        "chief-0": "finished",
+        "evaluator-0": "finished",
+    }
+    train = reports["chief-0"]["statistics"]["train"]
+    assert train["steps"] == 12
+    assert train["examples_per_sec"] == pytest.approx(4 * train["steps_per_sec"], rel=0.01)
+    assert reports["chief-0"]["transport"] == "in-process"
+    chief = [event for event in events if event["role"] == "chief-0"]
+    assert [event["number"] for event in chief] == list(range(1, len(chief) + 1))
+    assert [e["step"] for e in chief if e["kind"] == "checkpoint"] == [0, 5, 10, 12]
+    steps = [e["step"] for e in chief if e["kind"] == "metrics" and "loss" in e["values"]]
+    assert steps == [5, 10]
+
+
+@pytest.mark.parametrize("evaluate_on", [records, batches])
+def test_every_checkpoint_is_evaluated_once_also_over_restarts(make, evaluate_on):
+    estimator = make()
+    spec = EvalSpec(evaluate_on, None, start_delay_secs=0, throttle_secs=0)
+    with pytest.raises(ZeroDivisionError):
+        run(estimator, spec, hooks=[FailAt(8)])
+    run(estimator, spec)
+    assert sorted(e.global_step for e in EvaluationLog(estimator.model_dir).read()) == [0, 5, 10, 12]
+
+
+def test_a_patient_evaluator_still_evaluates_the_final_checkpoint(make):
+    estimator = make()
+    run(estimator, EvalSpec(records, 1, start_delay_secs=3600, throttle_secs=3600))
+    assert steps_of(estimator.model_dir)[-1] == 12
+    assert EvaluationLog(estimator.model_dir).read()[-1].global_step == 12
+
+
+def test_an_evaluator_whose_input_fails_fails_the_job_with_its_error(make):
+    calls = []
+
+    def failing():
+        calls.append(1)
+        yield records().read(0, 0, 4)
+        if len(calls) > 1:  # the first call is the plan's
+            raise ZeroDivisionError("the second evaluation batch is missing")
+
+    with pytest.raises(ZeroDivisionError, match="the second evaluation batch is missing"):
+        run(make(), EvalSpec(failing, None, start_delay_secs=0, throttle_secs=0), max_steps=1_000_000)
+
+
+def test_a_failure_of_training_ends_the_evaluator(make):
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError, match="as planned"):
+        run(make(), hooks=[FailAt(6)])
+    assert threading.active_count() == before
+
+
+def test_who_loses_the_model_dir_ends(make):
+    estimator = make()
+    num_looks = iter(range(1_000_000))
+
+    def check():
+        if next(num_looks) >= 2:
+            raise ModelDirError(("the job is another's by now",))
+
+    with pytest.raises(ModelDirError, match="another's by now"):
+        run(estimator, max_steps=10_000_000, check=check)
+
+
+def test_without_checkpoints_the_evaluator_leaves_too(make):
+    reports, _ = run(make(save_checkpoints_steps=None, save_checkpoints_secs=None))
+    assert reports["evaluator-0"]["statistics"]["evaluated_steps"] == []
+
+
+def test_events_are_plain_data(make):
+    _, events = run(make())
+
+    def is_plain(value):
+        if isinstance(value, dict):
+            return all(type(k) is str and is_plain(v) for k, v in value.items())
+        return value is None or type(value) in (str, int, float, bool)
+
+    assert all(is_plain(event) for event in events)
