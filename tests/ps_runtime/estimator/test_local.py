@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import pytest
@@ -10,6 +11,7 @@ from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.errors import ModelDirError
 from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.local import run_local
+from ps_runtime.model.basic_hooks import StopAtStepHook
 from ps_runtime.specs.training import EvalSpec, TrainSpec
 from tests.ps_runtime.estimator.regression import FailAt, batches, records, shuffled, steps_of
 
@@ -102,3 +104,18 @@ def test_events_are_plain_data(make):
         return value is None or type(value) in (str, int, float, bool)
 
     assert all(is_plain(event) for event in events)
+
+
+def test_a_generator_that_blocks_for_ever_keeps_nobody(make):
+    never = threading.Event()
+
+    def blocking():
+        yield from itertools.islice(batches(), 4)
+        never.wait()
+
+    estimator = make()
+    try:
+        estimator.train(blocking, [StopAtStepHook(last_step=2)])
+    finally:
+        never.set()
+    assert steps_of(estimator.model_dir)[-1] == 2

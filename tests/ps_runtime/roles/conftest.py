@@ -1,0 +1,87 @@
+"""The roles of a job as threads, connected as its transport says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from ps_runtime.client.link import Dial
+from ps_runtime.errors import StoppedError
+from ps_runtime.roles.chief import run_chief
+from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.ps import run_ps
+from ps_runtime.roles.trainer import run_worker
+from ps_runtime.specs.job import JobSpec
+from ps_runtime.specs.roles import Role, RoleId
+from ps_runtime.transport.address import Address
+from ps_runtime.transport.connecting import connect
+
+WAIT_SECS = 30
+
+
+class RoleThreads:
+    """Runs each role of a job in a thread of its own, until it ends or `stop` is set."""
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def check(self) -> None:
+        if self.stop.is_set():
+            raise StoppedError("this role", "the test is over")
+
+    def context(self, job: JobSpec, role: Role, index: int = 0, send: Any = lambda event: None) -> RoleContext:
+        return RoleContext(RoleId(role, index), job.attempt, self.check, send)
+
+    def start(self, run: Callable[[], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def target() -> None:
+            try:
+                future.set_result(run())
+            except BaseException as error:
+                future.set_exception(error)
+
+        self._threads.append(threading.Thread(target=target, daemon=True))
+        self._threads[-1].start()
+        return future
+
+    def start_ps(self, job: JobSpec) -> tuple[list[Future[Any]], list[Dial]]:
+        """Start all ps of a job; return their reports to come, and how to reach them."""
+        reports, dials = [], []
+        for index in range(job.num_ps):
+            addresses: SimpleQueue[dict[str, Any]] = SimpleQueue()
+            context = self.context(job, Role.PS, index, send=lambda event, q=addresses: q.put(event["address"]))
+            reports.append(self.start(lambda c=context: run_ps(job, c, "127.0.0.1")))
+            address = Address.from_dict(addresses.get(timeout=WAIT_SECS))
+            dials.append(lambda secs, a=address: connect(a, job.transport, secs, "ps"))
+        return reports, dials
+
+    def train(self, job: JobSpec) -> dict[str, dict[str, Any]]:
+        """Run all roles but an evaluator; return their reports. The chief runs in this thread."""
+        all_ps, dials = self.start_ps(job)
+        workers = [
+            self.start(lambda i=i: run_worker(job, self.context(job, Role.WORKER, i), dials))
+            for i in range(job.num_workers)
+        ]
+        reports = {"chief-0": run_chief(job, self.context(job, Role.CHIEF), dials)}
+        reports |= {f"worker-{i}": future.result(WAIT_SECS) for i, future in enumerate(workers)}
+        return reports | {f"ps-{i}": future.result(WAIT_SECS) for i, future in enumerate(all_ps)}
+
+    def join(self) -> None:
+        self.stop.set()
+        for thread in self._threads:
+            thread.join(WAIT_SECS)
+        assert not any(thread.is_alive() for thread in self._threads)
+
+
+@pytest.fixture
+def roles() -> Iterator[RoleThreads]:
+    threads = RoleThreads()
+    yield threads
+    threads.join()

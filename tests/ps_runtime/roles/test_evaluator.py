@@ -1,0 +1,67 @@
+"""An evaluator that comes when training is over: what is on disk decides, not who is still there."""
+
+from __future__ import annotations
+
+import pytest
+
+from ps_runtime.checkpoint.records import EvaluationLog, write_finished
+from ps_runtime.errors import BrokenPeerError, StoppedError
+from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.estimator.estimator import Estimator
+from ps_runtime.roles.evaluator import run_evaluator
+from ps_runtime.specs.roles import Role
+from ps_runtime.specs.run_config import RunConfig
+from ps_runtime.specs.training import EvalSpec, TrainSpec
+from tests.ps_runtime.estimator.regression import records, regression, shuffled, steps_of
+
+
+def nobody(timeout_secs):
+    raise BrokenPeerError("ps-0", "nobody listens")
+
+
+@pytest.fixture
+def trained(tmp_path):
+    estimator = Estimator(regression, str(tmp_path), RunConfig(tf_random_seed=1, save_checkpoints_steps=5))
+    return estimator.train(shuffled, max_steps=12)
+
+
+def evaluate(roles, estimator, **spec):
+    eval_spec = EvalSpec(records, None, **{"start_delay_secs": 0, "throttle_secs": 0} | spec)
+    with Attempt(estimator, TrainSpec(shuffled, 20), eval_spec) as attempt:
+        job = attempt.job()
+        write_finished(estimator.model_dir, 12, "all steps are done")
+        events = []
+        context = roles.context(job, Role.EVALUATOR, send=events.append)
+        return run_evaluator(job, context, [nobody]), events
+
+
+def test_evaluates_all_that_is_there_and_leaves_though_no_ps_is(roles, trained):
+    report, events = evaluate(roles, trained)
+    assert report["statistics"]["evaluated_steps"] == steps_of(trained.model_dir) == [0, 5, 10, 12]
+    assert [event["step"] for event in events if event["kind"] == "evaluation"] == [0, 5, 10, 12]
+    assert report["transport"] == "none"
+
+
+def test_evaluates_nothing_twice(roles, trained):
+    evaluate(roles, trained)
+    report, _ = evaluate(roles, trained)
+    assert report["statistics"]["evaluated_steps"] == []
+    assert len(EvaluationLog(trained.model_dir).read()) == 4
+
+
+def test_an_evaluation_of_another_name_is_another_one(roles, trained):
+    evaluate(roles, trained)
+    report, events = evaluate(roles, trained, name="other")
+    assert report["statistics"]["evaluated_steps"] == [0, 5, 10, 12]
+    assert events[0]["name"] == "other"
+
+
+def test_does_not_wait_once_training_is_over(roles, trained):
+    report, _ = evaluate(roles, trained, start_delay_secs=3600, throttle_secs=3600)
+    assert report["statistics"]["evaluated_steps"][-1] == 12
+
+
+def test_ends_when_it_is_told_to(roles, trained):
+    roles.stop.set()
+    with pytest.raises(StoppedError):
+        evaluate(roles, trained)

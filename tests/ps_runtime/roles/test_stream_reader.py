@@ -1,0 +1,139 @@
+"""The one reader of a generator: as far as it is asked, a few batches ahead, and gone when it is told to be."""
+
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from ps_runtime.data.batch_codec import decode_batch
+from ps_runtime.roles.stream_reader import READ_AHEAD_BATCHES, StreamReader
+
+WAIT_SECS = 30
+
+
+class Desk:
+    """Writes down what the reader tells."""
+
+    def __init__(self):
+        self.news = SimpleQueue()
+
+    def batch_read(self, index, batch):
+        self.news.put((index, decode_batch(batch)[0].tolist()))
+
+    def stream_ended(self, num_batches):
+        self.news.put(("end", num_batches))
+
+    def stream_failed(self, error):
+        self.news.put(("failed", error))
+
+    def hear(self, count):
+        return [self.news.get(timeout=WAIT_SECS) for _ in range(count)]
+
+
+@pytest.fixture
+def start():
+    readers = []
+
+    def start_reader(input_fn):
+        job = SimpleNamespace(train_spec=SimpleNamespace(input_fn=input_fn), params={})
+        readers.append(StreamReader(job, lambda event: event()))
+        readers[-1].desk = Desk()
+        return readers[-1]
+
+    yield start_reader
+    for reader in readers:
+        reader.close()
+
+
+def numbers(count):
+    return lambda: ((np.array([n]), None) for n in range(count))
+
+
+def test_reads_a_few_batches_ahead_and_no_further(start):
+    asked = SimpleQueue()
+
+    def counting():
+        for n in range(100):
+            asked.put(n)
+            yield np.array([n]), None
+
+    reader = start(counting)
+    assert asked.empty()
+    reader.want(0)
+    assert reader.desk.hear(READ_AHEAD_BATCHES + 1) == [(n, [n]) for n in range(READ_AHEAD_BATCHES + 1)]
+    reader.close()
+    assert reader.desk.news.empty()
+    assert asked.qsize() <= READ_AHEAD_BATCHES + 2
+
+
+def test_reads_on_when_more_is_wanted_and_tells_the_end(start):
+    reader = start(numbers(7))
+    reader.want(0)
+    reader.desk.hear(5)
+    reader.want(3)
+    assert reader.desk.hear(3) == [(5, [5]), (6, [6]), ("end", 7)]
+
+
+def test_tells_the_words_of_a_generator_that_fails(start):
+    def failing():
+        yield np.array([0]), None
+        raise ZeroDivisionError("nothing left")
+
+    reader = start(failing)
+    reader.want(0)
+    assert reader.desk.hear(2)[1] == ("failed", "the input_fn failed: ZeroDivisionError: nothing left")
+
+
+def test_tells_of_a_batch_that_is_none(start):
+    reader = start(lambda: iter([(np.array([0]), None), 5]))
+    reader.want(0)
+    kind, error = reader.desk.hear(2)[1]
+    assert kind == "failed"
+    assert "batch 1 of input_fn" in error
+    assert "expected a tuple (features, labels), got int" in error
+
+
+def test_closes_a_generator_that_waits_for_nobody(start):
+    closed = threading.Event()
+
+    def endless():
+        try:
+            while True:
+                yield np.array([0]), None
+        finally:
+            closed.set()
+
+    reader = start(endless)
+    reader.want(0)
+    reader.desk.hear(1)
+    reader.close()
+    assert closed.wait(WAIT_SECS)
+
+
+def test_leaves_a_generator_that_blocks_for_ever(start):
+    reached, never = threading.Event(), threading.Event()
+
+    def blocking():
+        yield np.array([0]), None
+        reached.set()
+        never.wait()
+        yield np.array([1]), None
+
+    reader = start(blocking)
+    reader.want(0)
+    assert reached.wait(WAIT_SECS)
+    reader.close()
+    assert reader.desk.hear(1) == [(0, [0])]
+    never.set()
+    reader._thread.join(WAIT_SECS)
+    assert reader.desk.news.empty()
+
+
+def test_a_reader_that_nobody_asked_closes(start):
+    reader = start(numbers(3))
+    reader.close()
+    assert reader.desk.news.empty()

@@ -1,0 +1,128 @@
+"""Jobs of several roles over real sockets: the same bits as in one process, and everyone leaves."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from ps_runtime.errors import InputError, StoppedError
+from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.estimator.estimator import Estimator
+from ps_runtime.model.hooks import SessionRunHook
+from ps_runtime.roles.chief import run_chief
+from ps_runtime.specs.roles import Role
+from ps_runtime.specs.run_config import RunConfig
+from ps_runtime.specs.training import TrainSpec
+from tests.ps_runtime.estimator.regression import (
+    NUM_BATCHES,
+    NUM_RECORDS,
+    FailAt,
+    Rows,
+    arrays_of,
+    batches,
+    records,
+    regression,
+    shuffled,
+    steps_of,
+)
+
+
+@pytest.fixture
+def make(tmp_path):
+    return lambda name="model": Estimator(
+        regression, str(tmp_path / name), RunConfig(tf_random_seed=1, save_checkpoints_steps=5)
+    )
+
+
+def train(roles, estimator, input_fn=shuffled, max_steps=12, hooks=(), **size):
+    with Attempt(estimator, TrainSpec(input_fn, max_steps, hooks), None, **size) as attempt:
+        return roles.train(attempt.job())
+
+
+@pytest.mark.parametrize("input_fn", [shuffled, batches])
+@pytest.mark.parametrize("num_ps", [1, 2])
+@pytest.mark.parametrize("transport", ["unix", "tcp"])
+def test_sockets_and_shards_change_no_bit(roles, make, transport, num_ps, input_fn):
+    make("here").train(input_fn, max_steps=10)
+    there = make("there")
+    reports = train(roles, there, input_fn, 10, num_ps=num_ps, transport=transport)
+    assert arrays_of(there.model_dir, 10) == arrays_of(make("here").model_dir, 10)
+    assert reports["chief-0"]["transport"] == transport
+    assert {report["exit"] for report in reports.values()} == {"finished"}
+    assert reports.keys() == {"chief-0", *(f"ps-{i}" for i in range(num_ps))}
+
+
+def test_an_interrupted_job_goes_on_with_the_same_bits_on_another_number_of_ps(roles, make):
+    make("here").train(shuffled, max_steps=12)
+    there = make("there")
+    with Attempt(there, TrainSpec(shuffled, 12, [FailAt(8)]), None, num_ps=2) as attempt:
+        job = attempt.job()
+        _, dials = roles.start_ps(job)
+        with pytest.raises(ZeroDivisionError, match="as planned"):
+            run_chief(job, roles.context(job, Role.CHIEF), dials)
+        roles.join()
+    roles.stop.clear()
+    train(roles, there, num_ps=1)
+    assert arrays_of(there.model_dir, 12) == arrays_of(make("here").model_dir, 12)
+
+
+class SharedRows(Rows):
+    """Keeps the rows that all replicas see; each has its own copy of a hook on a cluster, but not here."""
+
+    lock = threading.Lock()
+
+    def after_run(self, run_context, run_values):
+        with self.lock:
+            super().after_run(run_context, run_values)
+
+
+@pytest.mark.parametrize("input_fn", [records, batches])
+def test_replicas_share_an_epoch_so_that_each_example_is_used_once(roles, make, input_fn):
+    seen = SharedRows()
+    estimator = make()
+    reports = train(roles, estimator, input_fn, None, [seen], num_workers=2)
+    assert sorted(seen.rows) == list(range(NUM_RECORDS))
+    assert steps_of(estimator.model_dir)[-1] == NUM_BATCHES
+    assert reports.keys() == {"chief-0", "worker-0", "worker-1", "ps-0"}
+    assert {report["exit"] for report in reports.values()} == {"finished"}
+
+
+def test_replicas_stop_at_exactly_max_steps(roles, make):
+    seen = SharedRows()
+    estimator = make()
+    train(roles, estimator, max_steps=23, hooks=[seen], num_workers=2, num_ps=2)
+    assert steps_of(estimator.model_dir)[-1] == 23
+    assert len(seen.steps) == 23
+    assert max(seen.steps) == 23
+
+
+def test_one_replica_ends_training_for_all(roles, make):
+    class StopOnce(SessionRunHook):
+        def after_run(self, run_context, run_values):
+            if run_context.session.global_step >= 6:
+                run_context.request_stop()
+
+    estimator = make()
+    reports = train(roles, estimator, max_steps=1_000_000, hooks=[StopOnce()], num_workers=1)
+    assert 6 <= steps_of(estimator.model_dir)[-1] < 100
+    assert {report["exit"] for report in reports.values()} == {"finished"}
+
+
+def test_a_generator_that_fails_on_a_ps_fails_the_chief_with_its_words(roles, make):
+    def failing():
+        yield records().read(0, 0, 4)
+        raise ZeroDivisionError("the second batch is missing")
+
+    with pytest.raises(InputError, match="the input_fn failed: ZeroDivisionError: the second batch is missing"):
+        train(roles, make(), failing)
+
+
+def test_a_chief_that_is_told_to_end_does(roles, make):
+    class StopTheRoles(SessionRunHook):
+        def after_run(self, run_context, run_values):
+            if run_context.session.global_step == 3:
+                roles.stop.set()
+
+    with pytest.raises(StoppedError, match="this role ends: the test is over"):
+        train(roles, make(), max_steps=10_000_000, hooks=[StopTheRoles()])
