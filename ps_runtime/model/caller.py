@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.errors import ModelFnError, did_you_mean
-from ps_runtime.model.scope import BuildScope, CallScope, Declared, ModelScope, entered
+from ps_runtime.model.scope import BuildScope, CallScope, Declared, ModelScope, entered, read_only
 from ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from ps_runtime.optimizers.base import TrainOp
 from ps_runtime.specs.variables import ModelSpec, VariableSpec
@@ -99,7 +99,8 @@ class ModelCaller:
     ) -> EstimatorSpec:
         """Call model_fn on values that are given, as evaluation and prediction do."""
         declared = {n: Declared(v.shape, v.dtype.name, True) for n, v in values.items()}
-        return self(features, labels, mode, CallScope(global_step, values, declared))
+        views = {n: read_only(v) for n, v in values.items()}
+        return self(features, labels, mode, CallScope(global_step, views, declared))
 
 
 def check_loss(loss: Any, name: str) -> None:

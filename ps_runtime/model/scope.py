@@ -24,6 +24,7 @@ __all__ = [
     "entered",
     "get_or_create_global_step",
     "get_variable",
+    "read_only",
     "scalar_summary",
 ]
 
@@ -75,8 +76,8 @@ class BuildScope(ModelScope):
                 )
             )
         self.declared[name] = declared
-        self.values[name] = value
-        return value
+        self.values[name] = read_only(value)
+        return self.values[name]
 
 
 @dataclass
@@ -99,6 +100,13 @@ class CallScope(ModelScope):
         if known.shape != declared.shape or known.dtype != declared.dtype:
             raise _differs(name, declared, known)
         return self.values[name]
+
+
+def read_only(value: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that a model_fn cannot write to by mistake, as with ``w += 1``."""
+    view = np.asarray(value).view()
+    view.flags.writeable = False
+    return view
 
 
 def _differs(name: str, asked: Declared, known: Declared) -> ModelFnError:
@@ -154,11 +162,26 @@ def get_variable(
     Raises
     ------
     ModelFnError
-        Outside a model_fn; for a new name, or another shape or dtype, after the first call.
+        Outside a model_fn; for a new name, or another shape or dtype, after the first call; for a name, shape or dtype
+        that no variable can have.
     """
-    return _scope("get_variable").variable(
-        name, Declared(tuple(int(n) for n in shape), np.dtype(dtype).name, trainable), initializer
-    )
+    scope = _scope("get_variable")
+    return scope.variable(name, _declared(name, shape, dtype, trainable), initializer)
+
+
+def _declared(name: str, shape: tuple[int, ...], dtype: DTypeLike, trainable: bool) -> Declared:
+    faults = []
+    if not isinstance(name, str) or not name:
+        faults.append(f"a variable needs a name, got {name!r}")
+    if not isinstance(shape, tuple | list) or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
+        faults.append(f"the shape of variable {name!r} is {shape!r}, expected a tuple of integers >= 0")
+    kind = np.dtype(dtype).kind
+    if kind not in ("f" if trainable else "fiub"):
+        wanted = "a float dtype, or trainable=False" if trainable else "a float, integer or bool dtype"
+        faults.append(f"the dtype of variable {name!r} is {np.dtype(dtype)}, expected {wanted}")
+    if faults:
+        raise ModelFnError(tuple(faults))
+    return Declared(tuple(int(n) for n in shape), np.dtype(dtype).name, trainable)
 
 
 def get_or_create_global_step() -> int:

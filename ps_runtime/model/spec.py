@@ -8,10 +8,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from ps_runtime.errors import ModelFnError
+from ps_runtime.metrics import Metric
 from ps_runtime.optimizers.base import TrainOp
 
 if TYPE_CHECKING:
-    from ps_runtime.metrics import Metric
     from ps_runtime.model.hooks import SessionRunHook
 
 __all__ = ["EstimatorSpec", "ModeKeys"]
@@ -77,6 +77,11 @@ class EstimatorSpec:
             f"eval_metric_ops must not use the reserved name {name!r}"
             for name in RESERVED_METRICS
             if name in self.eval_metric_ops
+        ]
+        faults += [
+            f"metric {name!r} must come from ps_runtime.metrics, got {type(metric).__name__}"
+            for name, metric in self.eval_metric_ops.items()
+            if not isinstance(metric, Metric)
         ]
         if faults:
             raise ModelFnError(tuple(faults))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ps_runtime.client.training import Grant, JobEnd, TrainingClient
 from ps_runtime.errors import ModelFnError
@@ -22,6 +21,7 @@ from ps_runtime.model.hooks import (
     SessionRunValues,
     pick,
 )
+from ps_runtime.model.scope import read_only
 from ps_runtime.model.spec import ModeKeys
 from ps_runtime.server.input_position import RecordRange
 from ps_runtime.specs.variables import ModelSpec
@@ -90,11 +90,8 @@ class MonitoredSession:
         self.summaries: Mapping[str, Any] = {}
         self.coordinator = Coordinator()
         self.built: BuiltModel | None = None
-
-    @property
-    def variables(self) -> Mapping[str, NDArray[Any]]:
-        """The variables as last pulled: views, not to be written to."""
-        return self.client.variables
+        self.variables = {name: read_only(view) for name, view in self.client.variables.items()}
+        """The variables as last pulled: read-only views, refreshed in place."""
 
     def run(self) -> JobEnd:
         """Train until the job ends."""
@@ -129,7 +126,7 @@ class MonitoredSession:
         wanted = [hook.before_run(context) for hook in self._hooks]
         self.client.pull()
         features, labels = batch
-        result = gradient_fn(features, labels, self.client.variables, grant.global_step)
+        result = gradient_fn(features, labels, self.variables, grant.global_step)
         num_examples = _num_rows(features)
         answer: Grant | JobEnd = grant
         if math.isfinite(result.loss):  # else the guard among the hooks ends training, and no ps is spoilt

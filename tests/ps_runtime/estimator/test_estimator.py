@@ -17,6 +17,7 @@ from ps_runtime.estimator.local import run_local
 from ps_runtime.model.basic_hooks import StopAtStepHook
 from ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
 from ps_runtime.model.listeners import CheckpointSaverListener
+from ps_runtime.model.scope import get_variable
 from ps_runtime.model.spec import EstimatorSpec
 from ps_runtime.specs.training import EvalSpec, TrainSpec
 from tests.ps_runtime.estimator.regression import (
@@ -270,6 +271,25 @@ def test_a_model_fn_that_fails_does_so_before_anything_starts(make):
     with pytest.raises(ModelFnError, match="must return an EstimatorSpec, got NoneType"):
         estimator.train(records)
     assert not Path(estimator.model_dir).exists()
+
+
+def test_a_model_fn_cannot_write_to_variables_in_any_mode(make):
+    refused = []
+
+    def writing(features, labels, mode):
+        spec = regression(features, labels, mode)
+        w = get_variable("w", (2,))
+        with pytest.raises(ValueError, match="read-only"):
+            w += 1
+        refused.append(mode)
+        return spec
+
+    estimator = make(model_fn=writing)
+    estimator.train(records, max_steps=2)
+    estimator.evaluate(records, steps=1)
+    next(estimator.predict(records))
+    assert refused == ["train"] * 4 + ["eval", "infer"]  # the plan and the chief make a first call each
+    assert np.isfinite(estimator.get_variable_value("w")).all()
 
 
 # Checkpoints

@@ -161,3 +161,8 @@ def test_applies_a_model_to_given_values():
     assert spec.predictions == pytest.approx([21, 43, 65])
     with pytest.raises(ModelFnError, match=r"asked for variable 'w' as float32\[2\], but it is float32\[3\]"):
         caller.apply(X, None, ModeKeys.PREDICT, {"w": np.zeros(3, np.float32)}, 5)
+
+
+def test_applies_a_model_to_numbers_that_are_no_arrays():
+    caller = ModelCaller(lambda features, mode: EstimatorSpec(mode, predictions=features * get_variable("b")), {}, None)
+    assert caller.apply(X, None, ModeKeys.PREDICT, {"b": np.float32(2)}, 5).predictions.tolist() == (2 * X).tolist()

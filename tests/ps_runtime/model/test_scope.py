@@ -79,6 +79,32 @@ def test_refuses_an_initializer_of_another_shape_or_dtype(first_call):
     assert get_variable("w", (2,), initializer=zeros).tolist() == [0, 0]
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"name": ""}, "a variable needs a name, got ''"),
+        ({"shape": 3}, r"the shape of variable 'w' is 3, expected a tuple of integers >= 0"),
+        ({"shape": (2, -1)}, r"is \(2, -1\), expected a tuple of integers >= 0"),
+        ({"dtype": np.int32}, "the dtype of variable 'w' is int32, expected a float dtype, or trainable=False"),
+        ({"dtype": np.complex64}, "is complex64, expected a float dtype"),
+        ({"dtype": object, "trainable": False}, "is object, expected a float, integer or bool dtype"),
+    ],
+)
+def test_refuses_what_no_variable_can_be(first_call, asked, said):
+    with pytest.raises(ModelFnError, match=said):
+        get_variable(**{"name": "w"} | asked)
+
+
+def test_a_variable_that_is_not_trained_may_hold_integers(first_call):
+    assert get_variable("count", (2,), np.int64, zeros, trainable=False).dtype == np.int64
+
+
+def test_a_variable_cannot_be_written_to(first_call):
+    w = get_variable("w", (2,))
+    with pytest.raises(ValueError, match="read-only"):
+        w += 1
+
+
 def test_a_later_call_gives_what_was_pulled(later_call):
     assert get_variable("weight", (2,)) is later_call.values["weight"]
     assert get_or_create_global_step() == 7

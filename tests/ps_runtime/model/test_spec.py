@@ -18,6 +18,11 @@ TRAIN_OP = GradientDescent(learning_rate=0.1).apply_gradients({})
         (ModeKeys.TRAIN, {"loss": 1.0, "train_op": [1.5]}, "apply_gradients or minimize, got float"),
         (ModeKeys.EVAL, {"predictions": 1}, "for eval needs a loss"),
         (ModeKeys.PREDICT, {"loss": 1.0}, "for infer needs predictions"),
+        (
+            ModeKeys.EVAL,
+            {"loss": 1.0, "eval_metric_ops": {"mae": 0.5}},
+            "'mae' must come from ps_runtime.metrics, got float",
+        ),
         (ModeKeys.EVAL, {"loss": 1.0, "eval_metric_ops": {"loss": None}}, "reserved name 'loss'"),
         (ModeKeys.EVAL, {"loss": 1.0, "eval_metric_ops": {"global_step": None}}, "reserved name 'global_step'"),
     ],
