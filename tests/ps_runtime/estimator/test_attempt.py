@@ -21,7 +21,7 @@ from tests.ps_runtime.estimator.regression import FailAt, Rows, arrays_of, batch
 
 
 @pytest.mark.parametrize("input_fn", [shuffled, batches])
-@pytest.mark.parametrize("interrupted_at", [[7], [3, 8], [5]])
+@pytest.mark.parametrize("interrupted_at", [[3, 8], [5]])
 def test_a_resumed_job_ends_with_the_same_bits(make, input_fn, interrupted_at):
     whole, broken = make("whole"), make("broken")
     whole.train(input_fn, max_steps=10)
