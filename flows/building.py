@@ -21,8 +21,8 @@ from ps_runtime.estimator.dnn_classifier import DNNClassifier
 from ps_runtime.estimator.estimator import Estimator
 from ps_runtime.model.best import better
 from ps_runtime.model.exporters import BestExporter
+from ps_runtime.model.training import EvalSpec, TrainSpec
 from ps_runtime.specs.run_config import RunConfig
-from ps_runtime.specs.training import EvalSpec, TrainSpec
 
 __all__ = ["Training", "build_training"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.model.best import BestRecord
-from ps_runtime.specs.job import JobSpec
+from ps_runtime.roles.job_spec import JobSpec
 from tasks.tracking.models import BestModel
 
 __all__ = ["best_record", "summarize"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -110,7 +110,7 @@ def _run(attempt: Attempt, parameters: TrainParameters) -> Outcome:
                 tracker.handle({**event, "time": time.time()})
 
         run = ClusterJob(client, job, on_event)
-        reports = _run_roles(run, parameters.cluster.admission_timeout_secs)
+        reports = _run_roles(run, parameters.cluster.admission_timeout_secs, attempt.check)
         tracker.close("FINISHED")
     return Outcome(job, reports, tracker.run_id, tracker.best, progress.first_step_at)
 
@@ -131,16 +131,23 @@ def _recorded(attempt: Attempt, parameters: TrainParameters) -> Iterator[Tracker
         raise
 
 
-def _run_roles(run: ClusterJob, admission_timeout_secs: float) -> dict[str, dict[str, Any]]:
+def _run_roles(
+    run: ClusterJob, admission_timeout_secs: float, check_owner: Callable[[], None]
+) -> dict[str, dict[str, Any]]:
     """Start all roles, each with a task run of its own, and wait until they have ended; return their reports."""
     stop = threading.Event()
     task_runs = []
     with Interrupts() as interrupts:
+
+        def check() -> None:
+            interrupts.check()
+            check_owner()
+
         try:
             with run:
                 run.start(admission_timeout_secs)
                 task_runs = [run_role.submit(role, run, stop) for role in run.job.roles]
-                return run.join(interrupts.check)
+                return run.join(check)
         finally:
             stop.set()
             for task_run in task_runs:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ps_runtime.model.listeners import CheckpointSaverListener
     from ps_runtime.model.scope import get_or_create_global_step, get_variable
     from ps_runtime.model.spec import EstimatorSpec, ModeKeys
+    from ps_runtime.model.training import EvalSpec, TrainSpec
     from ps_runtime.optimizers import Adagrad, Adam, GradientDescent, Momentum
     from ps_runtime.specs.run_config import RunConfig
-    from ps_runtime.specs.training import EvalSpec, TrainSpec
 
 _MODULES = {
     "ps_runtime.cluster.training": ["train_and_evaluate"],
@@ -43,7 +43,7 @@ _MODULES = {
     "ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
     "ps_runtime.optimizers": ["Adagrad", "Adam", "GradientDescent", "Momentum"],
     "ps_runtime.specs.run_config": ["RunConfig"],
-    "ps_runtime.specs.training": ["EvalSpec", "TrainSpec"],
+    "ps_runtime.model.training": ["EvalSpec", "TrainSpec"],
 }
 _SUBMODULES = {
     "initializers": "ps_runtime.initializers",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 
 from flows.cli import app
@@ -74,8 +75,9 @@ def test_the_models_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("_elsewhere")
-def test_the_cluster_of_the_readme_trains(capsys: pytest.CaptureFixture[str]) -> None:
-    run(blocks(README, "python"))
+def test_the_cluster_of_the_readme_trains(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with dask.config.set({"temporary-directory": str(tmp_path)}):
+        run(blocks(README, "python"))
     ends = dict.fromkeys(("ps-0", "chief-0", "worker-0", "evaluator-0"), "finished")
     assert ast.literal_eval(capsys.readouterr().out.splitlines()[-1]) == ends
 

@@ -17,7 +17,7 @@ from ps_runtime.client.link import never_stop
 from ps_runtime.cluster.admission import check_capacity, choose_slots
 from ps_runtime.cluster.role_task import run_role
 from ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, WaitTimeoutError
-from ps_runtime.specs.job import JobSpec
+from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.specs.roles import Role, RoleId
 
 __all__ = ["ClusterJob"]

@@ -17,9 +17,9 @@ from ps_runtime.errors import StoppedError
 from ps_runtime.roles.chief import run_chief
 from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.evaluator import run_evaluator
+from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.roles.ps import run_ps
 from ps_runtime.roles.trainer import run_worker
-from ps_runtime.specs.job import JobSpec
 from ps_runtime.specs.roles import Role, RoleId
 from ps_runtime.transport.address import Address
 from ps_runtime.transport.base import Connection

@@ -13,7 +13,7 @@ from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.estimator import Estimator
 from ps_runtime.estimator.local import run_local
 from ps_runtime.model.exporters import ModelWriter
-from ps_runtime.specs.training import EvalSpec, TrainSpec
+from ps_runtime.model.training import EvalSpec, TrainSpec
 
 __all__ = ["train_and_evaluate"]
 
@@ -78,7 +78,7 @@ def train_and_evaluate(
     ) as attempt:
         job = attempt.job(writer)
         if client is None:
-            return run_local(job, on_event)
+            return run_local(job, on_event, attempt.check)
         with ClusterJob(client, job, on_event) as run:
             run.start(ADMISSION_TIMEOUT_SECS)
-            return run.join()
+            return run.join(attempt.check)

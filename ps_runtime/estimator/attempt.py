@@ -7,25 +7,35 @@ import secrets
 import threading
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 from ps_runtime.checkpoint.job_file import JobFile, JobRecord
 from ps_runtime.checkpoint.records import clear_finished, read_finished
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.errors import ModelDirError, PsflowError
 from ps_runtime.estimator.planning import JobPlan, check_model_dir, plan_job
-from ps_runtime.specs.job import JobSpec
-from ps_runtime.specs.training import EvalSpec, TrainSpec
-
-if TYPE_CHECKING:
-    from ps_runtime.estimator.estimator import Estimator
-    from ps_runtime.model.exporters import ModelWriter
+from ps_runtime.model.caller import ModelCaller
+from ps_runtime.model.exporters import ModelWriter
+from ps_runtime.model.training import EvalSpec, TrainSpec
+from ps_runtime.roles.job_spec import JobSpec
+from ps_runtime.specs.run_config import RunConfig
 
 __all__ = ["Attempt", "job_seed"]
 
 logger = logging.getLogger(__name__)
 
 RENEW_SECS = 5.0
+
+
+class Trainable(Protocol):
+    """What an attempt must know of an Estimator."""
+
+    model_dir: str
+    config: RunConfig
+    caller: ModelCaller
+
+    def check_labels(self, labels: Any, where: str) -> None:
+        """Raise InputError if a whole data set has labels that the model cannot take."""
 
 
 class Attempt:
@@ -49,7 +59,7 @@ class Attempt:
 
     def __init__(
         self,
-        estimator: Estimator,
+        estimator: Trainable,
         train_spec: TrainSpec,
         eval_spec: EvalSpec | None,
         *,
@@ -120,8 +130,8 @@ class Attempt:
             token=secrets.token_hex(16),
             attempt=self.number,
             model_dir=estimator.model_dir,
-            model_fn=estimator.model_fn,
-            params=estimator.params,
+            model_fn=estimator.caller.model_fn,
+            params=estimator.caller.params,
             config=estimator.config,
             train_spec=self._train_spec,
             eval_spec=self._eval_spec,

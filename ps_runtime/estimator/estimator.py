@@ -23,8 +23,8 @@ from ps_runtime.model.evaluation import batches_of, evaluate, predict_batch
 from ps_runtime.model.hooks import SessionRunHook
 from ps_runtime.model.listeners import CheckpointSaverListener
 from ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from ps_runtime.model.training import TrainSpec
 from ps_runtime.specs.run_config import RunConfig
-from ps_runtime.specs.training import TrainSpec
 
 __all__ = ["Estimator"]
 

@@ -6,13 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ps_runtime.client.link import never_stop
 from ps_runtime.errors import StoppedError
 from ps_runtime.roles.chief import run_chief
 from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.evaluator import run_evaluator
+from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.roles.ps import PsParts
-from ps_runtime.specs.job import JobSpec
 from ps_runtime.specs.roles import Role, RoleId
 from ps_runtime.transport.base import Connection
 from ps_runtime.transport.in_process import InProcessServer
@@ -25,7 +24,7 @@ STOP_SECS = 10.0
 
 
 def run_local(
-    job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None] = never_stop
+    job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None]
 ) -> dict[str, dict[str, Any]]:
     """Run a whole job in this process; return the report of each role. Blocks.
 

@@ -13,8 +13,8 @@ from ps_runtime.errors import InputError, ModelDirError, ModelFnError
 from ps_runtime.model.caller import BuiltModel, ModelCaller
 from ps_runtime.model.evaluation import batches_of
 from ps_runtime.model.spec import ModeKeys
+from ps_runtime.model.training import EvalSpec, TrainSpec
 from ps_runtime.specs.input import InputSpec
-from ps_runtime.specs.training import EvalSpec, TrainSpec
 from ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["JobPlan", "check_model_dir", "plan_job"]

@@ -15,11 +15,11 @@ from ps_runtime.client.training import TrainingClient
 from ps_runtime.errors import InputError, StoppedError
 from ps_runtime.roles.batches import BatchReader
 from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.roles.saver import Saver
 from ps_runtime.roles.session import MonitoredSession, build_model
 from ps_runtime.roles.trainer import open_links, open_session
 from ps_runtime.server.peers import Purpose
-from ps_runtime.specs.job import JobSpec
 
 __all__ = ["run_chief"]
 

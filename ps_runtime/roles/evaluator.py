@@ -22,10 +22,10 @@ from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.evaluation import batches_of, evaluate, predict_batch
 from ps_runtime.model.exporters import ExportBundle
 from ps_runtime.model.spec import ModeKeys
+from ps_runtime.model.training import EvalSpec
 from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.server.peers import Purpose
-from ps_runtime.specs.job import JobSpec
-from ps_runtime.specs.training import EvalSpec
 
 __all__ = ["run_evaluator"]
 

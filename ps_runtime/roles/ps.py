@@ -9,13 +9,13 @@ from typing import Any
 
 from ps_runtime.optimizers.registry import optimizer_from_config
 from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.roles.shard_storage import ShardStorage
 from ps_runtime.roles.stream_reader import StreamReader
 from ps_runtime.server.handler import JobKey, PsHandler
 from ps_runtime.server.job import Job
 from ps_runtime.server.job_desk import JobDesk
 from ps_runtime.server.shard import Shard
-from ps_runtime.specs.job import JobSpec
 from ps_runtime.specs.layout import place
 from ps_runtime.transport.base import Reply
 from ps_runtime.transport.socket_server import SocketServer

@@ -15,8 +15,8 @@ from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.client.saving import SavingClient
 from ps_runtime.model.listeners import CheckpointSaverListener
 from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.server.instructions import Cut
-from ps_runtime.specs.job import JobSpec
 
 __all__ = ["Saver"]
 

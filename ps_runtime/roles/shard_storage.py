@@ -9,8 +9,8 @@ from typing import Any
 from ps_runtime.checkpoint.reader import CheckpointReader
 from ps_runtime.checkpoint.shards import load_shard, save_shard
 from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.server.shard import Shard
-from ps_runtime.specs.job import JobSpec
 
 __all__ = ["ShardStorage"]
 

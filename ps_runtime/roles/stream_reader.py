@@ -9,8 +9,8 @@ from ps_runtime.data.batch_codec import encode_batch
 from ps_runtime.data.dataset import Dataset
 from ps_runtime.data.input_pipeline import InputContext, open_input
 from ps_runtime.model.spec import ModeKeys
+from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.server.job_desk import JobDesk
-from ps_runtime.specs.job import JobSpec
 
 __all__ = ["StreamReader"]
 

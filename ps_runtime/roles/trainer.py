@@ -15,9 +15,9 @@ from ps_runtime.model.hooks import SessionRunHook
 from ps_runtime.model.spec import ModeKeys
 from ps_runtime.roles.batches import BatchReader
 from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.roles.session import MonitoredSession
 from ps_runtime.server.peers import Purpose
-from ps_runtime.specs.job import JobSpec
 from ps_runtime.specs.roles import Role
 
 __all__ = ["open_links", "open_session", "run_worker"]

@@ -65,6 +65,8 @@ class PsHandler:
         self._storage = storage
         self._peers: dict[int, Peer] = {}
         self._newest: dict[int, int] = {}
+        self._training: dict[int, int] = {}
+        """The connection of each training replica: the one that it came by last."""
         self._writing: tuple[int, int | None] | None = None
         """The step that is being written, and who waits for it."""
         self._written: tuple[int, Mapping[str, Any]] | None = None
@@ -93,6 +95,8 @@ class PsHandler:
             if who is None:
                 raise ProtocolError("peer", f"{message.kind.name} before HELLO")
             who.check(message, self.key.digest)
+            if who.purpose is Purpose.TRAIN and self._training.get(who.member) != peer:
+                raise ProtocolError(who.name, "it has come by another connection, or in another life")
             method = self._kinds.get(message.kind)
             if method is None:
                 raise ProtocolError(who.name, f"this ps does not take {message.kind.name}")
@@ -151,6 +155,8 @@ class PsHandler:
             raise Refusal("model", f"the model of {who.name} differs from the one that this job trains")
         sequence, replies = self._admit(peer, who)
         self._peers[peer] = who
+        if who.purpose is Purpose.TRAIN:
+            self._training[who.member] = peer
         return [(peer, Message(Kind.DONE, sequence=sequence)), *replies]
 
     def _admit(self, peer: int, who: Peer) -> tuple[int, list[Reply]]:

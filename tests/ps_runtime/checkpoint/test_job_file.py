@@ -14,7 +14,6 @@ import pytest
 from ps_runtime.checkpoint.job_file import JobFile, JobRecord, Owner
 from ps_runtime.checkpoint.process import ProcessId
 from ps_runtime.errors import CheckpointError, ModelDirError
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from ps_runtime.errors import CheckpointError, ModelDirError
 from ps_runtime.estimator.attempt import Attempt, job_seed
 from ps_runtime.model.scope import get_variable
 from ps_runtime.model.spec import EstimatorSpec
+from ps_runtime.model.training import TrainSpec
 from ps_runtime.optimizers import Momentum
-from ps_runtime.specs.training import TrainSpec
 from tests.ps_runtime.estimator.regression import FailAt, Rows, arrays_of, batches, regression, shuffled, steps_of
 
 # Resuming

@@ -19,7 +19,7 @@ from ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
 from ps_runtime.model.listeners import CheckpointSaverListener
 from ps_runtime.model.scope import get_variable
 from ps_runtime.model.spec import EstimatorSpec
-from ps_runtime.specs.training import EvalSpec, TrainSpec
+from ps_runtime.model.training import EvalSpec, TrainSpec
 from tests.ps_runtime.estimator.regression import (
     NUM_BATCHES,
     NUM_RECORDS,
@@ -321,7 +321,7 @@ def test_keeps_so_many_checkpoints(make):
 def test_evaluating_agrees_with_the_evaluator(make):
     estimator = make()
     with Attempt(estimator, TrainSpec(shuffled, 12), EvalSpec(records, None, throttle_secs=0)) as attempt:
-        run_local(attempt.job(), lambda event: None)
+        run_local(attempt.job(), lambda event: None, attempt.check)
     recorded = EvaluationLog(estimator.model_dir).read()
     assert recorded[-1].global_step == 12
     for evaluation in recorded:

@@ -9,8 +9,8 @@ from ps_runtime.estimator.planning import plan_job
 from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.scope import get_variable
 from ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from ps_runtime.model.training import EvalSpec, TrainSpec
 from ps_runtime.specs.input import InputSpec
-from ps_runtime.specs.training import EvalSpec, TrainSpec
 from tests.ps_runtime.estimator.regression import batches, records, regression, shuffled
 
 

@@ -8,10 +8,10 @@ from ps_runtime.checkpoint.records import EvaluationLog, write_finished
 from ps_runtime.errors import BrokenPeerError, StoppedError
 from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.estimator import Estimator
+from ps_runtime.model.training import EvalSpec, TrainSpec
 from ps_runtime.roles.evaluator import run_evaluator
 from ps_runtime.specs.roles import Role
 from ps_runtime.specs.run_config import RunConfig
-from ps_runtime.specs.training import EvalSpec, TrainSpec
 from tests.ps_runtime.estimator.regression import records, regression, shuffled, steps_of
 
 

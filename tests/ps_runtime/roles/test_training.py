@@ -10,10 +10,10 @@ from ps_runtime.errors import InputError, StoppedError
 from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.estimator import Estimator
 from ps_runtime.model.hooks import SessionRunHook
+from ps_runtime.model.training import TrainSpec
 from ps_runtime.roles.chief import run_chief
 from ps_runtime.specs.roles import Role
 from ps_runtime.specs.run_config import RunConfig
-from ps_runtime.specs.training import TrainSpec
 from tests.ps_runtime.estimator.regression import (
     NUM_BATCHES,
     NUM_RECORDS,

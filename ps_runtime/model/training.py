@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ps_runtime.errors import UsageError
-
-if TYPE_CHECKING:
-    from ps_runtime.model.exporters import Exporter
-    from ps_runtime.model.hooks import SessionRunHook
-    from ps_runtime.model.listeners import CheckpointSaverListener
+from ps_runtime.model.exporters import Exporter
+from ps_runtime.model.hooks import SessionRunHook
+from ps_runtime.model.listeners import CheckpointSaverListener
 
 __all__ = ["EvalSpec", "TrainSpec"]
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ps_runtime.model.exporters import ModelWriter
+from ps_runtime.model.training import EvalSpec, TrainSpec
 from ps_runtime.specs.input import InputSpec
 from ps_runtime.specs.roles import RoleId, job_roles
 from ps_runtime.specs.run_config import RunConfig
-from ps_runtime.specs.training import EvalSpec, TrainSpec
 from ps_runtime.specs.variables import ModelSpec
-
-if TYPE_CHECKING:
-    from ps_runtime.model.exporters import ModelWriter
 
 __all__ = ["JobSpec"]
 
