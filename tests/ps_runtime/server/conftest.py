@@ -150,7 +150,7 @@ class Servers:
             held = {life: (sequence, push.bytes.tobytes()) for life, (sequence, push) in shard._held.items()}
             parts.append(repr((shard.statistics(), shard.is_ready, shard.snapshot_step, held)))
             parts += [arrays.arena.tobytes().hex() for arrays in (shard.arrays, shard.snapshot_arrays)]
-            parts.append(repr((handler._peers, handler._newest, handler._writing, handler._written)))
+            parts.append(repr((handler._peers, handler._newest, handler._training, handler._writing, handler._written)))
             parts.append(repr((handler.is_finished, sorted(handler.left))))
         return "\n".join(parts)
 

@@ -344,8 +344,9 @@ class JobMachine(RuleBasedStateMachine):
             assert self.world.step == min(self.num_batches, self.max_steps or math.inf)
         if self.world.step == self.num_batches:
             assert len(self.world.used) == self.num_records * (self.spec.num_epochs or 1)
-            assert self.job.input.epochs_completed == self.spec.num_epochs
+            if self.stream_has_ended or not self.spec.is_stream:
+                assert self.job.input.epochs_completed == self.spec.num_epochs
 
 
-JobMachine.TestCase.settings = settings(max_examples=300, stateful_step_count=40)
+JobMachine.TestCase.settings = settings(max_examples=250, stateful_step_count=40, report_multiple_bugs=False)
 TestJobMachine = JobMachine.TestCase
