@@ -60,6 +60,8 @@ class Evaluation:
         Of the EvalSpec.
     global_step : int
         Of the checkpoint.
+    checkpoint_saved_at : float
+        ``saved_at`` of its manifest: it tells this checkpoint from another one of the same step.
     metrics : mapping of str to float
     evaluated_at : float
         Unix time.
@@ -67,15 +69,21 @@ class Evaluation:
 
     name: str
     global_step: int
+    checkpoint_saved_at: float
     metrics: Mapping[str, float]
     evaluated_at: float
 
     @classmethod
     def from_facts(cls, facts: Any) -> Evaluation:
         """Read a line of the log; ValueError or TypeError where it cannot be."""
-        fields_of(facts, ("name", "global_step", "metrics", "evaluated_at"), "evaluation")
-        step = whole(facts["global_step"], "global_step")
-        return cls(str(facts["name"]), step, metrics_from_json(facts["metrics"]), float(facts["evaluated_at"]))
+        fields_of(facts, ("name", "global_step", "checkpoint_saved_at", "metrics", "evaluated_at"), "evaluation")
+        return cls(
+            str(facts["name"]),
+            whole(facts["global_step"], "global_step"),
+            float(facts["checkpoint_saved_at"]),
+            metrics_from_json(facts["metrics"]),
+            float(facts["evaluated_at"]),
+        )
 
 
 class EvaluationLog:
@@ -84,7 +92,8 @@ class EvaluationLog:
     Notes
     -----
     An evaluation counts once its line is whole; a torn last line is as if it had never been. So an evaluator appends
-    after its exporters have run, and repeats what it did not come to append.
+    after its exporters have run, and repeats what it did not come to append. Where a checkpoint was removed and its
+    step trained again, the later line of the step is the one that counts.
     """
 
     def __init__(self, model_dir: str) -> None:
@@ -96,7 +105,7 @@ class EvaluationLog:
         self._files.append(EVALUATIONS, json.dumps(facts, allow_nan=False).encode() + b"\n")
 
     def read(self) -> list[Evaluation]:
-        """Return all evaluations in the order of their lines.
+        """Return the evaluations in the order of their lines; of each name and step the newest.
 
         Raises
         ------
@@ -106,16 +115,23 @@ class EvaluationLog:
         if self._files.size(EVALUATIONS) is None:
             return []
         lines = self._files.read(EVALUATIONS).split(b"\n")
-        evaluations = []
+        evaluations: dict[tuple[str, int], Evaluation] = {}
         for number, line in enumerate(lines[:-1], start=1):
             try:
-                evaluations.append(Evaluation.from_facts(json.loads(line)))
+                evaluation = Evaluation.from_facts(json.loads(line))
             except (TypeError, ValueError) as error:
                 raise CheckpointError(
                     self._files.path(EVALUATIONS), f"line {number} is damaged: {error}; remove that line"
                 ) from error
-        return evaluations
+            key = evaluation.name, evaluation.global_step
+            evaluations.pop(key, None)
+            evaluations[key] = evaluation
+        return list(evaluations.values())
 
     def evaluated(self, name: str) -> set[int]:
         """Return the steps that the EvalSpec `name` has evaluated."""
-        return {e.global_step for e in self.read() if e.name == name}
+        return set(self.checkpoints(name))
+
+    def checkpoints(self, name: str) -> dict[int, float]:
+        """Return the step and ``saved_at`` of each checkpoint that the EvalSpec `name` has evaluated."""
+        return {e.global_step: e.checkpoint_saved_at for e in self.read() if e.name == name}

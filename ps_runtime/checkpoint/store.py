@@ -69,6 +69,10 @@ class CheckpointStore:
         self._times = times
         return sorted(times)
 
+    def saved_at(self) -> dict[int, float]:
+        """Return the step of each checkpoint, ascending, and when it was saved; costs what `steps` costs."""
+        return {step: self._times[step][0] for step in self.steps()}
+
     def path(self, step: int) -> str:
         """Return the directory of the checkpoint of `step`, whether it is there or not."""
         return self.files.path(_directory(step))

@@ -82,7 +82,7 @@ class _Evaluator:
         self._log = EvaluationLog(job.model_dir)
         self._caller = ModelCaller(job.model_fn, job.params, job.config)
         self._name = eval_spec.name or ""
-        self._done = self._log.evaluated(self._name)
+        self._done = self._log.checkpoints(self._name)
         self._dataset: Dataset | None = None
         self.evaluated_steps: list[int] = []
         self.newest_seen = -1
@@ -93,24 +93,28 @@ class _Evaluator:
 
     def has_done(self, final_step: int) -> bool:
         """Return whether the final checkpoint is evaluated, if there is to be one."""
-        return final_step in self._done or not self._job.config.saves_checkpoints
+        if not self._job.config.saves_checkpoints:
+            return True
+        saved_at = self._store.saved_at().get(final_step)  # an evaluation of an earlier one of that step does not count
+        return saved_at is not None and self._done.get(final_step) == saved_at
 
     def pending(self) -> list[int]:
         """Return the checkpoints that are not evaluated yet, oldest first."""
-        steps = self._store.steps()
-        self.newest_seen = max(steps, default=self.newest_seen)
-        return [step for step in steps if step not in self._done]
+        saved = self._store.saved_at()
+        self.newest_seen = max(saved, default=self.newest_seen)
+        return [step for step, saved_at in saved.items() if self._done.get(step) != saved_at]
 
     def evaluate(self, step: int, *, is_final: bool) -> None:
         """Evaluate one checkpoint, write the result down, let the exporters choose, tell of it."""
         started = time.monotonic()
         with CheckpointReader.pinned(self._store, step, str(self._context.role)) as reader:
             values = {v.name: reader.variable(v.name) for v in self._job.model.variables}
+            saved_at = reader.manifest.saved_at
         metrics = evaluate(self._caller, self._open(), values, step, self._spec.steps)
         secs = round(time.monotonic() - started, 6)
         self._export(step, values, metrics, is_final=is_final)
-        self._log.append(Evaluation(self._name, step, metrics, time.time()))
-        self._done.add(step)
+        self._log.append(Evaluation(self._name, step, saved_at, metrics, time.time()))
+        self._done[step] = saved_at
         self.evaluated_steps.append(step)
         self._context.emit("evaluation", step=step, name=self._spec.name, metrics=_finite(metrics), secs=secs)
 

@@ -118,7 +118,8 @@ class Saver:
         config, evaluation = self._job.config, self._job.eval_spec
         awaited: set[int] = set()
         if evaluation is not None:  # every checkpoint is evaluated, however slow the evaluator is
-            awaited = set(self._store.steps()) - self._evaluations.evaluated(evaluation.name or "")
+            evaluated = self._evaluations.checkpoints(evaluation.name or "")
+            awaited = {step for step, _ in self._store.saved_at().items() - evaluated.items()}
         self._store.collect_garbage(
             config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours, time.time(), protected=awaited
         )

@@ -37,34 +37,52 @@ def test_evaluations_come_back_in_order(url: str) -> None:
     log = EvaluationLog(url)
     assert log.read() == []
     assert log.evaluated("eval") == set()
-    first = Evaluation("eval", 100, {"loss": 0.25, "global_step": 100.0}, 1.5)
+    first = Evaluation("eval", 100, 0.5, {"loss": 0.25, "global_step": 100.0}, 1.5)
     log.append(first)
-    log.append(Evaluation("other", 200, {"loss": np.float32(0.5)}, 2.5))  # type: ignore[dict-item]
-    log.append(Evaluation("eval", 300, {"loss": math.inf, "auc": math.nan}, 3.5))
+    log.append(Evaluation("other", 200, 0.5, {"loss": np.float32(0.5)}, 2.5))  # type: ignore[dict-item]
+    log.append(Evaluation("eval", 300, 0.75, {"loss": math.inf, "auc": math.nan}, 3.5))
     read = EvaluationLog(url).read()
-    assert read[:2] == [first, Evaluation("other", 200, {"loss": 0.5}, 2.5)]
+    assert read[:2] == [first, Evaluation("other", 200, 0.5, {"loss": 0.5}, 2.5)]
     assert read[2].metrics["loss"] == math.inf
     assert math.isnan(read[2].metrics["auc"])
     assert log.evaluated("eval") == {100, 300}
+    assert log.checkpoints("eval") == {100: 0.5, 300: 0.75}
+
+
+def test_the_newest_line_of_a_step_counts(url: str) -> None:
+    log = EvaluationLog(url)
+    again = Evaluation("eval", 1, 9.0, {"loss": 2.0}, 9.5)
+    other = Evaluation("other", 1, 1.0, {"loss": 3.0}, 1.5)
+    for evaluation in (Evaluation("eval", 1, 1.0, {"loss": 1.0}, 1.5), other, again):
+        log.append(evaluation)
+    assert log.read() == [other, again]
+    assert log.checkpoints("eval") == {1: 9.0}
 
 
 def test_a_torn_last_line_is_as_if_it_had_never_been(url: str) -> None:
     log = EvaluationLog(url)
-    log.append(Evaluation("eval", 1, {"loss": 1.0}, 0.0))
+    log.append(Evaluation("eval", 1, 0.0, {"loss": 1.0}, 0.0))
     whole = FileStore(url).read("evaluations.jsonl")
     for length in range(len(whole)):
         FileStore(url).put("evaluations.jsonl", whole + whole[:length])
         assert len(log.read()) == 1
-    log.append(Evaluation("eval", 2, {"loss": 1.0}, 0.0))
+    log.append(Evaluation("eval", 2, 0.0, {"loss": 1.0}, 0.0))
     assert [e.global_step for e in log.read()] == [1, 2]
 
 
 @pytest.mark.parametrize(
-    "line", [b"nonsense", b"{}", b"3", b'{"name": "a", "global_step": 1, "metrics": 3, "evaluated_at": 1}', b"\xff"]
+    "line",
+    [
+        b"nonsense",
+        b"{}",
+        b"3",
+        b'{"name": "a", "global_step": 1, "checkpoint_saved_at": 1, "metrics": 3, "evaluated_at": 1}',
+        b"\xff",
+    ],
 )
 def test_a_damaged_line_is_named(url: str, line: bytes) -> None:
     log = EvaluationLog(url)
-    log.append(Evaluation("eval", 1, {"loss": 1.0}, 0.0))
+    log.append(Evaluation("eval", 1, 0.0, {"loss": 1.0}, 0.0))
     FileStore(url).append("evaluations.jsonl", line + b"\n")
     with pytest.raises(CheckpointError, match=r"evaluations.jsonl: line 2 is damaged: .*; remove that line"):
         log.read()

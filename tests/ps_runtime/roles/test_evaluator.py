@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from ps_runtime.checkpoint.records import EvaluationLog, write_finished
+from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.errors import BrokenPeerError, StoppedError
 from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.estimator import Estimator
@@ -47,6 +50,17 @@ def test_evaluates_nothing_twice(roles, trained):
     report, _ = evaluate(roles, trained)
     assert report["statistics"]["evaluated_steps"] == []
     assert len(EvaluationLog(trained.model_dir).read()) == 4
+
+
+def test_a_checkpoint_that_was_removed_and_trained_again_is_evaluated_again(roles, trained):
+    evaluate(roles, trained)
+    shutil.rmtree(trained.latest_checkpoint())
+    trained.train(shuffled, max_steps=12)
+    report, _ = evaluate(roles, trained)
+    assert report["statistics"]["evaluated_steps"] == [12]
+    log = EvaluationLog(trained.model_dir)
+    assert [e.global_step for e in log.read()] == [0, 5, 10, 12]
+    assert log.checkpoints("") == CheckpointStore(trained.model_dir).saved_at()
 
 
 def test_an_evaluation_of_another_name_is_another_one(roles, trained):
