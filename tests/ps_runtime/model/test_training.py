@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from ps_runtime.errors import UsageError
+from ps_runtime.model.training import EvalSpec, TrainSpec
+
+
+@dataclass
+class Exporter:
+    name: str
+
+
+def input_fn() -> Any: ...
+
+
+def test_defaults_are_the_references():
+    assert TrainSpec(input_fn).max_steps is None
+    spec = EvalSpec(input_fn)
+    assert (spec.steps, spec.name, spec.start_delay_secs, spec.throttle_secs) == (100, None, 120, 600)
+    assert spec.all_exporters == ()
+
+
+def test_one_exporter_or_many():
+    one, two = Exporter("one"), Exporter("two")
+    assert EvalSpec(input_fn, exporters=one).all_exporters == (one,)
+    assert EvalSpec(input_fn, exporters=[one, two]).all_exporters == (one, two)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "faults"),
+    [
+        ({"input_fn": 7}, ("TrainSpec.input_fn must be callable, got int",)),
+        ({"input_fn": input_fn, "max_steps": 0}, ("TrainSpec.max_steps should be greater than 0, got 0",)),
+        (
+            {"input_fn": None, "max_steps": -1},
+            (
+                "TrainSpec.input_fn must be callable, got NoneType",
+                "TrainSpec.max_steps should be greater than 0, got -1",
+            ),
+        ),
+    ],
+)
+def test_what_a_train_spec_refuses(arguments, faults):
+    with pytest.raises(UsageError) as caught:
+        TrainSpec(**arguments)
+    assert caught.value.faults == faults
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ({"steps": 0}, "EvalSpec.steps should be greater than 0, got 0"),
+        ({"throttle_secs": -1}, "EvalSpec.throttle_secs should be 0 or more, got -1"),
+        ({"start_delay_secs": -0.5}, "EvalSpec.start_delay_secs should be 0 or more, got -0.5"),
+        ({"exporters": [Exporter("a"), Exporter("b"), Exporter("a")]}, "two exporters are called 'a'"),
+        ({"exporters": Exporter("")}, "an exporter has no name"),
+        ({"input_fn": "x"}, "EvalSpec.input_fn must be callable, got str"),
+    ],
+)
+def test_what_an_eval_spec_refuses(arguments, fault):
+    with pytest.raises(UsageError) as caught:
+        EvalSpec(**({"input_fn": input_fn} | arguments))
+    assert caught.value.faults == (fault,)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from ps_runtime.optimizers.adam import Adam
+from ps_runtime.optimizers.gradient_descent import GradientDescent
+from ps_runtime.specs.variables import ModelSpec, VariableSpec
+
+SGD, ADAM = GradientDescent(learning_rate=0.1).config(), Adam(learning_rate=0.1).config()
+W = VariableSpec("w", (3, 2), "float32", 0)
+B = VariableSpec("b", (), "float64", None)
+MODEL = ModelSpec((W, B), (SGD,))
+
+
+def changed(**changes: object) -> ModelSpec:
+    return ModelSpec((dataclasses.replace(W, **changes), B), (SGD, ADAM))
+
+
+def test_sizes():
+    assert (W.nbytes, W.num_rows, B.nbytes, B.num_rows, MODEL.nbytes) == (24, 3, 8, 1, 32)
+
+
+def test_json_tells_all():
+    again = ModelSpec.from_json(MODEL.to_json())
+    assert again == MODEL
+    assert again.digest == MODEL.digest
+    assert 0 <= MODEL.digest < 2**64
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        changed(name="v"),
+        changed(shape=(2, 3)),
+        changed(dtype="float64"),
+        changed(optimizer=1),
+        changed(optimizer=None),
+        ModelSpec((B, W), (SGD,)),
+        ModelSpec((W, B), (ADAM,)),
+        ModelSpec((W,), (SGD,)),
+    ],
+)
+def test_another_model_has_another_digest(other):
+    assert other.digest != MODEL.digest
+
+
+def test_the_learning_rate_is_no_part_of_a_model():
+    assert ModelSpec((W,), (GradientDescent(learning_rate=7.0).config(),)) == ModelSpec((W,), (SGD,))
+
+
+@pytest.mark.parametrize(
+    ("other", "line"),
+    [
+        (changed(name="v"), "variable 'v' is new"),
+        (changed(name="v"), "variable 'w' is missing"),
+        (changed(shape=(2, 3)), "variable 'w' is float32[2, 3], expected float32[3, 2]"),
+        (changed(dtype="float64"), "variable 'w' is float64[3, 2], expected float32[3, 2]"),
+        (changed(optimizer=None), f"variable 'w' is trained by None, expected {SGD}"),
+        (changed(optimizer=1), f"variable 'w' is trained by {ADAM}, expected {SGD}"),
+    ],
+)
+def test_differences_are_told_one_by_one(other, line):
+    assert line in MODEL.differences(other)
+
+
+def test_the_same_variables_in_another_order_make_no_difference_to_a_checkpoint():
+    assert MODEL.differences(ModelSpec((B, dataclasses.replace(W, optimizer=1)), (ADAM, SGD))) == []
