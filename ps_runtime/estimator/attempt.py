@@ -13,7 +13,8 @@ from ps_runtime.checkpoint.job_file import JobFile, JobRecord
 from ps_runtime.checkpoint.records import clear_finished, read_finished
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.errors import ModelDirError, PsflowError
-from ps_runtime.estimator.planning import JobPlan, check_model_dir, plan_job
+from ps_runtime.estimator.model_dir import check_local, check_model_dir
+from ps_runtime.estimator.planning import JobPlan, plan_job
 from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.exporters import ModelWriter
 from ps_runtime.model.training import EvalSpec, TrainSpec
@@ -68,6 +69,8 @@ class Attempt:
         transport: str = "auto",
         reads_again: bool = False,
     ) -> None:
+        if eval_spec is not None and eval_spec.all_exporters:
+            check_local(estimator.model_dir)
         self.model_dir = estimator.model_dir
         self._estimator = estimator
         self._train_spec = train_spec

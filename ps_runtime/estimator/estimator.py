@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -18,6 +17,7 @@ from ps_runtime.data.input_pipeline import open_input
 from ps_runtime.errors import CheckpointError, UsageError, did_you_mean
 from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.local import run_local
+from ps_runtime.estimator.model_dir import absolute
 from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.evaluation import batches_of, evaluate, predict_batch
 from ps_runtime.model.hooks import SessionRunHook
@@ -41,7 +41,7 @@ class Estimator:
     model_fn : callable
         ``model_fn(features, labels, mode, params, config)``, any subset of these, returns an EstimatorSpec.
     model_dir : str, optional
-        Where checkpoints are; else that of `config`, else a temporary directory.
+        Where checkpoints are, a path or an fsspec URL; else that of `config`, else a temporary directory.
     config : RunConfig, optional
     params : mapping, optional
         Hyper-parameters for model_fn.
@@ -66,8 +66,7 @@ class Estimator:
         if directory is None:
             directory = tempfile.mkdtemp(prefix="psflow-model-")
             logger.warning("no model_dir given: checkpoints go to the temporary directory %s", directory)
-        if "://" not in directory:
-            directory = os.path.abspath(directory)  # roles may have another working directory
+        directory = absolute(directory)  # roles may have another working directory
         self.config = config.replace(model_dir=directory)
         self.model_dir = directory
         self.params: dict[str, Any] = dict(params or {})

@@ -6,23 +6,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.data.dataset import Dataset
 from ps_runtime.data.input_pipeline import InputContext, open_input
-from ps_runtime.errors import InputError, ModelDirError, ModelFnError
+from ps_runtime.errors import InputError, ModelFnError, UsageError
+from ps_runtime.estimator.user_code import user_code
+from ps_runtime.model.best import is_better
 from ps_runtime.model.caller import BuiltModel, ModelCaller
-from ps_runtime.model.evaluation import batches_of
+from ps_runtime.model.evaluation import batches_of, evaluate
+from ps_runtime.model.exporters import BestExporter
 from ps_runtime.model.spec import ModeKeys
 from ps_runtime.model.training import EvalSpec, TrainSpec
 from ps_runtime.specs.input import InputSpec
 from ps_runtime.specs.variables import ModelSpec
 
-__all__ = ["JobPlan", "check_model_dir", "plan_job"]
+__all__ = ["JobPlan", "plan_job"]
 
 MAX_SPLIT_BATCHES = 64
 SPLITS_PER_REPLICA = 4
 """Splits that each replica reads of an epoch, at least: more of them end an epoch more evenly."""
 
+Batch = tuple[Any, Any]
 LabelCheck = Callable[[Any, str], None]
 """Takes the labels of a whole data set and what to call it; raises InputError."""
 
@@ -49,51 +52,47 @@ def plan_job(
 
     Raises
     ------
-    ModelFnError, InputError
-        Whatever is wrong with model_fn or the inputs, before anything has started.
+    UsageError
+        Whatever is wrong with model_fn, the inputs or what the exporters compare, before anything has started.
     """
     context = InputContext(num_replicas, 0)
-    opened = open_input(train_spec.input_fn, context, mode=ModeKeys.TRAIN, params=caller.params)
-    inputs = {"train": opened}
+    training = _Input(train_spec.input_fn, ModeKeys.TRAIN, caller.params, context)
+    inputs = {"train": training}
     if eval_spec is not None:
-        inputs["eval"] = open_input(eval_spec.input_fn, mode=ModeKeys.EVAL, params=caller.params)
-    datasets = {name: data for name, data in inputs.items() if isinstance(data, Dataset)}
+        inputs["eval"] = _Input(eval_spec.input_fn, ModeKeys.EVAL, caller.params, None)
+    datasets = {name: data.opened for name, data in inputs.items() if isinstance(data.opened, Dataset)}
     for name, dataset in datasets.items():
         check_labels(dataset.labels, f"the {name} input")
-    built = _first_call(caller, opened, ModeKeys.TRAIN, seed)
+    built = _first_call(caller, training.first_batch(), ModeKeys.TRAIN, seed)
     if eval_spec is not None:
-        _same_variables(caller, built, _first_call(caller, inputs["eval"], ModeKeys.EVAL, seed))
-    return JobPlan(built.model, _input_spec(opened, num_replicas), datasets)
+        batch = inputs["eval"].first_batch()
+        _same_variables(caller, built, _first_call(caller, batch, ModeKeys.EVAL, seed))
+        _check_exporters(caller, built, batch, eval_spec)
+    return JobPlan(built.model, _input_spec(training.opened, num_replicas), datasets)
 
 
-def check_model_dir(model_dir: str, model: ModelSpec) -> None:
-    """Refuse a model_dir whose latest checkpoint is of another model.
+class _Input:
+    """What an input_fn returned, and whom to blame."""
 
-    Raises
-    ------
-    ModelDirError
-        Saying each difference.
-    """
-    store = CheckpointStore(model_dir)
-    latest = store.latest()
-    if latest is None:
-        return
-    differences = store.manifest(latest).model.differences(model)
-    if differences:
-        raise ModelDirError(
-            (
-                f"{model_dir} holds checkpoints of another model (the latest is of step {latest}); "
-                "choose another model_dir, or restore the model:",
-                *differences,
-            )
-        )
+    def __init__(
+        self, input_fn: Callable[..., Any], mode: ModeKeys, params: Mapping[str, Any], context: InputContext | None
+    ) -> None:
+        self._input_fn = input_fn
+        self._mode = mode
+        with user_code(input_fn, InputError, f"in {mode} mode"):
+            self.opened = open_input(input_fn, context, mode=mode, params=params)
+
+    def first_batch(self) -> Batch:
+        with user_code(self._input_fn, InputError, f"in {self._mode} mode"):
+            batch = next(iter(batches_of(self.opened)), None)
+        if batch is None:
+            raise InputError((f"the input_fn for {self._mode} gave no batch at all",))
+        return batch
 
 
-def _first_call(caller: ModelCaller, opened: Any, mode: ModeKeys, seed: int) -> BuiltModel:
-    batch = next(iter(batches_of(opened)), None)
-    if batch is None:
-        raise InputError((f"the input_fn for {mode} gave no batch at all",))
-    return caller.build(*batch, mode, seed)
+def _first_call(caller: ModelCaller, batch: Batch, mode: ModeKeys, seed: int) -> BuiltModel:
+    with user_code(caller.model_fn, ModelFnError, f"in {mode} mode"):
+        return caller.build(*batch, mode, seed)
 
 
 def _same_variables(caller: ModelCaller, trained: BuiltModel, evaluated: BuiltModel) -> None:
@@ -104,6 +103,18 @@ def _same_variables(caller: ModelCaller, trained: BuiltModel, evaluated: BuiltMo
     ]
     if faults:
         raise ModelFnError(tuple(faults))
+
+
+def _check_exporters(caller: ModelCaller, built: BuiltModel, batch: Batch, eval_spec: EvalSpec) -> None:
+    """Compare the metrics of one batch with themselves, so that what cannot be compared is not found out at the end."""
+    exporters = [exporter for exporter in eval_spec.all_exporters if isinstance(exporter, BestExporter)]
+    if not exporters:
+        return
+    with user_code(caller.model_fn, ModelFnError, f"in {ModeKeys.EVAL} mode"):
+        metrics = evaluate(caller, iter([batch]), built.initial_values, 0, None)
+    for exporter in exporters:
+        with user_code(exporter.compare_fn, UsageError, f"over the metrics {', '.join(sorted(metrics))}"):
+            is_better(exporter.compare_fn, metrics, metrics)
 
 
 def _input_spec(opened: Any, num_replicas: int) -> InputSpec:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+from functools import partial
+
 import pytest
 
-from ps_runtime.errors import InputError, ModelFnError
+from ps_runtime.errors import InputError, ModelFnError, UsageError
 from ps_runtime.estimator.planning import plan_job
 from ps_runtime.model.caller import ModelCaller
+from ps_runtime.model.exporters import BestExporter, better
 from ps_runtime.model.scope import get_variable
 from ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from ps_runtime.model.training import EvalSpec, TrainSpec
@@ -14,8 +18,10 @@ from ps_runtime.specs.input import InputSpec
 from tests.ps_runtime.estimator.regression import batches, records, regression, shuffled
 
 
-def plan(input_fn=records, eval_fn=None, model_fn=regression, num_replicas=1, check_labels=lambda labels, where: None):
-    eval_spec = None if eval_fn is None else EvalSpec(eval_fn)
+def plan(
+    input_fn=records, eval_fn=None, model_fn=regression, num_replicas=1, check_labels=lambda labels, where: None, **spec
+):
+    eval_spec = None if eval_fn is None else EvalSpec(eval_fn, **spec)
     return plan_job(ModelCaller(model_fn, {}, None), TrainSpec(input_fn), eval_spec, 1, num_replicas, check_labels)
 
 
@@ -69,3 +75,79 @@ def test_an_evaluation_with_other_variables_is_refused():
 
     with pytest.raises(ModelFnError, match=r"growing creates variable 'extra' in eval but not in train"):
         plan(eval_fn=records, model_fn=growing)
+
+
+# What the exporters compare
+
+
+@pytest.mark.parametrize("metric", ["mae", "loss", "global_step"])
+def test_an_exporter_may_compare_each_metric_of_an_evaluation(metric):
+    plan(eval_fn=batches, exporters=BestExporter("best", better(metric, "min")))
+
+
+def test_an_exporter_of_an_unknown_metric_is_refused_with_the_near_name():
+    exporters = [BestExporter(), BestExporter("other", better("mea", "min"))]
+    with pytest.raises(UsageError, match=r"has global_step, loss, mae, but no metric 'mea'; did you mean 'mae'\?"):
+        plan(eval_fn=records, exporters=exporters)
+
+
+def test_a_compare_fn_that_fails_is_refused_with_its_line_and_the_metrics():
+    def larger(best_eval_result, current_eval_result):
+        return current_eval_result["auc"] > best_eval_result["auc"]
+
+    words = r"larger raised KeyError over the metrics global_step, loss, mae at .*test_planning\.py:\d+: 'auc'"
+    with pytest.raises(UsageError, match=words):
+        plan(eval_fn=records, exporters=BestExporter("best", larger))
+
+
+# What the functions of the user raise
+
+
+def _failing_model(features, labels, mode):
+    if mode == ModeKeys.EVAL:
+        len(3)  # here
+    return regression(features, labels, mode)
+
+
+def _failing_input(late=False):
+    if late:
+        return (batch["x"] for batch in [None])  # here
+    raise RuntimeError("no such table")
+
+
+def line_of(function, words):
+    lines, first = inspect.getsourcelines(function)
+    return first + next(number for number, line in enumerate(lines) if words in line)
+
+
+def test_what_a_model_fn_raises_is_told_with_mode_and_line():
+    line = line_of(_failing_model, "# here")
+    words = rf"_failing_model raised TypeError in eval mode at .*test_planning\.py:{line}: object of type 'int' has no"
+    with pytest.raises(ModelFnError, match=words) as caught:
+        plan(eval_fn=records, model_fn=_failing_model)
+    assert type(caught.value.__cause__) is TypeError
+
+
+def test_an_error_below_a_model_fn_is_told_with_the_line_of_the_model_fn():
+    def model_fn(features, labels, mode):
+        return regression({"x": features["x"].T}, labels, mode)
+
+    line = line_of(model_fn, "return")
+    with pytest.raises(ModelFnError, match=rf"model_fn raised ValueError in train mode .*test_planning\.py:{line}: "):
+        plan(model_fn=model_fn)
+
+
+@pytest.mark.parametrize(
+    ("input_fn", "mode", "error"),
+    [
+        (_failing_input, "train", "RuntimeError"),
+        (partial(_failing_input, late=True), "train", "TypeError"),
+        (_failing_input, "eval", "RuntimeError"),
+    ],
+)
+def test_what_an_input_fn_raises_is_told_with_mode_and_line(input_fn, mode, error):
+    line = line_of(_failing_input, "# here" if error == "TypeError" else "raise")
+    inputs = (input_fn, None) if mode == "train" else (records, input_fn)
+    words = rf"test_planning:_failing_input raised {error} in {mode} mode at .*test_planning\.py:{line}: "
+    with pytest.raises(InputError, match=words):
+        plan(*inputs)

@@ -1,0 +1,59 @@
+"""Errors of the user's functions, told with the place where they happened."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from ps_runtime.errors import PsflowError, UsageError
+
+__all__ = ["user_code"]
+
+
+@contextmanager
+def user_code(function: Callable[..., Any], error: type[UsageError], when: str) -> Iterator[None]:
+    """Turn what `function` raises within the block into an `error` of one sentence; errors of psflow pass.
+
+    Parameters
+    ----------
+    function : callable
+        Of the user.
+    error : type of UsageError
+    when : str
+        Such as ``in train mode``.
+    """
+    try:
+        yield
+    except PsflowError:
+        raise
+    except Exception as cause:
+        words = f": {cause}" if str(cause) else ""
+        sentence = f"{_name(function)} raised {type(cause).__name__} {when}{_place(function, cause)}{words}"
+        raise error((sentence,)) from cause
+
+
+def _name(function: Callable[..., Any]) -> str:
+    plain = _unwrapped(function)
+    qualified = getattr(plain, "__qualname__", type(plain).__qualname__)
+    return f"{getattr(plain, '__module__', type(plain).__module__)}:{qualified}"
+
+
+def _place(function: Callable[..., Any], cause: Exception) -> str:
+    """Return the innermost line of the function's file, or the innermost of all where that file has no part in it."""
+    plain = _unwrapped(function)
+    code = getattr(plain, "__code__", None) or getattr(type(plain).__call__, "__code__", None)
+    frames = traceback.extract_tb(cause.__traceback__)
+    own = [frame for frame in frames if code is not None and frame.filename == code.co_filename]
+    frame = (own or frames)[-1]
+    relative = os.path.relpath(frame.filename)
+    return f" at {frame.filename if relative.startswith('..') else relative}:{frame.lineno}"
+
+
+def _unwrapped(function: Callable[..., Any]) -> Any:
+    while isinstance(function, partial):
+        function = function.func
+    return function

@@ -1,0 +1,82 @@
+"""Where a job may begin: in a local directory, or behind a URL; where nothing is left of another one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ps_runtime.errors import ModelDirError, UsageError
+from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.estimator.estimator import Estimator
+from ps_runtime.estimator.local import run_local
+from ps_runtime.model.exporters import BestExporter
+from ps_runtime.model.training import EvalSpec, TrainSpec
+from tests.ps_runtime.estimator.regression import records, regression, shuffled, steps_of
+
+
+class Nothing:
+    """Writes an export of no content."""
+
+    def write(self, directory, bundle):
+        Path(directory).mkdir(exist_ok=True)
+
+
+def spec(exporters=()):
+    return EvalSpec(records, None, exporters=exporters, start_delay_secs=0, throttle_secs=0)
+
+
+def train(estimator, exporters=()):
+    with Attempt(estimator, TrainSpec(shuffled, 6), spec(exporters)) as attempt:
+        run_local(attempt.job(Nothing()), lambda event: None, attempt.check)
+
+
+def test_results_without_checkpoints_are_refused_each_by_its_name(make):
+    estimator = make()
+    train(estimator, BestExporter())
+    shutil.rmtree(Path(estimator.model_dir, "checkpoints"))
+    words = r"model has no readable checkpoint, but .*: evaluations\.jsonl, export/best/best\.json, job\.json; remove"
+    with pytest.raises(ModelDirError, match=words):
+        train(make(), BestExporter())
+    for name in ("evaluations.jsonl", "export/best/best.json", "job.json"):
+        Path(estimator.model_dir, name).unlink()
+    train(make(), BestExporter())
+    assert steps_of(estimator.model_dir) == [0, 5, 6]
+
+
+def test_one_result_is_enough(make):
+    estimator = make()
+    train(estimator)
+    shutil.rmtree(Path(estimator.model_dir, "checkpoints"))
+    with pytest.raises(ModelDirError, match=r"training: evaluations\.jsonl, job\.json; remove"):
+        estimator.train(shuffled, max_steps=3)
+
+
+def test_a_job_that_ended_before_its_first_checkpoint_may_begin_again(make):
+    estimator = make()
+    with Attempt(estimator, TrainSpec(shuffled, 6), None):
+        pass
+    assert Path(estimator.model_dir, "job.json").exists()
+    train(estimator)
+    assert steps_of(estimator.model_dir) == [0, 5, 6]
+
+
+@pytest.mark.parametrize("scheme", ["file", "local"])
+def test_a_local_url_is_a_path(tmp_path, scheme):
+    estimator = Estimator(regression, f"{scheme}://{tmp_path}/model")
+    assert estimator.model_dir == estimator.config.model_dir == f"{tmp_path}/model"
+    train(estimator, BestExporter())
+    assert Path(tmp_path, "model/export/best/best.json").exists()
+
+
+def test_exports_to_a_url_are_refused_before_its_store_is_asked():
+    words = r"model_dir nosuchstore://bucket/m: exports are written to local directories only, got a URL of nosuchstore"
+    with pytest.raises(UsageError, match=words):
+        train(Estimator(regression, "nosuchstore://bucket/m"), BestExporter())
+
+
+def test_without_exporters_a_url_will_do():
+    estimator = Estimator(regression, "memory://test_model_dir")
+    train(estimator)
+    assert steps_of(estimator.model_dir)[-1] == 6
