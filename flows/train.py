@@ -30,7 +30,7 @@ from tasks.tracking.tracker import Tracker
 __all__ = ["train", "train_flow"]
 
 CLUSTER_TIMEOUT_SECS = 60.0
-TASK_RUN_END_SECS = 5.0
+TASK_RUN_END_SECS = 2.0
 """For the task run of a role to take over how the role has ended."""
 
 
@@ -85,23 +85,28 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
     dict
         The summary; a Cancelled state if a signal ended the roles.
     """
-    with invoked(parameters, _planned) as invocation:
+    with invoked(parameters, _planned) as invocation, Interrupts() as interrupts:
         try:
             with invocation.prepared as attempt:
-                outcome = _run(attempt, parameters)
+                outcome = _run(attempt, parameters, interrupts)
         except InterruptedRunError as interrupted:
             invocation.received = interrupted.received
             return Cancelled(message=f"{interrupted}; the same command resumes from the last checkpoint")
         return summarize(outcome, wall_secs=time.monotonic() - invocation.started)
 
 
-def _run(attempt: Attempt, parameters: TrainParameters) -> Outcome:
+def _run(attempt: Attempt, parameters: TrainParameters, interrupts: Interrupts) -> Outcome:
+    def check() -> None:
+        interrupts.check()
+        attempt.check()
+
     trained_on = attempt.plan.datasets.get("train")
     job = attempt.job(MlflowModelWriter(() if trained_on is None else trained_on.columns))
     progress = Progress(get_run_logger(), job.train_spec.max_steps)
     with ExitStack() as stack:
         client = stack.enter_context(open_cluster(parameters.cluster.address, len(job.roles), CLUSTER_TIMEOUT_SECS))
         check_capacity(client, len(job.roles))
+        check()
         tracker = stack.enter_context(_recorded(attempt, parameters))
 
         def on_event(event: Mapping[str, Any]) -> None:
@@ -110,7 +115,7 @@ def _run(attempt: Attempt, parameters: TrainParameters) -> Outcome:
                 tracker.handle({**event, "time": time.time()})
 
         run = ClusterJob(client, job, on_event)
-        reports = _run_roles(run, parameters.cluster.admission_timeout_secs, attempt.check)
+        reports = _run_roles(run, parameters.cluster.admission_timeout_secs, check)
         tracker.close("FINISHED")
     return Outcome(job, reports, tracker.run_id, tracker.best, progress.first_step_at)
 
@@ -131,24 +136,16 @@ def _recorded(attempt: Attempt, parameters: TrainParameters) -> Iterator[Tracker
         raise
 
 
-def _run_roles(
-    run: ClusterJob, admission_timeout_secs: float, check_owner: Callable[[], None]
-) -> dict[str, dict[str, Any]]:
+def _run_roles(run: ClusterJob, admission_timeout_secs: float, check: Callable[[], None]) -> dict[str, dict[str, Any]]:
     """Start all roles, each with a task run of its own, and wait until they have ended; return their reports."""
     stop = threading.Event()
     task_runs = []
-    with Interrupts() as interrupts:
-
-        def check() -> None:
-            interrupts.check()
-            check_owner()
-
-        try:
-            with run:
-                run.start(admission_timeout_secs)
-                task_runs = [run_role.submit(role, run, stop) for role in run.job.roles]
-                return run.join(check)
-        finally:
-            stop.set()
-            for task_run in task_runs:
-                task_run.wait(TASK_RUN_END_SECS)
+    try:
+        with run:
+            run.start(admission_timeout_secs, check)
+            task_runs = [run_role.submit(role, run, stop) for role in run.job.roles]
+            return run.join(check)
+    finally:
+        stop.set()
+        for task_run in task_runs:
+            task_run.wait(TASK_RUN_END_SECS)

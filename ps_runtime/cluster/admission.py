@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from distributed import Client
@@ -30,7 +30,7 @@ def check_capacity(client: Client, num_roles: int) -> None:
         raise CapacityError(num_roles, num_slots, _where(client))
 
 
-def choose_slots(client: Client, num_roles: int, timeout_secs: float) -> list[str]:
+def choose_slots(client: Client, num_roles: int, timeout_secs: float, check: Callable[[], None]) -> list[str]:
     """Return the address of a free slot for each role.
 
     A slot is a thread of a Dask worker. Workers that declare the resource ``psflow`` come first; among equals the
@@ -42,6 +42,8 @@ def choose_slots(client: Client, num_roles: int, timeout_secs: float) -> list[st
     num_roles : int
     timeout_secs : float
         How long to wait for slots that are taken now.
+    check : callable
+        Called several times a second; raises to end the wait.
 
     Raises
     ------
@@ -50,6 +52,7 @@ def choose_slots(client: Client, num_roles: int, timeout_secs: float) -> list[st
     """
     deadline = time.monotonic() + timeout_secs
     while True:
+        check()
         workers = client.scheduler_info(n_workers=-1)["workers"]
         free = free_slots(workers, client.processing())
         if len(free) >= num_roles:

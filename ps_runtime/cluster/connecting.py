@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +26,10 @@ QUIET_LOCAL_CLUSTER = {
 """An idle LocalCluster of four takes a fifth of a core with the defaults, a twentieth with these."""
 
 
+CONNECT_TIMEOUT_SECS = 10.0
+"""For a scheduler that exists."""
+
+
 @contextmanager
 def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> Iterator[Client]:
     """Connect to a Dask cluster.
@@ -34,7 +40,7 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
         Of the scheduler; None starts a LocalCluster of `num_slots` processes with one thread each, on loopback.
     num_slots : int
     timeout_secs : float
-        For reaching the scheduler, or for the workers to come up.
+        For the workers of a LocalCluster to come up.
 
     Raises
     ------
@@ -42,7 +48,7 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
         If nobody answers at `address`.
     """
     if address is not None:
-        with _client(address, timeout_secs) as client:
+        with _client(address) as client:
             yield client
         return
     with (
@@ -54,23 +60,37 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
             threads_per_worker=1,
             processes=True,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # Dask listens there in any case; this takes a free port
             silence_logs=logging.CRITICAL,
+            env={"TMPDIR": scratch},  # what a killed worker leaves is removed with it
         ) as cluster,
         Client(cluster, timeout=timeout_secs) as client,
     ):
         client.wait_for_workers(num_slots, timeout=timeout_secs)
-        client.register_plugin(_IgnoreInterrupts())
-        yield client
+        client.register_plugin(_IgnoreSignals())
+        try:
+            yield client
+        except BaseException:
+            _kill_workers(cluster)
+            raise
 
 
-class _IgnoreInterrupts(WorkerPlugin):
-    """Leaves Ctrl-C in a terminal, which reaches every process of it, to the owner of the cluster."""
+def _kill_workers(cluster: LocalCluster) -> None:
+    """End the processes of a cluster of our own at once: a role in it may be in the middle of a long call."""
+    for nanny in cluster.workers.values():
+        if nanny.pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(nanny.pid, signal.SIGKILL)
 
-    name = "psflow-ignore-interrupts"
+
+class _IgnoreSignals(WorkerPlugin):
+    """Leaves signals that reach a whole group of processes, as Ctrl-C in a terminal, to the owner of the cluster."""
+
+    name = "psflow-ignore-signals"
 
     def setup(self, worker: Worker) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
@@ -85,8 +105,10 @@ def _quiet_logs() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _client(address: str, timeout_secs: float) -> Client:
+def _client(address: str) -> Client:
     try:
-        return Client(address, timeout=timeout_secs, name="psflow")
+        return Client(address, timeout=CONNECT_TIMEOUT_SECS, name="psflow")
     except (OSError, ValueError) as error:
-        raise UsageError((f"no Dask scheduler answers at {address} within {timeout_secs:g} s: {error}",)) from None
+        raise UsageError(
+            (f"no Dask scheduler answers at {address} within {CONNECT_TIMEOUT_SECS:g} s: {error}; see cluster.address",)
+        ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
@@ -23,11 +24,12 @@ from ps_runtime.specs.roles import Role, RoleId
 __all__ = ["ClusterJob"]
 
 SLICE_SECS = 0.2
+LOCK_SLICE_SECS = 1.0
 START_TIMEOUT_SECS = 60.0
 """For a submitted role to report; its process runs already."""
 RESULT_TIMEOUT_SECS = 30.0
 """For fetching the report of a role that has ended."""
-END_TIMEOUT_SECS = 5.0
+END_TIMEOUT_SECS = 2.0
 """For cancelled roles to end; they look at least four times a second."""
 SETTLE_SECS = 1.0
 """After a first failure: how long to wait for the one that caused it."""
@@ -82,12 +84,19 @@ class ClusterJob:
             self._client.cancel(list(self._futures.values()), force=True)
         with self._changed:
             if not self._changed.wait_for(lambda: not self._running(), END_TIMEOUT_SECS):
-                logger.error("%s did not end within %g s", ", ".join(self._running()), END_TIMEOUT_SECS)
+                logger.warning("%s did not end within %g s", ", ".join(self._running()), END_TIMEOUT_SECS)
         self._client.unsubscribe_topic(self._topic)
         self._client.unsubscribe_topic("all")
 
-    def start(self, admission_timeout_secs: float) -> None:
+    def start(self, admission_timeout_secs: float, check: Callable[[], None] = never_stop) -> None:
         """Find a slot for each role and start them all: the ps first, the others once every ps listens. Blocks.
+
+        Parameters
+        ----------
+        admission_timeout_secs : float
+            For another job that is starting, and then for slots to become free.
+        check : callable
+            Called at least once a second; raises to end the wait.
 
         Raises
         ------
@@ -99,19 +108,22 @@ class ClusterJob:
         check_capacity(self._client, len(self.job.roles))
         with self._client.as_current():
             lock = Lock("psflow-admission")
-        if not lock.acquire(timeout=admission_timeout_secs):
-            raise WaitTimeoutError("to admit this job", "another job that is starting", admission_timeout_secs)
+        deadline = time.monotonic() + admission_timeout_secs
+        while not lock.acquire(timeout=LOCK_SLICE_SECS):
+            check()
+            if time.monotonic() >= deadline:
+                raise WaitTimeoutError("to admit this job", "another job that is starting", admission_timeout_secs)
         try:
-            slots = choose_slots(self._client, len(self.job.roles), admission_timeout_secs)
+            slots = choose_slots(self._client, len(self.job.roles), admission_timeout_secs, check)
             self._slots = dict(zip(self.job.roles, slots, strict=True))
             servers = [role for role in self.job.roles if role.role is Role.PS]
             for role in servers:
                 self._submit(role)
-            self._await(lambda: len(self._ps_addresses) == len(servers), "the ps to listen")
+            self._await(lambda: len(self._ps_addresses) == len(servers), "the ps to listen", check)
             for role in self.job.roles:
                 if role not in self._futures:
                     self._submit(role)
-            self._await(lambda: len(self._started) == len(self.job.roles), "all roles to start")
+            self._await(lambda: len(self._started) == len(self.job.roles), "all roles to start", check)
         finally:
             lock.release()
 
@@ -149,9 +161,15 @@ class ClusterJob:
             check()
             with self._changed:
                 self._changed.wait_for(lambda: self._all_ended() or self._any_error(), SLICE_SECS)
-            if self._any_error():
-                raise self._root_cause()
+            self._raise_failure(check)
         return {str(role): report for role, report in self._reports.items()}
+
+    def _raise_failure(self, check: Callable[[], None]) -> None:
+        """Raise what a role has failed with, unless `check` knows better: a signal may have ended the roles as well."""
+        if self._any_error():
+            cause = self._root_cause()
+            check()
+            raise cause
 
     def _root_cause(self) -> PsflowError:
         with self._changed:
@@ -202,14 +220,15 @@ class ClusterJob:
                 self._vanished.add(event["worker"])
                 self._changed.notify_all()
 
-    def _await(self, condition: Callable[[], bool], what: str) -> None:
+    def _await(self, condition: Callable[[], bool], what: str, check: Callable[[], None]) -> None:
         """Wait for a condition of the roles; raise the failure of a role that ends instead."""
-        with self._changed:
-            self._changed.wait_for(lambda: condition() or self._any_error(), START_TIMEOUT_SECS)
-            if condition():
-                return
-        if self._any_error():
-            raise self._root_cause()
+        deadline = time.monotonic() + START_TIMEOUT_SECS
+        while time.monotonic() < deadline:
+            with self._changed:
+                if self._changed.wait_for(lambda: condition() or self._any_error(), SLICE_SECS) and condition():
+                    return
+            check()
+            self._raise_failure(check)
         waiting = [str(role) for role in self._futures if str(role) not in self._started] or ["the roles"]
         raise WaitTimeoutError(what, ", ".join(waiting), START_TIMEOUT_SECS)
 

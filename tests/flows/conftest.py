@@ -36,6 +36,7 @@ class Project:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,  # so that a test may signal the whole group, as a terminal does
         )
 
     def run(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:

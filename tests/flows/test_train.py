@@ -141,7 +141,7 @@ def test_a_model_beside_its_configuration_trains_on_a_cluster_of_others(project:
     assert Path(answer["model_dir"]) == project.path / "runs" / "line"
 
 
-def interrupted(project: Project, number: signal.Signals, *arguments: str) -> None:
+def interrupted(project: Project, number: signal.Signals, *arguments: str, group: bool = False) -> None:
     """Train for long, send a signal once checkpoints exist, and see everything end."""
     process = project.start("train", *arguments, "train.max_steps=200000", "train.log_step_count_steps=50")
     assert process.stderr is not None
@@ -151,7 +151,10 @@ def interrupted(project: Project, number: signal.Signals, *arguments: str) -> No
         if "checkpoint of step 900" in line:
             break
     started = time.monotonic()
-    process.send_signal(number)
+    if group:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
     _, err = process.communicate(timeout=60)
     took = time.monotonic() - started
     assert process.returncode == 128 + number, "".join(said) + err
@@ -174,7 +177,7 @@ def assert_resumes_without_a_doubled_point(project: Project, *arguments: str) ->
 def test_a_signal_ends_everything_and_the_same_command_resumes(
     project: Project, digits: str, number: signal.Signals
 ) -> None:
-    interrupted(project, number, digits)
+    interrupted(project, number, digits, group=True)
     assert_resumes_without_a_doubled_point(project, digits)
 
 
