@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client
+from distributed import Client, Event, wait
 
 from ps_runtime import (
     Dataset,
@@ -30,6 +30,7 @@ from ps_runtime import (
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.cluster.connecting import open_cluster
+from ps_runtime.cluster.launch import ClusterJob
 from ps_runtime.errors import CapacityError, ModelDirError, RoleFailedError
 from ps_runtime.estimator.attempt import Attempt
 
@@ -206,3 +207,30 @@ def test_in_this_process_it_is_the_same(client: Client, tmp_path: Path) -> None:
     train_and_evaluate(there, TrainSpec(endless, 90), EVAL, client=client)
     for name in ("w", "b"):
         np.testing.assert_array_equal(here.get_variable_value(name), there.get_variable_value(name))
+
+
+def test_a_job_that_waits_for_slots_can_be_stopped(client: Client, tmp_path: Path) -> None:
+    with client.as_current():
+        let_go = Event("let-go")
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    busy = [client.submit(Event.wait, let_go, timeout=60, pure=False, workers=[address]) for address in workers]
+    events: list[Any] = []
+    looks = iter([None, None])
+
+    def check() -> None:
+        if next(looks, KeyboardInterrupt) is KeyboardInterrupt:
+            raise KeyboardInterrupt
+
+    try:
+        with (
+            Attempt(estimator(tmp_path), TrainSpec(endless, 10), None) as attempt,
+            ClusterJob(client, attempt.job(), events.append) as run,
+            pytest.raises(KeyboardInterrupt),
+        ):
+            run.start(admission_timeout_secs=60, check=check)
+    finally:
+        let_go.set()
+        wait(busy)
+        let_go.clear()
+    assert events == []
+    assert_free(client)
