@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import site
+import sys
+import sysconfig
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +23,7 @@ from ps_runtime.errors import ConfigError, did_you_mean
 from ps_runtime.estimator.attempt import job_seed
 from ps_runtime.estimator.dnn_classifier import DNNClassifier
 from ps_runtime.estimator.estimator import Estimator
+from ps_runtime.estimator.model_dir import check_local
 from ps_runtime.model.best import better
 from ps_runtime.model.exporters import BestExporter
 from ps_runtime.model.training import EvalSpec, TrainSpec
@@ -39,13 +44,17 @@ class Training:
 def build_training(parameters: TrainParameters) -> Training:
     """Build what `parameters` describe.
 
-    On a cluster of others the modules of the user's functions travel with them, so that the workers need not have them.
+    On a cluster of others the modules of the user's functions travel with them, and so do the modules beside these, so
+    that the workers need not have them; what is installed must be installed there, too.
 
     Raises
     ------
     ConfigError
         If a function of the user cannot be found.
+    UsageError
+        If model_dir is no local directory, though exports go there.
     """
+    check_local(parameters.model_dir)
     seed = job_seed(parameters.model_dir, parameters.seed)
     train, evaluation, best = parameters.train, parameters.eval, parameters.best
     config = RunConfig(
@@ -94,7 +103,27 @@ def _input_fn(source: DataInput | FunctionInput, seed: int, *, training: bool) -
 def _user_modules(parameters: TrainParameters) -> list[ModuleType]:
     sources = (parameters.model, parameters.input.train, parameters.input.eval)
     names = {source.name.partition(":")[0] for source in sources if isinstance(source, FunctionModel | FunctionInput)}
-    return [importlib.import_module(name) for name in sorted(names)]
+    named = [_file_of(importlib.import_module(name)) for name in sorted(names)]
+    directories = {file.parent for file in named if file is not None and not _is_installed(file)}
+    return [
+        module
+        for name, module in sorted(sys.modules.items())
+        if name == getattr(module, "__name__", None) != "__main__"
+        and (file := _file_of(module)) is not None
+        and file.parent in directories
+    ]
+
+
+def _file_of(module: ModuleType) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return Path(file).resolve() if isinstance(file, str) else None
+
+
+def _is_installed(path: Path) -> bool:
+    """Return whether `path` is of the standard library, or in one of the directories that pip installs to."""
+    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
+    roots = [*(sysconfig.get_path(kind) for kind in kinds), *site.getsitepackages(), site.getusersitepackages()]
+    return any(path.is_relative_to(Path(root).resolve()) for root in roots)
 
 
 def _find(name: str, key: str) -> Callable[..., Any]:
@@ -102,8 +131,8 @@ def _find(name: str, key: str) -> Callable[..., Any]:
     module_name, _, function_name = name.partition(":")
     try:
         found: Any = importlib.import_module(module_name)
-    except ImportError as error:
-        raise ConfigError((f"{key}: cannot import {module_name!r}: {error}",)) from error
+    except Exception as error:  # whatever the module does
+        raise ConfigError((f"{key}: cannot import {module_name!r}: {_reason(error, module_name)}",)) from error
     for part in function_name.split("."):
         if not hasattr(found, part):
             near = did_you_mean(part, [n for n in dir(found) if not n.startswith("_")])
@@ -113,3 +142,16 @@ def _find(name: str, key: str) -> Callable[..., Any]:
         raise ConfigError((f"{key}: {name!r} is no function, but a {type(found).__name__}",))
     function: Callable[..., Any] = found
     return function
+
+
+def _reason(error: Exception, module_name: str) -> str:
+    """Say why a module cannot be imported, and where it was looked for if it is not there."""
+    is_missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
+    if not is_missing:
+        return f"{type(error).__name__}: {error}"
+    places = [path for path in map(Path, sys.path) if path.is_dir() and not _is_installed(path.resolve())]
+    shown = ", ".join(dict.fromkeys(str(path.resolve()) for path in places))
+    return (
+        f"{error}; looked in {shown} and among the installed packages; put the module beside the configuration file, "
+        "install it, or name its directory in PYTHONPATH"
+    )

@@ -57,6 +57,7 @@ def train(
     loaded = load(files, [text for text in settings if is_override(text)])
     parameters = parse_parameters(loaded.values, loaded.origins)
     telemetry_off()
+    _look_beside(files[0])
     from flows.train import train
 
     return train(parameters)
@@ -87,11 +88,18 @@ def predict(
     return predict(parameters)
 
 
+def _look_beside(file: str) -> None:
+    """Let modules of the user that a configuration names stand beside it."""
+    directory = os.path.dirname(os.path.abspath(file))
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+
+
 def main() -> NoReturn:
     """Run the command line of this process."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     arguments = sys.argv[1:]
-    sys.path.insert(0, os.getcwd())  # modules of the user that a configuration names
+    sys.path.insert(0, os.getcwd())  # modules of the user may stand here, too
     sys.exit(run(arguments, _reserve_stdout() if "--json" in arguments else None))
 
 

@@ -89,7 +89,7 @@ class TrainParameters(Parameters):
     model_dir: str = Field(
         default_factory=lambda data: f"runs/{data['experiment']}",
         min_length=1,
-        description="Directory or fsspec URL of checkpoints and exports; default: runs/<experiment>.",
+        description="Local directory, or file:// URL, of checkpoints and exports; default: runs/<experiment>.",
     )
     registered_model: str = Field(
         default_factory=lambda data: f"psflow-{data['experiment']}",

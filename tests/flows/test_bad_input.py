@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from flows import cli
 from flows.building import build_training
 from flows.parameters import parse_parameters
 from flows.train import plan_attempt
@@ -65,14 +67,37 @@ def test_what_is_right_is_planned_and_writes_nothing(directory: Path) -> None:
             ConfigError,
             r"model\.name: 'user_models' has no 'lime'; did you mean 'line'\?",
         ),
-        (["model.name=user_modles:line"], ConfigError, r"model\.name: cannot import 'user_modles'"),
+        (["model.name=user_modles:line"], ConfigError, r"model\.name: cannot import 'user_modles': No module named"),
+        (
+            ["model.name=user_modles:line"],
+            ConfigError,
+            r"looked in .*tests/flows.* and among the installed packages; put the module beside the",
+        ),
+        (["model.name=user_bad:line"], ConfigError, r"cannot import 'user_bad': ModuleNotFoundError: .*'nmupy'$"),
+        (
+            ["model.name=user_worse:line"],
+            ConfigError,
+            r"cannot import 'user_worse': NameError: name 'x' is not",
+        ),
+        (
+            ["model.name=user_failing:line"],
+            ModelFnError,
+            r"user_failing:line raised TypeError in train mode at user_failing\.py:2: object of type 'int'",
+        ),
+        (["best.metric=acuracy"], UsageError, r"no metric 'acuracy'; did you mean 'accuracy'\?"),
+        (["model_dir=s3://bucket/m"], UsageError, r"model_dir s3://bucket/m: exports are written to local directories"),
         (["input.train={name: user_models:nothing}"], InputError, "the input_fn for train gave no batch at all"),
     ],
 )
 def test_each_fault_has_its_sentence(
-    directory: Path, overrides: list[str], error: type[UsageError], words: str
+    directory: Path, monkeypatch: pytest.MonkeyPatch, overrides: list[str], error: type[UsageError], words: str
 ) -> None:
+    monkeypatch.syspath_prepend(str(directory))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     Path("empty.csv").write_text("a,b,y\n")
+    Path("user_bad.py").write_text("import nmupy\n")
+    Path("user_worse.py").write_text("x\n")
+    Path("user_failing.py").write_text("def line(features):\n    return len(3)\n")
     before = sorted(directory.iterdir())
     with pytest.raises(error, match=words):
         plan(*overrides)
@@ -96,6 +121,19 @@ def test_labels_are_judged_beyond_the_first_batch() -> None:
     np.savetxt("late.csv", rows, "%d", delimiter=",", header="a,b,y", comments="")
     with pytest.raises(InputError, match=r"the label of row 321 of the eval input is 7"):
         plan("input.eval.path=late.csv")
+
+
+def test_the_command_tells_what_a_function_of_the_user_raises_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("user_sentence.py").write_text("def line(features):\n    return len(3)\n")
+    monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
+    monkeypatch.setattr("flows.train.invoke", lambda flow, parameters, prepare: plan_attempt(parameters))
+    assert cli.run(["train", "t.yaml", "model.name=user_sentence:line"]) == 2
+    sentence = "psflow: user_sentence:line raised TypeError in train mode at user_sentence.py:2: object of type 'int'"
+    shown = capsys.readouterr().err
+    assert sentence in shown
+    assert "Traceback" not in shown
 
 
 @pytest.mark.cluster

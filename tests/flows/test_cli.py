@@ -1,3 +1,4 @@
+import importlib
 import io
 import json
 import os
@@ -47,6 +48,24 @@ def test_train_hands_files_and_overrides_to_the_flow(flow, capsys):
 
     assert seen[0].train.max_steps == 3
     assert capsys.readouterr().out.split() == ["final_step", "3", "best.step", "2"]
+
+
+def test_train_looks_for_modules_beside_the_first_file(flow, tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "t.yaml").write_text(Path(DIGITS).read_text())
+        (tmp_path / name / "beside_conf.py").write_text(f"PLACE = {name!r}\n")
+    monkeypatch.chdir(tmp_path)
+    seen = []
+    flow(lambda parameters: seen.append(importlib.import_module("beside_conf").PLACE) or {})
+
+    assert cli.run(["train", "first/t.yaml", "second/t.yaml"]) == 0
+    assert cli.run(["train", "first/t.yaml"]) == 0
+
+    assert seen == ["first", "first"]
+    assert sys.path.count(str(tmp_path / "first")) == 1
+    assert str(tmp_path / "second") not in sys.path
 
 
 def test_predict_hands_its_options_to_the_flow(flow):
