@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ps_runtime.data.files import shown_path, without_secrets
 from ps_runtime.errors import InputError, UsageError
-from tasks.tracking.store import mlflow_client, prepare_store, shown
+from tasks.tracking.store import mlflow_client, prepare_store, reason_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -76,18 +77,22 @@ def found_model(uri: str) -> Iterator[ModelInfo]:
         If there is no such model, or if it is not one that psflow exported; or as `prepare_store` does.
     """
     if "://" not in uri and not uri.startswith(("models:", "runs:")):
+        if not Path(uri).is_dir():
+            raise UsageError(
+                (f"there is no folder {shown_path(uri)}; a model of MLflow is named like models:/psflow-digits@best",)
+            )
         yield read_model_info(str(Path(uri).absolute()), uri, None)
         return
     from mlflow.artifacts import download_artifacts
-    from mlflow.exceptions import MlflowException
 
     store = prepare_store()
     with tempfile.TemporaryDirectory(prefix="psflow-model-") as folder:
         try:
             fixed, version = _fixed(mlflow_client(store), uri)
             path = download_artifacts(artifact_uri=fixed, dst_path=folder, tracking_uri=store, registry_uri=store)
-        except (MlflowException, OSError) as error:
-            raise UsageError((f"no model {uri} in {shown(store)}: {error}",)) from error
+        except Exception as error:  # each place that a model can be in has errors of its own
+            model, where = without_secrets(uri), without_secrets(store)
+            raise UsageError((f"no model {model} in {where}: {reason_of(error)}",)) from None
         yield read_model_info(path, uri, version)
 
 
@@ -119,8 +124,11 @@ def read_model_info(path: str, uri: str, version: str | None) -> ModelInfo:
         return ModelInfo(uri, version, path, uuid, int(config["global_step"]), tuple(config["columns"]), features)
     except Exception as error:  # it may be any folder, with anything in it
         raise UsageError(
-            (f"{uri} is not a model that psflow exported: {type(error).__name__} in {path} ({error})",)
-        ) from error
+            (
+                f"{without_secrets(uri)} is not a model that psflow exported: "
+                f"{type(error).__name__} in {path} ({reason_of(error)})",
+            )
+        ) from None
 
 
 def load_model(info: ModelInfo) -> Any:
@@ -136,7 +144,7 @@ def load_model(info: ModelInfo) -> Any:
     if not Path(info.path).is_dir():
         raise InputError(
             (
-                f"a Dask worker cannot read the folder {info.path} of the model {info.uri}: "
+                f"a Dask worker cannot read the folder {info.path} of the model {without_secrets(info.uri)}: "
                 "give --model a folder that all workers can read",
             )
         )

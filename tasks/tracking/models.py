@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ps_runtime.data.files import without_secrets
 from tasks.tracking.points import valid_key
 
 if TYPE_CHECKING:
@@ -75,7 +76,12 @@ class RecordedModels:
         from mlflow.utils.mlflow_tags import MLFLOW_MODEL_IS_EXTERNAL
 
         step = int(event["step"])
-        tags = {KIND: "checkpoint", STEP: str(step), PATH: str(event["path"]), MLFLOW_MODEL_IS_EXTERNAL: "true"}
+        tags = {
+            KIND: "checkpoint",
+            STEP: str(step),
+            PATH: without_secrets(str(event["path"])),
+            MLFLOW_MODEL_IS_EXTERNAL: "true",
+        }
         self._record(f"checkpoint-{step}", step, tags, None)
 
     def record_export(self, event: Mapping[str, Any]) -> None:
@@ -84,7 +90,7 @@ class RecordedModels:
         tags = {
             KIND: "export",
             STEP: str(step),
-            PATH: str(event["path"]),
+            PATH: without_secrets(str(event["path"])),
             EXPORTER: exporter,
             VERSION: str(event["version"]),
         }

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import ConfigError
 from tasks.tracking.points import valid_key
-from tasks.tracking.store import artifact_location, shown
+from tasks.tracking.store import artifact_location
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -76,10 +77,10 @@ def _resume(client: MlflowClient, run_id: str) -> Run:
             raise
         raise ConfigError(
             (
-                f"the MLflow run {run_id} of this job is not in {shown(client.tracking_uri)}; "
+                f"the MLflow run {run_id} of this job is not in {without_secrets(client.tracking_uri)}; "
                 "set MLFLOW_TRACKING_URI to the store that has it, or start with another model_dir",
             )
-        ) from error
+        ) from None
     return client.get_run(run_id)
 
 

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from ps_runtime.config.environment import mlflow_tracking_uri
+from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import ConfigError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = ["artifact_location", "keep_quiet", "mlflow_client", "prepare_store", "shown"]
+__all__ = ["artifact_location", "keep_quiet", "mlflow_client", "prepare_store", "reason_of"]
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 SQLITE = "sqlite:///"
@@ -48,7 +48,6 @@ def prepare_store(uri: str | None = None) -> str:
     that several processes create at once is left broken. (A lock on its folder covers other callers of this function.)
     """
     import mlflow
-    from mlflow.exceptions import MlflowException
 
     uri = _absolute(uri or mlflow_tracking_uri() or DEFAULT_URI)
     keep_quiet()
@@ -56,13 +55,13 @@ def prepare_store(uri: str | None = None) -> str:
         mlflow.set_tracking_uri(uri)
         with _folder_lock(uri):
             mlflow_client(uri).search_experiments(max_results=1)
-    except (MlflowException, OSError) as error:
+    except Exception as error:  # each kind of store has errors of its own
         raise ConfigError(
             (
-                f"the MLflow store {shown(uri)} cannot be used: {error}; "
+                f"the MLflow store {without_secrets(uri)} cannot be used: {reason_of(error)}; "
                 "start it or correct MLFLOW_TRACKING_URI, or unset that to use mlflow.db in the working directory",
             )
-        ) from error
+        ) from None  # the cause repeats the address, password included
     return uri
 
 
@@ -79,10 +78,11 @@ def artifact_location(uri: str) -> str | None:
     return None if path is None else (path.parent / "mlartifacts").as_uri()
 
 
-def shown(uri: str) -> str:
-    """Return `uri` without the user and password that it may hold."""
-    parts = urlsplit(uri)
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else uri
+def reason_of(error: Exception) -> str:
+    """Return what `error` says, without the credentials of the addresses in it; name a package that is missing."""
+    if isinstance(error, ImportError) and error.name:
+        return f"it needs the package {error.name.partition('.')[0]}, which is not installed"
+    return without_secrets(str(error)) or type(error).__name__
 
 
 def _sqlite_path(uri: str) -> Path | None:
@@ -116,6 +116,7 @@ def keep_quiet() -> None:
     variables: Any = environment_variables
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # it warns of each retry
     variables.MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT.set(True)
     variables.MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR.set(False)
     if not variables.MLFLOW_HTTP_REQUEST_MAX_RETRIES.is_set():

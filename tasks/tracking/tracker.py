@@ -10,11 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import ConfigError
 from tasks.tracking.models import BestModel, RecordedModels
 from tasks.tracking.points import Points
 from tasks.tracking.run import DatasetInfo, open_run
-from tasks.tracking.store import mlflow_client, shown
+from tasks.tracking.store import mlflow_client, reason_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -121,8 +122,9 @@ class Tracker:
             models = RecordedModels(client, run.info.experiment_id, run.info.run_id, registered_model)
             models.read()
             points = Points.of_run(client, run.info.run_id)
-        except MlflowException as error:
-            raise ConfigError((f"no MLflow run can be opened in {shown(uri)}: {error}",)) from error
+        except (MlflowException, OSError) as error:
+            where = without_secrets(uri)
+            raise ConfigError((f"no MLflow run can be opened in {where}: {reason_of(error)}",)) from None
         return cls(client, run.info.run_id, points, models)
 
     @property
@@ -230,7 +232,7 @@ class Tracker:
             write()
         except Exception as error:  # whatever it is, training goes on
             self._num_failures += 1
-            self._last_error = f"{type(error).__name__}: {error}"
+            self._last_error = f"{type(error).__name__}: {reason_of(error)}"
             hopeless = isinstance(error, MlflowException) and error.error_code in FAULTS_OF_THE_EVENT
             self._attempts += 1 if hopeless or self._is_there() else 0
             if hopeless or self._attempts >= MAX_ATTEMPTS:
@@ -258,4 +260,6 @@ class Tracker:
 
     def _drop(self, what: object, error: Exception) -> None:
         self._num_dropped += 1
-        _log.warning("not written to MLflow: %s (%s: %s)", what, type(error).__name__, error)
+        _log.warning(
+            "not written to MLflow: %s (%s: %s)", without_secrets(str(what)), type(error).__name__, reason_of(error)
+        )

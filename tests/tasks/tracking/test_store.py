@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import logging
 import os
+import traceback
 from pathlib import Path
 
 import pytest
 
 from ps_runtime.errors import ConfigError
-from tasks.tracking import prepare_store
-from tasks.tracking.store import artifact_location, shown
+from tasks.tracking import Tracker, prepare_store
+from tasks.tracking.store import artifact_location, reason_of
 
 
 def test_path_of_a_store_becomes_absolute(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,6 +35,31 @@ def test_unknown_kind_of_store(store: str) -> None:
         prepare_store("nosuch://x")
 
 
-def test_password_is_not_shown() -> None:
-    assert shown("http://user:secret@host:5000/x") == "http://host:5000/x"
-    assert shown("sqlite:////a@b/mlflow.db") == "sqlite:////a@b/mlflow.db"
+@pytest.mark.parametrize(
+    "uri", ["http://bob:s3cret@127.0.0.1:1/x?token=s3cret", "nosuch://bob:s3cret@x", "http://bob:s3cret@host:s3cret@/"]
+)
+def test_password_is_not_shown(
+    store: str, uri: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+    caplog.set_level(logging.INFO)
+    with pytest.raises(ConfigError, match="cannot be used") as caught:
+        prepare_store(uri)
+    texts = [str(caught.value), repr(caught.value), caplog.text, *traceback.format_exception(caught.value)]
+    assert not [text for text in texts if "s3cret" in text]
+    assert "Retrying" not in caplog.text
+
+
+def test_password_is_not_shown_when_a_run_is_opened(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    uri = "http://bob:s3cret@127.0.0.1:1"
+    with pytest.raises(ConfigError, match=r"no MLflow run can be opened in http://127\.0\.0\.1:1: ") as caught:
+        Tracker.open(uri, experiment="e", run_name="r")
+    assert "s3cret" not in "".join([repr(caught.value), *traceback.format_exception(caught.value)])
+
+
+def test_reason_names_a_missing_package() -> None:
+    assert reason_of(ModuleNotFoundError("No module named 'a.b'", name="a.b")) == (
+        "it needs the package a, which is not installed"
+    )
+    assert reason_of(ValueError()) == "ValueError"

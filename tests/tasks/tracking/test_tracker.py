@@ -219,6 +219,20 @@ def test_event_that_can_never_be_written_is_dropped(store: str, open_tracker: Op
     assert curve(store, tracker.run_id, "loss") == [(2, 2)]
 
 
+def test_password_is_in_no_log(
+    open_tracker: OpenTracker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise ValueError("http://bob:s3cret@host/api refused s3://key:s3cret@bucket/x?signature=s3cret")
+
+    monkeypatch.setattr(MlflowClient, "create_logged_model", refuse)
+    tracker = open_tracker()
+    tell(tracker, checkpoint(1) | {"path": "s3://key:s3cret@bucket/step_1"})
+    assert "s3://bucket/step_1" in caplog.text
+    assert "http://host/api refused s3://bucket/x" in caplog.text
+    assert "s3cret" not in caplog.text + str(tracker.statistics())
+
+
 def test_names_that_mlflow_refuses(store: str, open_tracker: OpenTracker) -> None:
     tracker = open_tracker(params={"a(b)": 1})
     tell(tracker, metrics(1, **{"loss (mean)": 1.0}))
