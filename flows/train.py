@@ -116,7 +116,8 @@ def _run(attempt: Attempt, parameters: TrainParameters, interrupts: Interrupts) 
 
         run = ClusterJob(client, job, on_event)
         reports = _run_roles(run, parameters.cluster.admission_timeout_secs, check)
-        tracker.close("FINISHED")
+        if not tracker.close("FINISHED"):
+            get_run_logger().warning("MLflow did not take everything; the same command writes the rest")
     return Outcome(job, reports, tracker.run_id, tracker.best, progress.first_step_at)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import sys
@@ -21,12 +22,13 @@ def test_linear_regression_finds_the_line(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.cluster
-def test_digits_on_dask_are_recognised() -> None:
+def test_digits_on_dask_are_recognised(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, EXAMPLES / "digits_on_dask.py"],
         capture_output=True,
         text=True,
         cwd=EXAMPLES.parent,
+        env={**os.environ, "DASK_TEMPORARY_DIRECTORY": str(tmp_path)},
         timeout=100,
         check=False,
     )
