@@ -168,7 +168,7 @@ class JobDesk:
         if self._stream is None or index < 0:
             raise ProtocolError(who.name, f"FETCH of batch {index}, but the input of this job has no such batch")
         if self.job.input.was_used(index) or not self.job.input.was_handed_out(index):
-            raise Refusal("input", f"batch {index} of the input is not for {who.name}")
+            raise Refusal("batch", f"batch {index} of the input is not for {who.name}")
         self._stream.want(index)
         self._fetching[peer] = index
         return self._fetched()

@@ -259,7 +259,7 @@ def test_a_batch_is_fetched_once_it_is_read_and_kept_until_it_is_used(stream):
     assert bytes(stream.say(chief, Message(Kind.FETCH, step=0)).body) == b"first"
     assert granted(stream.push(chief)) == 1
     assert stream.servers.desk._batches == {}
-    assert stream.say(chief, Message(Kind.FETCH, step=0)).json()["code"] == "input"
+    assert stream.say(chief, Message(Kind.FETCH, step=0)).json()["code"] == "batch"
 
 
 def test_the_first_batch_may_be_looked_at_before_any_ticket(stream):

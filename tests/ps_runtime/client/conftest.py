@@ -1,0 +1,153 @@
+"""Ps in this process whose connections break on command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ps_runtime.client.link import Dial, Identity, Links, never_stop
+from ps_runtime.errors import BrokenPeerError
+from ps_runtime.optimizers.registry import optimizer_from_config
+from ps_runtime.server.handler import JobKey, PsHandler
+from ps_runtime.server.job import Job
+from ps_runtime.server.job_desk import JobDesk
+from ps_runtime.server.peers import Purpose
+from ps_runtime.server.shard import Shard
+from ps_runtime.specs.input import InputSpec
+from ps_runtime.specs.layout import piece_views, place
+from ps_runtime.specs.variables import ModelSpec
+from ps_runtime.transport.base import Connection
+from ps_runtime.transport.in_process import InProcessServer
+from ps_runtime.transport.message import Kind, Message
+
+SECS = 10.0
+
+
+class Storage:
+    """Writes at once; `error` is what it fails with."""
+
+    def __init__(self) -> None:
+        self.error: str | None = None
+        self.handler: PsHandler
+        self.server: InProcessServer
+
+    def load(self, step: int, shard: Shard) -> Mapping[str, Any]:
+        raise OSError(f"no files of step {step}")
+
+    def write(self, step: int, shard: Shard) -> None:
+        facts = None if self.error else {"step": step, "shard": shard.layout.index}
+        self.server.post(lambda: self.handler.written(step, facts, self.error))
+
+
+class Stream:
+    def want(self, index: int) -> None:
+        pass
+
+
+class FragileConnection(Connection):
+    """Breaks at a request, before or after the ps has handled it; the ps may notice only later."""
+
+    def __init__(self, inner: Connection, ps: Ps) -> None:
+        self.inner = inner
+        self.peer, self.transport = inner.peer, inner.transport
+        self.ps = ps
+        self.is_broken = False
+
+    def send(self, message: Message) -> None:
+        self.ps.kinds.append(message.kind)
+        fault = self.ps.faults.pop(len(self.ps.kinds) - 1, None)
+        if fault == "request":
+            self.is_broken = True
+            raise BrokenPeerError(self.peer, "the line went dead")
+        self.inner.send(message)
+        self.is_broken = fault == "reply"
+
+    def receive(self, timeout_secs: float, into: memoryview | None = None) -> Message:
+        if self.is_broken:
+            raise BrokenPeerError(self.peer, "the line went dead")
+        return self.inner.receive(timeout_secs, into)
+
+    def statistics(self) -> dict[str, int | str]:
+        return self.inner.statistics()
+
+    def close(self) -> None:
+        if self.is_broken and self.ps.notices_late:
+            self.ps.unnoticed.append(self.inner)
+        else:
+            self.inner.close()
+
+
+class Ps:
+    """All ps of a job. `faults` maps the number of a request, over all connections, to what gets lost of it."""
+
+    def __init__(self, model: ModelSpec, num_ps: int, job: Job, *, is_stream: bool) -> None:
+        self.model = model
+        self.faults: dict[int, str] = {}
+        self.notices_late = False
+        self.unnoticed: list[Connection] = []
+        self.kinds: list[Kind] = []
+        self.key = JobKey("job", "token", model.digest)
+        self.desk = JobDesk(job, Stream() if is_stream else None)
+        self.handlers, self.servers, self.storages = [], [], []
+        for index, layout in enumerate(place(model, num_ps)):
+            storage = Storage()
+            shard = Shard(layout, [optimizer_from_config(config) for config in model.optimizers])
+            storage.handler = PsHandler(self.key, shard, storage, self.desk if index == 0 else None)
+            storage.server = InProcessServer(storage.handler)
+            self.storages.append(storage)
+            self.handlers.append(storage.handler)
+            self.servers.append(storage.server)
+
+    @property
+    def dials(self) -> Sequence[Dial]:
+        return [self._dial_of(index) for index in range(len(self.servers))]
+
+    def _dial_of(self, index: int) -> Dial:
+        return lambda timeout_secs: FragileConnection(self.servers[index].connect(f"ps-{index}"), self)
+
+    def links(self, purpose: Purpose = Purpose.TRAIN, member: int = 0, check: Callable[[], None] = never_stop) -> Links:
+        identity = Identity("job", "token", self.model.digest, f"{purpose}-{member}", purpose, member, 1)
+        return Links(self.dials, identity, check, SECS)
+
+    def slot(self, variable: str, name: str) -> np.ndarray:
+        """Return a slot of a variable that lies on one shard in one piece."""
+        for handler in self.handlers:
+            layout = handler.shard.layout
+            for index, group in enumerate(layout.groups):
+                for piece in layout.pieces:
+                    if piece.variable == variable and group.start <= piece.offset < group.stop:
+                        start = (piece.offset - group.start) // np.dtype(piece.dtype).itemsize
+                        size = piece.nbytes // np.dtype(piece.dtype).itemsize
+                        return handler.shard.arrays.slots[index][name][start : start + size].reshape(piece.shape)
+        raise KeyError(variable)
+
+    def values(self) -> dict[str, np.ndarray]:
+        whole = {v.name: np.zeros(v.shape, v.dtype) for v in self.model.variables}
+        for handler in self.handlers:
+            layout = handler.shard.layout
+            for piece, view in zip(layout.pieces, piece_views(layout, handler.shard.arrays.arena), strict=True):
+                whole[piece.variable][slice(piece.row_start, piece.row_stop) if piece.shape else ...] = view
+        return whole
+
+    def close(self) -> None:
+        for server in self.servers:
+            server.close()
+
+
+@pytest.fixture(scope="session")
+def ps_of() -> Iterator[Callable[..., Ps]]:
+    made: list[Ps] = []
+
+    def make(
+        model: ModelSpec, num_ps: int = 1, max_steps: int | None = None, input_spec: InputSpec | None = None
+    ) -> Ps:
+        input_spec = input_spec or InputSpec(1000, num_epochs=None)
+        made.append(Ps(model, num_ps, Job(input_spec, max_steps, None), is_stream=input_spec.is_stream))
+        return made[-1]
+
+    yield make
+    for ps in made:
+        ps.close()

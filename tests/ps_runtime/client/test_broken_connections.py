@@ -1,0 +1,94 @@
+"""Wherever a connection breaks, each request counts once."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ps_runtime.client.saving import SavingClient
+from ps_runtime.client.training import Grant, JobEnd, TrainingClient
+from ps_runtime.optimizers.gradient_descent import GradientDescent
+from ps_runtime.server.peers import Purpose
+from ps_runtime.specs.variables import ModelSpec, VariableSpec
+
+MODEL = ModelSpec(
+    (VariableSpec("a", (3,), "float64", 0), VariableSpec("b", (2,), "float64", 0)),
+    (GradientDescent(learning_rate=1.0).config(),),
+)
+START = {"a": np.zeros(3), "b": np.zeros(2)}
+NUM_STEPS = 3
+SECS = 20.0
+
+
+def run(ps: Any) -> tuple[dict[str, Any], dict[str, np.ndarray], int]:
+    """Train and save as a chief does; return the job's counters, the values, and how often a link came back."""
+    written: list[Any] = []
+
+    def save() -> None:
+        is_final = False
+        while not is_final:
+            cut, is_final = saving.await_cut(SECS)
+            saving.snapshot(cut)
+            written.append((cut.step, saving.write(cut.step)))
+            saving.committed(cut.step)
+        saving.finish()
+
+    with ps.links(Purpose.SAVE) as saving_links, ps.links() as links:
+        saving = SavingClient(saving_links, MODEL, SECS)
+        saving.initialize(START)
+        saving.request_cut()
+        saving.open()
+        saver = threading.Thread(target=save)
+        saver.start()
+        client = TrainingClient(links, MODEL, SECS, SECS)
+        answer = client.next_grant()
+        while isinstance(answer, Grant):
+            client.pull()
+            step = float(answer.global_step + 1)
+            np.testing.assert_array_equal(client.variables["a"], np.full(3, -step * (step - 1) / 2))
+            answer = client.push({name: np.full_like(value, step) for name, value in START.items()}, [1.0], 4)
+        assert answer == JobEnd(NUM_STEPS)
+        saver.join(SECS)
+        assert not saver.is_alive()
+        client.leave()
+        num_reconnects = sum(facts["reconnects"] for facts in links.statistics()["links"])
+        num_reconnects += sum(facts["reconnects"] for facts in saving_links.statistics()["links"])
+    assert [step for step, _ in written] == [0, NUM_STEPS]
+    assert written[-1][1] == [{"step": NUM_STEPS, "shard": index} for index in range(len(ps.handlers))]
+    return ps.desk.job.statistics(), ps.values(), num_reconnects
+
+
+def check(ps: Any) -> int:
+    statistics, values, num_reconnects = run(ps)
+    assert (statistics["global_step"], statistics["examples"], statistics["phase"]) == (NUM_STEPS, 12, "finished")
+    assert (statistics["repeats"], statistics["misses"]) == (0, 0)
+    for name, value in values.items():
+        np.testing.assert_array_equal(value, START[name] - sum(range(1, NUM_STEPS + 1)))
+    assert all(handler.shard.torn_pushes == 0 for handler in ps.handlers)
+    return num_reconnects
+
+
+@pytest.mark.parametrize("num_ps", [1, 2])
+@pytest.mark.parametrize("lost", ["request", "reply"])
+@pytest.mark.parametrize("notices_late", [False, True])
+def test_a_run_is_the_same_wherever_a_connection_breaks(ps_of, num_ps, lost, notices_late):
+    undisturbed = ps_of(MODEL, num_ps, max_steps=NUM_STEPS)
+    assert check(undisturbed) == 0
+    first = 2 * num_ps  # the greetings: whoever is not let in does not come back
+    broke = 0
+    for number in range(first, len(undisturbed.kinds)):
+        ps = ps_of(MODEL, num_ps, max_steps=NUM_STEPS)
+        ps.faults = {number: lost}
+        ps.notices_late = notices_late
+        broke += check(ps)
+    assert broke == len(undisturbed.kinds) - first - num_ps  # who says good-bye does not come back
+
+
+def test_a_run_is_the_same_though_connections_break_all_the_time(ps_of):
+    ps = ps_of(MODEL, 2, max_steps=NUM_STEPS)
+    ps.faults = {number: "request" if number % 2 else "reply" for number in range(6, 80, 3)}
+    ps.notices_late = True
+    assert check(ps) >= 8

@@ -1,0 +1,305 @@
+"""A link waits in slices, looks up between them, and comes back; told by a clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ps_runtime.client import link as module
+from ps_runtime.client.link import DIAL_SECS, RECONNECT_SECS, SLICE_SECS, Identity, Link, Links, never_stop
+from ps_runtime.errors import BrokenPeerError, ClosedError, RefusedError, StoppedError, WaitTimeoutError
+from ps_runtime.server.peers import Purpose
+from ps_runtime.transport.base import Connection
+from ps_runtime.transport.message import Kind, Message
+
+IDENTITY = Identity("job", "token", 7, "worker-1", Purpose.TRAIN, 2, 3)
+NOW = 1000.0
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, secs: float) -> None:
+        self.now += secs
+
+    @property
+    def elapsed(self) -> float:
+        return self.now - NOW
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+class Line(Connection):
+    """Answers each request after so many seconds, or with an error."""
+
+    peer = "ps-7 at nowhere"
+    transport = "tcp"
+
+    def __init__(
+        self, clock: Clock, answer: Callable[[Message], Message | BaseException], delay_secs: float = 0.0
+    ) -> None:
+        self._clock = clock
+        self._answer = answer
+        self._delay_secs = delay_secs
+        self.sent: list[Message] = []
+        self.is_closed = False
+        self._due = 0.0
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+        self._due = self._clock.now + self._delay_secs
+
+    def receive(self, timeout_secs: float, into: memoryview | None = None) -> Message:
+        wait_secs = self._due - self._clock.now
+        if wait_secs > timeout_secs:
+            self._clock.now += timeout_secs
+            raise WaitTimeoutError("its reply", self.peer, timeout_secs)
+        self._clock.now += max(wait_secs, 0.0)
+        answer = self._answer(self.sent[-1])
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def statistics(self) -> dict[str, int | str]:
+        return {}
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def welcome(message: Message) -> Message:
+    return Message(Kind.DONE, sequence=41 if message.kind is Kind.HELLO else message.sequence)
+
+
+def slow_after_hello(clock: Clock, delay_secs: float) -> Line:
+    line = Line(clock, welcome)
+    send = line.send
+
+    def slow_send(message: Message) -> None:
+        line._delay_secs = 0.0 if message.kind is Kind.HELLO else delay_secs
+        send(message)
+
+    line.send = slow_send  # type: ignore[method-assign]
+    return line
+
+
+def opened(line: Line, check: Callable[[], None] = never_stop, **options: Any) -> Link:
+    link = Link(lambda timeout_secs: line, IDENTITY, check, **options)
+    link.open(5.0)
+    return link
+
+
+class Check:
+    """Counts, and raises at the n-th call."""
+
+    def __init__(self, raises_at: int | None = None) -> None:
+        self.count = 0
+        self._raises_at = raises_at
+
+    def __call__(self) -> None:
+        self.count += 1
+        if self.count == self._raises_at:
+            raise StoppedError("worker-1", "it was told to")
+
+
+def test_hello_says_who_speaks_and_learns_what_the_ps_remembers(clock):
+    line = Line(clock, welcome)
+    link = opened(line)
+    (hello,) = line.sent
+    assert (hello.kind, hello.member, hello.incarnation, hello.digest) == (Kind.HELLO, 2, 3, 7)
+    assert hello.json() == {"job_id": "job", "token": "token", "name": "worker-1", "purpose": "train"}
+    assert (link.sequence, link.num_reconnects) == (41, 0)
+
+
+def test_no_secret_is_in_the_text_of_an_identity():
+    assert "token" not in repr(IDENTITY)
+
+
+def test_every_request_is_signed(clock):
+    line = Line(clock, welcome)
+    opened(line).request(Message(Kind.PULL), "the parameters", 5.0)
+    assert (line.sent[1].member, line.sent[1].incarnation, line.sent[1].digest) == (2, 3, 7)
+
+
+def test_a_wait_ends_in_time_and_says_what_for_and_for_whom(clock):
+    link = opened(slow_after_hello(clock, 60.0))
+    with pytest.raises(WaitTimeoutError, match=r"^waited 7 s for ps-7 at nowhere: the next ticket$"):
+        link.request(Message(Kind.NEXT), "the next ticket", 7.0)
+    assert clock.elapsed == pytest.approx(7.0)
+
+
+def test_a_short_wait_is_no_longer_than_asked(clock):
+    link = opened(slow_after_hello(clock, 60.0))
+    with pytest.raises(WaitTimeoutError):
+        link.request(Message(Kind.WATCH), "news", 0.1)
+    assert clock.elapsed == pytest.approx(0.1)
+
+
+def test_a_role_that_is_told_to_end_does_so_within_two_slices_of_a_wait(clock):
+    check = Check(raises_at=1)
+    link = opened(slow_after_hello(clock, 60.0), check)
+    with pytest.raises(StoppedError, match="worker-1 ends: it was told to"):
+        link.request(Message(Kind.NEXT), "the next ticket", 50.0)
+    assert clock.elapsed <= 2 * SLICE_SECS
+
+
+def test_a_role_looks_up_also_where_no_wait_is_long(clock):
+    check = Check()
+    link = opened(slow_after_hello(clock, 0.01), check)
+    for _ in range(100):
+        link.request(Message(Kind.PULL), "the parameters", 5.0)
+    assert check.count == pytest.approx(clock.elapsed / SLICE_SECS, abs=1)
+
+
+def test_a_ps_may_take_its_time_to_let_a_role_in(clock):
+    check = Check()
+    dialled: list[float] = []
+
+    def dial(timeout_secs: float) -> Connection:
+        dialled.append(timeout_secs)
+        return Line(clock, welcome, delay_secs=300.0)  # it restores a large model
+
+    Link(dial, IDENTITY, check).open(600.0)
+    assert clock.elapsed == pytest.approx(300.0)
+    assert check.count >= 1000
+    assert dialled == [DIAL_SECS]
+
+
+def test_a_ps_that_never_lets_a_role_in_is_named(clock):
+    line = Line(clock, welcome, delay_secs=300.0)
+    with pytest.raises(WaitTimeoutError, match=r"^waited 20 s for ps-7 at nowhere: to let worker-1 in$"):
+        Link(lambda timeout_secs: line, IDENTITY, never_stop).open(20.0)
+    assert line.is_closed
+
+
+def test_a_refused_role_closes_its_connection(clock):
+    line = Line(clock, lambda message: RefusedError("ps-7", "model", "another model"))
+    with pytest.raises(RefusedError, match="another model"):
+        opened(line)
+    assert line.is_closed
+
+
+# broken connections
+
+
+def lines(*made: Line | BaseException) -> Callable[[float], Connection]:
+    left = list(made)
+
+    def dial(timeout_secs: float) -> Connection:
+        line = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(line, BaseException):
+            raise line
+        return line
+
+    return dial
+
+
+def broken(clock: Clock) -> Line:
+    return Line(clock, lambda m: welcome(m) if m.kind is Kind.HELLO else BrokenPeerError("ps-7", "the line went dead"))
+
+
+def test_a_request_is_said_again_by_another_connection(clock):
+    first, second = broken(clock), Line(clock, welcome)
+    link = Link(lines(first, second), IDENTITY, never_stop)
+    link.open(5.0)
+    assert link.request(Message(Kind.PUSH, sequence=42), "the next ticket", 5.0).sequence == 42
+    assert first.is_closed
+    assert [m.kind for m in second.sent] == [Kind.HELLO, Kind.PUSH]
+    assert link.num_reconnects == 1
+
+
+def test_a_ps_that_is_away_for_a_moment_is_found_again(clock):
+    away = BrokenPeerError("ps-7", "connection refused")
+    link = Link(lines(broken(clock), away, away, Line(clock, welcome)), IDENTITY, never_stop)
+    link.open(5.0)
+    assert link.request(Message(Kind.PULL), "the parameters", 5.0).kind is Kind.DONE
+
+
+def test_a_ps_that_stays_away_is_given_up_and_the_first_error_told(clock):
+    check = Check()
+    link = Link(lines(broken(clock), BrokenPeerError("ps-7", "connection refused")), IDENTITY, check)
+    link.open(5.0)
+    with pytest.raises(BrokenPeerError, match="ps-7 vanished: the line went dead"):
+        link.request(Message(Kind.PULL), "the parameters", 5.0)
+    assert RECONNECT_SECS <= clock.elapsed <= RECONNECT_SECS + 2 * SLICE_SECS
+    assert check.count >= RECONNECT_SECS / SLICE_SECS
+
+
+def test_a_role_that_is_told_to_end_does_not_look_for_a_ps(clock):
+    link = Link(lines(broken(clock), BrokenPeerError("ps-7", "connection refused")), IDENTITY, Check(raises_at=3))
+    link.open(5.0)
+    with pytest.raises(StoppedError):
+        link.request(Message(Kind.PULL), "the parameters", 5.0)
+    assert clock.elapsed <= 3 * SLICE_SECS
+
+
+def test_who_has_no_patience_tries_once(clock):
+    link = Link(lines(broken(clock), BrokenPeerError("ps-7", "connection refused")), IDENTITY, never_stop, 0.0)
+    link.open(5.0)
+    with pytest.raises(BrokenPeerError, match="the line went dead"):
+        link.request(Message(Kind.WATCH), "news", 5.0)
+    assert clock.elapsed == 0.0
+
+
+def test_a_life_that_is_over_does_not_come_back(clock):
+    refused = Line(clock, lambda message: RefusedError("ps-7", "incarnation", "incarnation 3 is over"))
+    link = Link(lines(broken(clock), refused), IDENTITY, never_stop)
+    link.open(5.0)
+    with pytest.raises(RefusedError, match="incarnation 3 is over"):
+        link.request(Message(Kind.PULL), "the parameters", 5.0)
+
+
+# the end
+
+
+@pytest.mark.parametrize("error", [BrokenPeerError("ps-7", "gone"), RefusedError("ps-7", "x", "y")])
+def test_last_words_need_no_listener(clock, error):
+    link = opened(Line(clock, lambda m: welcome(m) if m.kind is Kind.HELLO else error))
+    link.say_last(Message(Kind.LEAVE), 5.0)
+    assert clock.elapsed == 0.0
+
+
+def test_last_words_wait_for_an_answer_but_not_for_ever(clock):
+    opened(slow_after_hello(clock, 60.0)).say_last(Message(Kind.LEAVE), 5.0)
+    assert clock.elapsed == pytest.approx(5.0)
+
+
+def test_a_closed_link_says_so(clock):
+    line = Line(clock, welcome)
+    link = opened(line)
+    link.close()
+    link.close()
+    assert line.is_closed
+    with pytest.raises(ClosedError, match="the link of worker-1 is closed"):
+        link.send(Message(Kind.PULL))
+
+
+def test_links_that_cannot_all_be_opened_are_all_closed(clock):
+    good = Line(clock, welcome)
+
+    def away(timeout_secs: float) -> Connection:
+        raise BrokenPeerError("ps-1", "connection refused")
+
+    with pytest.raises(BrokenPeerError, match="ps-1"), Links([lambda _: good, away], IDENTITY, never_stop, 5.0):
+        pass
+    assert good.is_closed
+
+
+def test_one_request_goes_to_every_ps_before_any_answer_is_awaited(clock):
+    first, second = slow_after_hello(clock, 3.0), slow_after_hello(clock, 3.0)
+    with Links([lambda _: first, lambda _: second], IDENTITY, never_stop, 5.0) as links:
+        links.request_all(Message(Kind.SNAPSHOT), "to copy a cut", 5.0)
+        assert clock.elapsed == pytest.approx(3.0)
+        assert links.transport == "tcp"
+        assert links.statistics() == {"links": [{"transport": "tcp", "reconnects": 0}] * 2}
