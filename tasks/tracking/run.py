@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["DatasetInfo", "open_run"]
 
 MAX_DIGEST_LENGTH = 36
+JOB_ID = "psflow.job_id"
 
 
 class DatasetInfo(TypedDict):
@@ -40,7 +41,7 @@ def open_run(
     tags: Mapping[str, str],
     datasets: Iterable[DatasetInfo],
 ) -> Run:
-    """Create a run, or resume `run_id`, and say what it is about.
+    """Create a run, or resume `run_id` or else the run of the same job, and say what it is about.
 
     Raises
     ------
@@ -49,10 +50,15 @@ def open_run(
 
     Notes
     -----
+    A job that was killed before it could note its run finds it again by the tag ``psflow.job_id``.
+
     MLflow never changes a parameter. One whose value is another after a resume keeps its first value, and the tag
     ``psflow.param.<name>`` has the last.
     """
-    run = _create(client, experiment, run_name) if run_id is None else _resume(client, run_id)
+    if run_id is None:
+        run = _create_or_find(client, _experiment_id(client, experiment), run_name, tags.get(JOB_ID))
+    else:
+        run = _resume(client, run_id)
     values = {valid_key(name): str(value) for name, value in params.items()}
     known = run.data.params
     changed = {f"psflow.param.{k}": v for k, v in values.items() if k in known and known[k] != v}
@@ -61,10 +67,16 @@ def open_run(
     return client.get_run(run.info.run_id)
 
 
-def _create(client: MlflowClient, experiment: str, run_name: str) -> Run:
+def _create_or_find(client: MlflowClient, experiment_id: str, run_name: str, job_id: str | None) -> Run:
     from mlflow.tracking.context.registry import resolve_tags
 
-    return client.create_run(_experiment_id(client, experiment), run_name=run_name, tags=resolve_tags())
+    if job_id is None:
+        return client.create_run(experiment_id, run_name=run_name, tags=resolve_tags())
+    found = client.search_runs([experiment_id], f"tags.`{JOB_ID}` = '{job_id}'", max_results=1)
+    if found:
+        return _resume(client, found[0].info.run_id)
+    # with the tag from its first moment, so that no kill leaves a run that cannot be found
+    return client.create_run(experiment_id, run_name=run_name, tags=resolve_tags() | {JOB_ID: job_id})
 
 
 def _resume(client: MlflowClient, run_id: str) -> Run:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from ps_runtime.data.files import without_secrets
@@ -27,6 +28,7 @@ Event = Mapping[str, Any]
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 MAX_POINTS_PER_CALL = 1000
+MAX_POINTS_KEPT = 1_000_000
 WRITE_EVERY_SECS = 1.0
 MAX_BACKOFF_SECS = 30.0
 MAX_ATTEMPTS = 5
@@ -52,7 +54,8 @@ class Tracker:
     Notes
     -----
     `handle` never blocks and may be called from any thread. Events told twice, by a resumed job, are written once.
-    While MLflow is away events are kept, and written when it is back. Use `open`.
+    While MLflow is away events are kept, and written when it is back; beyond `MAX_POINTS_KEPT` points, new metrics are
+    dropped, and counted. Use `open`.
     """
 
     def __init__(self, client: MlflowClient, run_id: str, points: Points, models: RecordedModels) -> None:
@@ -62,12 +65,14 @@ class Tracker:
         self._models = models
         self._events: deque[Event] = deque()
         self._unwritten: deque[Metric] = deque()
+        self._batch_size = MAX_POINTS_PER_CALL
+        self._lock = threading.Lock()  # over the two numbers that callers and the writer change
+        self._num_kept = self._num_dropped = 0
         self._wake = threading.Event()
         self._ended_as: Status | None = None
         self._deadline = math.inf
         self._is_complete = False
-        self._attempts = 0
-        self._num_written = self._num_dropped = self._num_failures = 0
+        self._attempts = self._num_written = self._num_failures = 0
         self._last_error: str | None = None
         self._thread = threading.Thread(target=self._run, name="psflow-tracker", daemon=True)
         self._thread.start()
@@ -93,7 +98,7 @@ class Tracker:
             Of the store, as `prepare_store` gave it.
         experiment, run_name : str
         run_id : str, optional
-            A run to resume.
+            A run to resume; default: the one whose tag ``psflow.job_id`` is that of `tags`, if there is one.
         params : mapping
             Hyper-parameters and settings, flat.
         tags : mapping
@@ -134,10 +139,16 @@ class Tracker:
 
     def handle(self, event: Event) -> None:
         """Take an event; it is written within about a second. Does not block; thread-safe."""
+        num_points = _num_points(event)
+        with self._lock:
+            if num_points and self._num_kept + num_points > MAX_POINTS_KEPT:
+                self._num_dropped += 1
+                return
+            self._num_kept += num_points
         self._events.append(event)
 
     def statistics(self) -> dict[str, Any]:
-        """Return how many events wait, were written and were dropped, and the last failure."""
+        """Return how many events or points wait, are written and dropped, and the last failure."""
         return {
             "pending": len(self._events) + len(self._unwritten),
             "written": self._num_written,
@@ -159,7 +170,7 @@ class Tracker:
             self._ended_as = status
             self._wake.set()
         self._thread.join(timeout_secs)
-        if not self._is_complete:
+        if self._num_dropped or not self._is_complete:
             _log.warning("MLflow run %s is not complete: %s", self.run_id, self.statistics())
         return self._is_complete
 
@@ -175,22 +186,25 @@ class Tracker:
             elif closing is None:
                 delay = WRITE_EVERY_SECS
             else:
-                self._is_complete = self._attempt(lambda: self._client.set_terminated(self.run_id, self._ended_as))
+                self._is_complete = self._attempt(self._end_run, lambda error: False)
 
     def _write_all(self) -> bool:
-        """Write events in their order; metrics go in batches. Stop at the first failure."""
+        """Write events in their order; metrics go in batches. Stop at the first failure, or when time is up."""
         while self._events or self._unwritten:
-            while self._events and self._events[0].get("kind") in ("metrics", "evaluation"):
+            if time.monotonic() > self._deadline:
+                return False
+            while len(self._unwritten) < MAX_POINTS_PER_CALL and self._has_points():
                 self._take_points(self._events[0])
-                self._events.popleft()
-                if len(self._unwritten) >= MAX_POINTS_PER_CALL:
-                    break
+                self._release(self._events.popleft())
             if self._unwritten:
-                if not self._attempt(self._write_points):
+                if not self._attempt(self._write_points, self._narrow_batch):
                     return False
-            elif self._events and not self._attempt(self._write_model):
+            elif self._events and not self._attempt(self._write_model, self._drop_model):
                 return False
         return True
+
+    def _has_points(self) -> bool:
+        return bool(self._events) and self._events[0].get("kind") in ("metrics", "evaluation")
 
     def _take_points(self, event: Event) -> None:
         try:
@@ -204,10 +218,14 @@ class Tracker:
             self._drop(event, error)
 
     def _write_points(self) -> None:
-        batch = [self._unwritten[i] for i in range(min(len(self._unwritten), MAX_POINTS_PER_CALL))]
+        batch = list(islice(self._unwritten, self._batch_size))
         self._client.log_batch(self.run_id, metrics=batch, synchronous=True)
         for _ in batch:
             self._unwritten.popleft()
+        self._batch_size = min(2 * self._batch_size, MAX_POINTS_PER_CALL)
+
+    def _end_run(self) -> None:
+        self._client.set_terminated(self.run_id, self._ended_as)
 
     def _write_model(self) -> None:
         event = self._events[0]
@@ -224,8 +242,8 @@ class Tracker:
             self._drop(event, error)
         self._events.popleft()
 
-    def _attempt(self, write: Callable[[], object]) -> bool:
-        """Call `write`; after a failure say False, or drop what can never be written."""
+    def _attempt(self, write: Callable[[], object], give_up: Callable[[Exception], bool]) -> bool:
+        """Call `write`, and `give_up` if it can never succeed; return whether there is a reason to go on at once."""
         from mlflow.exceptions import MlflowException
 
         try:
@@ -237,7 +255,7 @@ class Tracker:
             self._attempts += 1 if hopeless or self._is_there() else 0
             if hopeless or self._attempts >= MAX_ATTEMPTS:
                 self._attempts = 0
-                self._drop_head(error)
+                return give_up(error)
             return False
         self._attempts = 0
         return True
@@ -251,15 +269,32 @@ class Tracker:
             return False
         return True
 
-    def _drop_head(self, error: Exception) -> None:
-        if self._unwritten:
-            self._drop(f"{len(self._unwritten)} points", error)
-            self._unwritten.clear()
-        elif self._events:
-            self._drop(self._events.popleft(), error)
+    def _narrow_batch(self, error: Exception) -> bool:
+        """Halve a batch that was refused, until the point that it was refused for is alone; drop that one."""
+        size = min(self._batch_size, len(self._unwritten))
+        if size > 1:
+            self._batch_size = size // 2
+        else:
+            self._drop(self._unwritten.popleft(), error)
+        return True
+
+    def _drop_model(self, error: Exception) -> bool:
+        self._drop(self._events.popleft(), error)
+        return True
+
+    def _release(self, event: Event) -> None:
+        with self._lock:
+            self._num_kept -= _num_points(event)
 
     def _drop(self, what: object, error: Exception) -> None:
-        self._num_dropped += 1
+        with self._lock:
+            self._num_dropped += 1
         _log.warning(
             "not written to MLflow: %s (%s: %s)", without_secrets(str(what)), type(error).__name__, reason_of(error)
         )
+
+
+def _num_points(event: Event) -> int:
+    """Return how many points an event of training metrics makes; the other kinds are few and never too many."""
+    values = event.get("values")
+    return len(values) if event.get("kind") == "metrics" and isinstance(values, Mapping) else 0

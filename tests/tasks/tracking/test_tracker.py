@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
 from ps_runtime.errors import ConfigError
 from tasks.tracking import Tracker
@@ -217,6 +218,74 @@ def test_event_that_can_never_be_written_is_dropped(store: str, open_tracker: Op
     assert tracker.statistics()["dropped"] == 3
     assert tracker.best is None
     assert curve(store, tracker.run_id, "loss") == [(2, 2)]
+
+
+def test_one_bad_point_takes_no_other_with_it(
+    store: str, open_tracker: OpenTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_batch = MlflowClient.log_batch
+
+    def refuse_37(client: MlflowClient, run_id: str, metrics: Any = (), **rest: Any) -> Any:
+        if any(point.step == 37 for point in metrics):
+            raise MlflowException("no such point", INVALID_PARAMETER_VALUE)
+        return log_batch(client, run_id, metrics=metrics, **rest)
+
+    tracker = open_tracker()
+    monkeypatch.setattr(MlflowClient, "log_batch", refuse_37)
+    tell(tracker, *[metrics(step, loss=step) for step in range(1, 101)])
+    assert [step for step, _ in curve(store, tracker.run_id, "loss")] == [s for s in range(1, 101) if s != 37]
+    assert tracker.statistics()["dropped"] == 1
+
+
+def test_what_is_kept_has_an_end(
+    store: str, open_tracker: OpenTracker, away: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tracker_module, "MAX_POINTS_KEPT", 20)
+    monkeypatch.setattr(tracker_module, "MAX_POINTS_PER_CALL", 1)
+    tracker = open_tracker()
+    away[0] = True
+    for step in range(1, 101):
+        tracker.handle(metrics(step, loss=1, rate=2))
+    tracker.handle(checkpoint(100))
+    assert 11 <= tracker.statistics()["pending"] <= 13
+    dropped = tracker.statistics()["dropped"]
+    assert dropped >= 89
+    away[0] = False
+    while tracker.statistics()["pending"]:
+        pass
+    tell(tracker, metrics(101, loss=1))
+    assert tracker.statistics()["dropped"] == dropped
+    assert len(curve(store, tracker.run_id, "loss")) == 101 - dropped
+    assert len(MlflowClient(store, store).search_logged_models(["1"])) == 1
+
+
+def test_run_that_nobody_noted_is_found_again(store: str, open_tracker: OpenTracker) -> None:
+    tags = {"psflow.job_id": "a1"}
+    client = MlflowClient(store, store)
+    experiment = client.create_experiment("digits")
+    killed = client.create_run(experiment, tags=tags).info.run_id
+    again = open_tracker(tags=tags)
+    other = open_tracker(tags={"psflow.job_id": "b2"})
+    assert again.run_id == killed != other.run_id
+    tell(again)
+    tell(other)
+    assert {run.info.status for run in client.search_runs([experiment])} == {"FINISHED"}
+
+
+def test_run_has_the_id_of_its_job_from_its_first_moment(
+    store: str, open_tracker: OpenTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*args: Any, **kwargs: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MlflowClient, "log_batch", killed)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            open_tracker(tags={"psflow.job_id": "a1"})
+    client = MlflowClient(store, store)
+    experiment = client.get_experiment_by_name("digits")
+    assert experiment is not None
+    assert len(client.search_runs([experiment.experiment_id])) == 1
 
 
 def test_password_is_in_no_log(
