@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.data.dataset import Dataset
-from ps_runtime.errors import InputError
+from ps_runtime.errors import InputError, ModelFnError
 from ps_runtime.metrics import Metric, mean
 from ps_runtime.model.caller import ModelCaller, check_loss
 from ps_runtime.model.spec import EstimatorSpec, ModeKeys
@@ -51,13 +51,17 @@ def evaluate(
     ------
     InputError
         If there is no batch.
+    ModelFnError
+        If model_fn measures other things on a later batch than on the first.
     """
     merged: dict[str, Metric] = {}
     for features, labels in itertools.islice(batches_of(opened), steps):
         spec = caller.apply(features, labels, ModeKeys.EVAL, values, global_step)
         check_loss(spec.loss, caller.name)
-        for name, metric in {**spec.eval_metric_ops, "loss": mean(np.asarray([spec.loss]))}.items():
-            merged[name] = merged[name].merge(metric) if name in merged else metric
+        measured: dict[str, Metric] = {**spec.eval_metric_ops, "loss": mean(np.asarray([spec.loss]))}
+        if merged and measured.keys() != merged.keys():
+            raise _other_metrics(caller.name, measured, merged)
+        merged = {name: merged[name].merge(metric) if merged else metric for name, metric in measured.items()}
     if not merged:
         raise InputError(("the input_fn for evaluation gave no batch at all",))
     return {name: float(metric.result()) for name, metric in merged.items()} | {"global_step": global_step}
@@ -70,3 +74,12 @@ def predict_batch(
     spec: EstimatorSpec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
     predictions = spec.predictions if isinstance(spec.predictions, Mapping) else {"predictions": spec.predictions}
     return {name: np.asarray(value) for name, value in predictions.items()}
+
+
+def _other_metrics(name: str, measured: Mapping[str, Metric], first: Mapping[str, Metric]) -> ModelFnError:
+    return ModelFnError(
+        (
+            f"{name} returned the metrics {', '.join(sorted(measured))}, but {', '.join(sorted(first))} for the first "
+            "batch; the first call in a mode fixes the metrics",
+        )
+    )

@@ -84,6 +84,8 @@ class _Evaluator:
         self._name = eval_spec.name or ""
         self._done = self._log.checkpoints(self._name)
         self._dataset: Dataset | None = None
+        self._example: Any = None
+        """A few rows of the features, once a batch was read."""
         self.evaluated_steps: list[int] = []
         self.newest_seen = -1
 
@@ -110,13 +112,21 @@ class _Evaluator:
         with CheckpointReader.pinned(self._store, step, str(self._context.role)) as reader:
             values = {v.name: reader.variable(v.name) for v in self._job.model.variables}
             saved_at = reader.manifest.saved_at
-        metrics = evaluate(self._caller, self._open(), values, step, self._spec.steps)
+        metrics = evaluate(self._caller, self._batches(), values, step, self._spec.steps)
         secs = round(time.monotonic() - started, 6)
         self._export(step, values, metrics, is_final=is_final)
         self._log.append(Evaluation(self._name, step, saved_at, metrics, time.time()))
         self._done[step] = saved_at
         self.evaluated_steps.append(step)
         self._context.emit("evaluation", step=step, name=self._spec.name, metrics=_finite(metrics), secs=secs)
+
+    def _batches(self) -> Iterator[Any]:
+        """Read the input from its start; look up before each batch, as an evaluation may take long."""
+        for features, labels in batches_of(self._open()):
+            self._context.check()
+            if self._example is None:
+                self._example = _first_rows(features)
+            yield features, labels
 
     def _open(self) -> Dataset | Iterator[Any]:
         """Open the input: a data set once, anything else each time that it is read."""
@@ -131,15 +141,14 @@ class _Evaluator:
     ) -> None:
         if self._job.writer is None or not self._spec.all_exporters:
             return
-        features = _first_rows(next(iter(batches_of(self._open())))[0])
         bundle = ExportBundle(
             name=self._spec.name or "model",
             global_step=step,
             variables=dict(values),
             model_fn=self._job.model_fn,
             params=dict(self._job.params),
-            features=features,
-            predictions=predict_batch(self._caller, features, values, step),
+            features=self._example,
+            predictions=predict_batch(self._caller, self._example, values, step),
             metrics=dict(metrics),
         )
         for exporter in self._spec.all_exporters:

@@ -69,6 +69,15 @@ def test_a_metric_may_not_change_its_kind():
         evaluate(changing, DATA, {}, 0, None)
 
 
+def test_later_batches_have_the_metrics_of_the_first():
+    names = iter(["accuracy", "recall"])
+    changing = ModelCaller(
+        lambda features: EstimatorSpec(ModeKeys.EVAL, loss=0, eval_metric_ops={next(names): metrics.mean([1.0])}), {}, 0
+    )
+    with pytest.raises(ModelFnError, match="returned the metrics loss, recall, but accuracy, loss for the first batch"):
+        evaluate(changing, DATA, {}, 0, None)
+
+
 def test_a_loss_of_several_numbers_is_refused():
     wrong = ModelCaller(lambda features: EstimatorSpec(ModeKeys.EVAL, loss=features), {}, None)
     with pytest.raises(ModelFnError, match=r"must be a scalar number, got float32\[4\]"):

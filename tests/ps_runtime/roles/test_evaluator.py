@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +12,12 @@ from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.errors import BrokenPeerError, StoppedError
 from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.estimator import Estimator
+from ps_runtime.model.exporters import LatestExporter
 from ps_runtime.model.training import EvalSpec, TrainSpec
 from ps_runtime.roles.evaluator import run_evaluator
 from ps_runtime.specs.roles import Role
 from ps_runtime.specs.run_config import RunConfig
-from tests.ps_runtime.estimator.regression import records, regression, shuffled, steps_of
+from tests.ps_runtime.estimator.regression import batches, records, regression, shuffled, steps_of
 
 
 def nobody(timeout_secs):
@@ -79,3 +81,47 @@ def test_ends_when_it_is_told_to(roles, trained):
     roles.stop.set()
     with pytest.raises(StoppedError):
         evaluate(roles, trained)
+
+
+def test_ends_in_the_middle_of_a_long_evaluation(roles, trained):
+    read = []
+
+    def endless():
+        while True:
+            read.append(len(read))
+            if len(read) == 5:
+                roles.stop.set()
+            yield records().read(0, 0, 4)
+
+    with Attempt(trained, TrainSpec(shuffled, 20), EvalSpec(endless, None, start_delay_secs=0)) as attempt:
+        with pytest.raises(StoppedError):
+            run_evaluator(attempt.job(), roles.context(attempt.job(), Role.EVALUATOR), [nobody])
+        assert len(read) == 5  # one of them at the planning
+
+
+class Writer:
+    def __init__(self):
+        self.features = []
+
+    def write(self, directory, bundle):
+        self.features.append(bundle.features)
+        Path(directory).mkdir()
+
+
+def test_a_generator_is_opened_once_for_each_evaluation_also_when_it_exports(roles, trained):
+    opened = []
+
+    def batches_once():
+        opened.append(True)
+        yield from batches()
+
+    eval_spec = EvalSpec(batches_once, None, exporters=LatestExporter("latest"), start_delay_secs=0, throttle_secs=0)
+    writer = Writer()
+    with Attempt(trained, TrainSpec(shuffled, 20), eval_spec) as attempt:
+        opened.clear()
+        write_finished(trained.model_dir, 12, "all steps are done")
+        job = attempt.job(writer)
+        run_evaluator(job, roles.context(job, Role.EVALUATOR), [nobody])
+    assert len(opened) == len(writer.features) == 4
+    for features in writer.features:
+        assert features["row"].tolist() == [0, 1, 2]

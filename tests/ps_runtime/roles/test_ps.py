@@ -1,0 +1,143 @@
+"""When a ps gives a replica up, and when it leaves; told by a clock of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ps_runtime.errors import StoppedError
+from ps_runtime.optimizers.gradient_descent import GradientDescent
+from ps_runtime.roles import ps as module
+from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.ps import LINGER_SECS, LOST_AFTER_SECS, SLICE_SECS
+from ps_runtime.server.handler import JobKey, PsHandler
+from ps_runtime.server.job import Job
+from ps_runtime.server.job_desk import JobDesk
+from ps_runtime.server.peers import Purpose
+from ps_runtime.server.shard import Shard
+from ps_runtime.specs.input import InputSpec
+from ps_runtime.specs.layout import place
+from ps_runtime.specs.roles import Role, RoleId
+from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from ps_runtime.transport.message import Kind, Message
+
+SGD = GradientDescent(learning_rate=1.0)
+MODEL = ModelSpec((VariableSpec("w", (), "float32", 0),), (SGD.config(),))
+
+
+class Server:
+    """A server and a clock: things happen at the seconds they are planned for."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.plan: list[tuple[float, Any]] = []
+        self.posted: list[Any] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def run_once(self, timeout_secs: float) -> None:
+        self.now += timeout_secs
+        for event in self.posted:
+            event()
+        self.posted.clear()
+        while self.plan and self.plan[0][0] <= self.now:
+            self.plan.pop(0)[1]()
+
+    def post(self, event: Any) -> None:
+        self.posted.append(event)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    server = Server()
+    monkeypatch.setattr(module, "time", server)
+    return server
+
+
+@pytest.fixture
+def handler():
+    job = Job(InputSpec(100), None, None)
+    return PsHandler(JobKey("job", "token", MODEL.digest), Shard(place(MODEL, 1)[0], [SGD]), None, JobDesk(job, None))
+
+
+def join(handler, connection, member=1):
+    facts = {"job_id": "job", "token": "token", "name": f"worker-{member}", "purpose": Purpose.TRAIN}
+    hello = Message.of(Kind.HELLO, facts, member=member, incarnation=3, digest=MODEL.digest)
+    assert [reply.kind for _, reply in handler.handle(connection, hello)] == [Kind.DONE]
+
+
+def leave(handler, connection, member=1):
+    handler.handle(connection, Message(Kind.LEAVE, member, 3, digest=MODEL.digest))
+
+
+def serve(server, handler, until, num_replicas=1):
+    """Serve until the clock says `until`; return when the ps left by itself, or None."""
+
+    def check():
+        if server.now >= until:
+            raise StoppedError("ps-0", "the time is over")
+
+    try:
+        module._serve(server, handler, RoleContext(RoleId(Role.PS, 0), 1, check, print), num_replicas)
+    except StoppedError:
+        return None
+    return server.now
+
+
+def test_a_replica_that_does_not_come_back_is_given_up(server, handler):
+    join(handler, 1)
+    seen = []
+    server.plan = [
+        (1.0, lambda: handler.disconnected(1)),
+        (1.0 + LOST_AFTER_SECS - SLICE_SECS, lambda: seen.append(handler.desk.job.members)),
+    ]
+    serve(server, handler, until=1 + LOST_AFTER_SECS + 3 * SLICE_SECS)
+    assert seen == [{1: 3}]
+    assert handler.desk.job.members == {}
+    assert handler.desk.absent == {}
+
+
+def test_a_replica_that_comes_back_in_time_is_not(server, handler):
+    join(handler, 1)
+    back_at = LOST_AFTER_SECS - 2.0
+    server.plan = [(1.0, lambda: handler.disconnected(1)), (back_at, lambda: join(handler, 2))]
+    serve(server, handler, until=3 * LOST_AFTER_SECS)
+    assert handler.desk.job.members == {1: 3}
+
+
+def test_patience_begins_anew_with_each_connection_that_breaks(server, handler):
+    join(handler, 1)
+    at = LOST_AFTER_SECS - 2.0
+
+    def come_and_go():
+        join(handler, 2)
+        handler.disconnected(2)
+
+    seen = []
+    server.plan = [
+        (1.0, lambda: handler.disconnected(1)),
+        (at, come_and_go),
+        (at + LOST_AFTER_SECS - SLICE_SECS, lambda: seen.append(handler.desk.job.members)),
+    ]
+    serve(server, handler, until=at + LOST_AFTER_SECS + 3 * SLICE_SECS)
+    assert seen == [{1: 3}]
+    assert handler.desk.job.members == {}
+
+
+def test_a_ps_serves_on_while_nobody_ends_the_job(server, handler):
+    assert serve(server, handler, until=10_000.0) is None
+
+
+def test_a_finished_ps_leaves_with_the_last_good_bye(server, handler):
+    handler.is_finished = True
+    for member in (0, 1):
+        join(handler, member, member)
+    server.plan = [(1.0, lambda: leave(handler, 0, 0)), (2.0, lambda: leave(handler, 1, 1))]
+    assert serve(server, handler, until=100.0, num_replicas=2) == pytest.approx(2.0, abs=2 * SLICE_SECS)
+
+
+def test_a_finished_ps_does_not_wait_for_the_lost(server, handler):
+    handler.is_finished = True
+    assert serve(server, handler, until=100.0) == pytest.approx(LINGER_SECS, abs=3 * SLICE_SECS)
