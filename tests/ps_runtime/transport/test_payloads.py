@@ -1,0 +1,75 @@
+"""The fixed binary form of a push."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+from ps_runtime.errors import ProtocolError
+from ps_runtime.optimizers.gradient_descent import GradientDescent
+from ps_runtime.specs.layout import ALIGNMENT_BYTES, place
+from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from ps_runtime.transport.payloads import GRANT, PushBuffer, PushLayout
+
+SGD = GradientDescent(learning_rate=1.0).config()
+MODEL = ModelSpec(
+    (
+        VariableSpec("a", (3,), "float32", 0),
+        VariableSpec("b", (2,), "float64", 1),
+        VariableSpec("fixed", (9,), "float32", None),
+    ),
+    (SGD, SGD),
+)
+LAYOUT = PushLayout.of(place(MODEL, 1)[0], 2)
+
+
+def test_where_the_parts_lie():
+    assert (LAYOUT.num_optimizers, LAYOUT.num_pieces, LAYOUT.gradient_nbytes) == (2, 2, 64 + 16)
+    assert (LAYOUT.rates_start, LAYOUT.mask_start, LAYOUT.gradients_start) == (16, 32, ALIGNMENT_BYTES)
+    assert LAYOUT.nbytes == ALIGNMENT_BYTES + 80
+
+
+def test_what_is_filled_in_is_read_out_of_the_bytes():
+    sent = PushBuffer(LAYOUT)
+    sent.set_counts(32, 7)
+    sent.learning_rates[:] = [0.5, 2.0]
+    sent.mask[:] = [0, 1]
+    sent.gradients[:] = 9
+    for body in (bytes(sent.bytes), bytearray(sent.bytes), sent.bytes.data):
+        received = PushBuffer(LAYOUT, body)
+        assert (received.num_examples, received.committed) == (32, 7)
+        assert received.learning_rates.tolist() == [0.5, 2.0]
+        assert received.mask.tolist() == [0, 1]
+        assert (received.gradients == 9).all()
+    assert struct.unpack_from("<QQdd", sent.bytes) == (32, 7, 0.5, 2.0)
+
+
+def test_a_receiver_may_use_the_gradients_up_also_of_bytes_that_cannot_change():
+    body = bytes(LAYOUT.nbytes)
+    PushBuffer(LAYOUT, body).gradients[:] = 1
+    assert body == bytes(LAYOUT.nbytes)
+
+
+def test_a_push_may_lie_anywhere_in_memory():
+    memory = np.zeros(LAYOUT.nbytes + 1, np.uint8)
+    push = PushBuffer(LAYOUT, memory[1:].data)
+    push.learning_rates[:] = 0.25
+    assert push.learning_rates.tolist() == [0.25, 0.25]
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_push_has_its_size(change):
+    with pytest.raises(ProtocolError, match=rf"expected a push of 144 bytes, got {144 + change}"):
+        PushBuffer(LAYOUT, bytes(LAYOUT.nbytes + change))
+
+
+def test_a_shard_without_variables_takes_a_push_too():
+    empty = PushLayout.of(place(MODEL, 4)[3], 2)
+    push = PushBuffer(empty)
+    assert (empty.gradient_nbytes, push.mask.size, push.gradients.size) == (0, 0, 0)
+
+
+def test_a_grant_is_five_numbers():
+    assert GRANT.size == 40
