@@ -13,6 +13,7 @@ from flows.summary import best_record
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.data.dataset import Dataset
+from ps_runtime.data.files import shown_path, without_secrets
 from ps_runtime.estimator.attempt import Attempt
 from tasks.tracking.run import DatasetInfo
 from tasks.tracking.store import prepare_store
@@ -35,10 +36,10 @@ def open_tracker(attempt: Attempt, parameters: TrainParameters) -> Tracker:
         experiment=parameters.experiment,
         run_name=f"{parameters.experiment}-{record.job_id[:6]}",
         run_id=record.run_id,
-        params=dict(_flat(parameters.model_dump(mode="json"))),
+        params=_params(attempt, parameters),
         tags={
             "psflow.job_id": record.job_id,
-            "psflow.model_dir": parameters.model_dir,
+            "psflow.model_dir": without_secrets(attempt.model_dir),
             "psflow.attempts": str(attempt.number),
             "psflow.prefect_flow_run": str(flow_run.id),
         },
@@ -82,6 +83,12 @@ def tell_what_is_on_disk(attempt: Attempt, tracker: Tracker) -> None:
         )
 
 
+def _params(attempt: Attempt, parameters: TrainParameters) -> dict[str, str]:
+    """Return what was set, flat, for everybody to read: no credentials, and model_dir as others can find it."""
+    values = parameters.model_dump(mode="json") | {"model_dir": attempt.model_dir}
+    return {key: without_secrets(str(value)) for key, value in _flat(values) if value is not None}
+
+
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
@@ -99,5 +106,5 @@ def _dataset_info(context: str, dataset: Dataset, parameters: TrainParameters) -
         context=context,
         digest=dataset.digest(),
         schema=dataset.schema(),
-        source=str(named.get("path", name)),
+        source=shown_path(named["path"]) if "path" in named else name,
     )

@@ -1,0 +1,57 @@
+"""What MLflow is told of a job, before anything is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flows import recording
+from flows.parameters import parse_parameters
+from ps_runtime.data.dataset import Dataset
+
+VALUES = {
+    "experiment": "t",
+    "model": {"name": "DNNClassifier", "params": {"hidden_units": [4], "n_classes": 2}},
+    "input": {
+        "train": {"format": "csv", "path": "https://key:s3cret@host/t.csv?signature=s3cret", "label": "y"},
+        "eval": {"format": "csv", "path": "e.csv", "label": "y"},
+    },
+    "train": {"max_steps": 2},
+    "cluster": {"address": "tcp://bob:s3cret@host:8786"},
+}
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What `open_tracker` tells MLflow of a job in ``runs/t``."""
+    monkeypatch.setattr(recording, "prepare_store", lambda: "sqlite:///x")
+    monkeypatch.setattr(recording.Tracker, "open", lambda uri, **told: SimpleNamespace(**told))
+    dataset = Dataset({"x": np.zeros((2, 1), np.float32)})
+    attempt: Any = SimpleNamespace(
+        record=SimpleNamespace(job_id="a1b2c3d4", run_id=None),
+        number=1,
+        model_dir="/models/runs/t",
+        plan=SimpleNamespace(datasets={"train": dataset, "eval": dataset}),
+    )
+    return recording.open_tracker(attempt, parse_parameters(VALUES, {}))
+
+
+def test_no_password_is_recorded(told: Any) -> None:
+    assert told.params["input.train.path"] == "https://host/t.csv"
+    assert told.params["cluster.address"] == "tcp://host:8786"
+    assert [info["source"] for info in told.datasets] == ["https://host/t.csv", str(Path("e.csv").absolute())]
+    assert "s3cret" not in str(told)
+
+
+def test_model_dir_is_recorded_as_others_find_it(told: Any) -> None:
+    assert told.params["model_dir"] == told.tags["psflow.model_dir"] == "/models/runs/t"
+
+
+def test_what_is_not_set_is_not_recorded(told: Any) -> None:
+    assert told.params["train.max_steps"] == "2"
+    assert "seed" not in told.params
+    assert "None" not in told.params.values()
