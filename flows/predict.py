@@ -10,6 +10,7 @@ from typing import Any
 
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
 from flows.interrupts import InterruptedRunError, Interrupts
@@ -17,7 +18,7 @@ from flows.invocation import invoke, invoked
 from flows.parameters import PredictParameters
 from ps_runtime.cluster.connecting import open_cluster
 from tasks.predict import PredictionJob, predict_partitions
-from tasks.prediction.inputs import read_input
+from tasks.prediction.inputs import check_input, input_shown, read_input
 from tasks.prediction.model import found_model
 from tasks.prediction.output import PredictionFolder, partitions
 
@@ -54,6 +55,7 @@ def prepared(parameters: PredictParameters) -> Iterator[PredictionJob]:
         Whatever is wrong with any of these.
     """
     source, output = _absolute(parameters.input), _absolute(parameters.output)
+    check_input(source)  # before a model is downloaded for nothing
     with found_model(parameters.model) as model:
         dataset = read_input(source, model)
         job = PredictionJob(model, source, dataset.digest(), dataset.num_records, output)
@@ -61,7 +63,11 @@ def prepared(parameters: PredictParameters) -> Iterator[PredictionJob]:
         yield job
 
 
-@flow(name="predict", flow_run_name="predict {parameters.input}", persist_result=False)
+def _flow_run_name() -> str:
+    return f"predict {input_shown(flow_run.parameters['parameters'].input)}"
+
+
+@flow(name="predict", flow_run_name=_flow_run_name, persist_result=False)
 def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
     """Predict every row of a file, in partitions, in the order of the file.
 

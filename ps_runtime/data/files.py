@@ -12,10 +12,13 @@ from ps_runtime.data.arrays import Columns
 from ps_runtime.data.dataset import Dataset
 from ps_runtime.errors import InputError, did_you_mean
 
-__all__ = ["MAX_FILE_BYTES", "chosen_names", "one_batch", "read_file", "shown_path", "without_secrets"]
+__all__ = ["MAX_FILE_BYTES", "check_file", "chosen_names", "one_batch", "read_file", "shown_path", "without_secrets"]
 
 MAX_FILE_BYTES = 4 * 1024**3
 """A data set lives in memory; a larger file belongs behind a generator."""
+
+MAX_FAULTS = 2
+"""A few names may be misspelt, and each is told with the nearest; more are another file's."""
 
 
 def shown_path(path: str | os.PathLike[str]) -> str:
@@ -57,16 +60,7 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     InputError
         If it cannot be read, is empty, or is larger than `MAX_FILE_BYTES`.
     """
-    try:
-        with fsspec.open(os.fspath(path), "rb") as file:
-            content: bytes = file.read(MAX_FILE_BYTES + 1)
-    except FileNotFoundError:
-        raise InputError((f"there is no file {shown_path(path)}",)) from None
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise InputError((f"cannot read {shown_path(path)}: {reason}",)) from None
-    except (ImportError, ValueError) as error:  # a protocol that fsspec, or this environment, does not have
-        raise InputError((f"cannot read {shown_path(path)}: {error}",)) from None
+    content = _head(path, MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
         raise InputError(
             (
@@ -77,6 +71,25 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     if not content:
         raise InputError((f"{shown_path(path)} is empty",))
     return content
+
+
+def check_file(path: str | os.PathLike[str]) -> None:
+    """Raise InputError if a file cannot be read, without reading all of it."""
+    _head(path, 1)
+
+
+def _head(path: str | os.PathLike[str], num_bytes: int) -> bytes:
+    try:
+        with fsspec.open(os.fspath(path), "rb") as file:
+            head: bytes = file.read(num_bytes)
+    except FileNotFoundError:
+        raise InputError((f"there is no file {shown_path(path)}",)) from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError((f"cannot read {shown_path(path)}: {reason}",)) from None
+    except (ImportError, ValueError) as error:  # a protocol that fsspec, or this environment, does not have
+        raise InputError((f"cannot read {shown_path(path)}: {without_secrets(str(error))}",)) from None
+    return head
 
 
 def chosen_names(
@@ -95,9 +108,7 @@ def chosen_names(
     names = [n for n in known if n != label] if features is None else list(features)
     asked = names if label is None else [*names, label]
     missing = [n for n in dict.fromkeys(asked) if n not in known]
-    faults = [
-        f"{shown_path(path)} has no {noun} {n!r}{did_you_mean(n, known) or _listed(noun, known)}" for n in missing
-    ]
+    faults = _missing(path, noun, known, missing, len(asked))
     twice = sorted({n for n in asked if asked.count(n) > 1})
     faults += [f"{shown_path(path)}: {noun} {n!r} is asked for twice, among features and label" for n in twice]
     if not names:
@@ -122,6 +133,18 @@ def one_batch(
     except InputError as error:
         raise InputError(tuple(f"{shown_path(path)}: {fault}" for fault in error.faults)) from None
     return dataset.batch(dataset.num_records)
+
+
+def _missing(
+    path: str | os.PathLike[str], noun: str, known: Sequence[str], missing: Sequence[str], num_asked: int
+) -> list[str]:
+    """Return a sentence for each missing name, or one for all of them if they are many: it is another file then."""
+    if len(missing) <= MAX_FAULTS:
+        return [
+            f"{shown_path(path)} has no {noun} {n!r}{did_you_mean(n, known) or _listed(noun, known)}" for n in missing
+        ]
+    some = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
+    return [f"{shown_path(path)} lacks {len(missing)} of {num_asked} {noun}s: {some}{_listed(noun, known)}"]
 
 
 def _listed(noun: str, known: Sequence[str]) -> str:

@@ -12,13 +12,25 @@ from numpy.typing import NDArray
 from ps_runtime.data.csv_table import read_csv
 from ps_runtime.data.dataset import MATRIX, Dataset
 from ps_runtime.data.digits import read_digits
+from ps_runtime.data.files import check_file, shown_path
 from ps_runtime.data.npz_arrays import read_npz
 from ps_runtime.errors import InputError
 from tasks.prediction.model import ModelInfo
 
-__all__ = ["read_input", "rows_of", "same_input"]
+__all__ = ["check_input", "input_shown", "read_input", "rows_of", "same_input"]
 
 DIGITS = "digits:"
+
+
+def input_shown(path: str) -> str:
+    """Return the name of an input as people may read it: without credentials."""
+    return path if path.startswith(DIGITS) else shown_path(path)
+
+
+def check_input(path: str) -> None:
+    """Raise InputError if the input of a prediction is not there; do not read all of it."""
+    if not path.startswith(DIGITS):
+        check_file(path)
 
 
 def read_input(path: str, model: ModelInfo) -> Dataset:
@@ -47,7 +59,7 @@ def read_input(path: str, model: ModelInfo) -> Dataset:
         dataset = Dataset({name: _matrix(table)[:, index] for index, name in enumerate(names)})
     else:
         dataset = Dataset({names[0] if names else MATRIX: _matrix(read_csv(path))})
-    _check_shapes(path, dataset, model)
+    _check_shapes(input_shown(path), dataset, model)
     return dataset
 
 
@@ -71,7 +83,7 @@ def same_input(path: str, model: ModelInfo, digest: str) -> Dataset:
     """
     dataset = read_input(path, model)
     if dataset.digest() != digest:
-        raise InputError((f"{path} has changed, or is another file for this Dask worker; start again",))
+        raise InputError((f"{input_shown(path)} has changed, or is another file for this Dask worker; start again",))
     return dataset
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.checkpoint.file_store import FileStore
+from ps_runtime.data.files import shown_path
 from ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["Partition", "PredictionFolder", "partitions", "to_csv"]
@@ -74,9 +75,12 @@ class PredictionFolder:
     def check(self, job: Mapping[str, Any]) -> None:
         """Raise as `claim` does; change nothing."""
         names = self._names()
-        if names and (JOB not in names or json.loads(self._files.read(JOB)) != job):
-            what = "predictions of another model or input" if JOB in names else f"other files, such as {names[0]}"
-            raise UsageError((f"the output {self.url} holds {what}: choose another folder, or empty it",))
+        if JOB in names:
+            what = None if self._claimed() == job else "predictions of another model or input"
+        else:
+            what = f"other files, such as {names[0]}" if names else None
+        if what is not None:
+            raise UsageError((f"the output {shown_path(self.url)} holds {what}: choose another folder, or empty it",))
 
     def finished(self, wanted: list[Partition]) -> list[Partition]:
         """Return which of the wanted parts are there."""
@@ -98,12 +102,26 @@ class PredictionFolder:
         names = [name for name in self._names() if name != JOB]
         if names != [part.name for part in wanted]:
             raise OutputError(
-                self.url, f"expected {len(wanted)} parts, found {len(names)} files: {', '.join(names[:5])}"
+                shown_path(self.url), f"expected {len(wanted)} parts, found {len(names)} files: {', '.join(names[:5])}"
             )
         for part in wanted:
             if (num_rows := _count_rows(self._files.read(part.name))) != part.stop - part.start:
-                raise OutputError(f"{self.url}/{part.name}", f"{num_rows} rows, expected {part.stop - part.start}")
+                raise OutputError(
+                    f"{shown_path(self.url)}/{part.name}", f"{num_rows} rows, expected {part.stop - part.start}"
+                )
         return sum(part.stop - part.start for part in wanted)
+
+    def _claimed(self) -> Any:
+        """Return the job whose folder it is."""
+        try:
+            return json.loads(self._files.read(JOB))
+        except ValueError:
+            raise UsageError(
+                (
+                    f"{shown_path(self.url)}/{JOB}, which says what was predicted, is damaged: "
+                    "choose another folder as output, or empty this one",
+                )
+            ) from None
 
     def _names(self) -> list[str]:
         return self._files.names("")

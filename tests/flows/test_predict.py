@@ -118,6 +118,37 @@ def test_no_such_model(table: str, tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("/nonexistent", "^there is no folder /nonexistent; a model of MLflow is named like models:/"),
+        ("~garbage", r"^there is no folder "),
+        ("models:garbage", r"^no model models:garbage in sqlite:"),
+        ("nosuch://bob:s3cret@x", r"^no model nosuch://x in sqlite:"),
+    ],
+)
+def test_garbage_for_a_model(uri: str, words: str, table: str, tmp_path: Path) -> None:
+    parameters = PredictParameters(model=uri, input=table, output=str(tmp_path / "out"))
+    with pytest.raises(UsageError, match=words) as caught, prepared(parameters):
+        pass
+    assert "s3cret" not in str(caught.value)
+
+
+def test_package_that_a_model_needs_is_named(table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    monkeypatch.setitem(sys.modules, "botocore", None)
+    parameters = PredictParameters(model="s3://bucket/model", input=table, output=str(tmp_path / "out"))
+    with pytest.raises(UsageError, match=r"needs the package boto\w+, which is not installed"), prepared(parameters):
+        pass
+
+
+def test_input_is_missed_before_the_model_is_looked_for(tmp_path: Path) -> None:
+    parameters = PredictParameters(model="models:/no@best", input=str(tmp_path / "no.csv"), output=str(tmp_path))
+    with pytest.raises(InputError, match=r"there is no file .*no\.csv"), prepared(parameters):
+        pass
+    assert not (tmp_path / "mlflow.db").exists()
+
+
 def test_folder_that_is_no_model(table: str, tmp_path: Path) -> None:
     parameters = PredictParameters(model=str(tmp_path), input=table, output=str(tmp_path / "out"))
     with pytest.raises(UsageError, match="is not a model that psflow exported"), prepared(parameters):

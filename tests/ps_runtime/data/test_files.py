@@ -3,7 +3,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from ps_runtime.data.files import chosen_names, read_file, shown_path, without_secrets
+from ps_runtime.data.files import check_file, chosen_names, read_file, shown_path, without_secrets
 from ps_runtime.errors import InputError
 
 
@@ -28,6 +28,14 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
         read_file(tmp_path)
     with pytest.raises(InputError, match=r"cannot read nosuch://host/a\.csv: Protocol not known"):
         read_file("nosuch://user:secret@host/a.csv")
+
+
+def test_a_file_is_checked_without_reading_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ps_runtime.data.files.MAX_FILE_BYTES", 3)
+    (tmp_path / "large").write_bytes(b"1234")
+    check_file(tmp_path / "large")
+    with pytest.raises(InputError, match="there is no file"):
+        check_file(tmp_path / "missing")
 
 
 def test_a_file_that_is_too_large_or_empty_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +91,16 @@ def test_all_faults_of_names_come_in_one_error() -> None:
         "/f has no column 'hieght'; did you mean 'height'?",
         "/f has no column 'zzz'; its columns are 'height', 'y'",
         "/f: column 'y' is asked for twice, among features and label",
+    )
+
+
+def test_many_missing_names_are_one_fault() -> None:
+    asked = [f"pixel_{i}" for i in range(64)]
+    with pytest.raises(InputError) as caught:
+        chosen_names("/f", "column", ["a", "pixel_0"], None, asked)
+    assert caught.value.faults == (
+        "/f lacks 63 of 64 columns: 'pixel_1', 'pixel_2', 'pixel_3', 'pixel_4', 'pixel_5', ...; "
+        "its columns are 'a', 'pixel_0'",
     )
 
 

@@ -60,6 +60,13 @@ def test_folder_with_other_files(tmp_path: Path) -> None:
         PredictionFolder(str(tmp_path)).check(JOB)
 
 
+@pytest.mark.parametrize("content", [b"", b'{"model": ', b"\xff\x00"])
+def test_folder_with_a_damaged_description(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "_job.json").write_bytes(content)
+    with pytest.raises(UsageError, match=f"^{tmp_path}/_job.json, .*is damaged: choose another folder"):
+        PredictionFolder(str(tmp_path)).check(JOB)
+
+
 def test_verify_counts_rows(tmp_path: Path) -> None:
     folder, parts = PredictionFolder(str(tmp_path)), partitions(20)
     folder.claim(JOB)
