@@ -12,7 +12,15 @@ from ps_runtime.checkpoint.file_store import FileStore
 from ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
 from ps_runtime.errors import CheckpointError
 
-__all__ = ["EVALUATIONS", "Evaluation", "EvaluationLog", "Finished", "clear_finished", "read_finished", "write_finished"]
+__all__ = [
+    "EVALUATIONS",
+    "Evaluation",
+    "EvaluationLog",
+    "Finished",
+    "clear_finished",
+    "read_finished",
+    "write_finished",
+]
 
 FINISHED = "finished.json"
 EVALUATIONS = "evaluations.jsonl"

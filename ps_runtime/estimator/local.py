@@ -23,9 +23,7 @@ Event = dict[str, Any]
 STOP_SECS = 10.0
 
 
-def run_local(
-    job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None]
-) -> dict[str, dict[str, Any]]:
+def run_local(job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None]) -> dict[str, dict[str, Any]]:
     """Run a whole job in this process; return the report of each role. Blocks.
 
     Parameters
