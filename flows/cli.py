@@ -100,7 +100,9 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     arguments = sys.argv[1:]
     sys.path.insert(0, os.getcwd())  # modules of the user may stand here, too
-    sys.exit(run(arguments, _reserve_stdout() if "--json" in arguments else None))
+    exit_code = run(arguments, _reserve_stdout() if "--json" in arguments else None)
+    _end_resource_tracker()
+    sys.exit(exit_code)
 
 
 def run(arguments: Sequence[str], answer: TextIO | None = None) -> int:
@@ -122,6 +124,13 @@ def run(arguments: Sequence[str], answer: TextIO | None = None) -> int:
         for line in _lines(outcome.facts or {}):
             print(line)
     return outcome.exit_code
+
+
+def _end_resource_tracker() -> None:
+    """End the helper process that multiprocessing may have started: left alone it ends a moment after this one."""
+    module = sys.modules.get("multiprocessing.resource_tracker")
+    if module is not None:
+        module._resource_tracker._stop()
 
 
 @dataclass(frozen=True, slots=True)
