@@ -44,11 +44,6 @@ class Inbox:
         self._buffer = memoryview(b"")
         self._target = self._buffer
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no message has begun."""
-        return self._num_header == 0
-
     def read(self, into: memoryview | None = None) -> Message | None:
         """Return the next message, or None if the socket has no more for now: call again then.
 
