@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ps_runtime.errors import UsageError, did_you_mean
+from ps_runtime.specs.consistency import Async, Consistency
 
 __all__ = ["RunConfig"]
 
@@ -35,6 +36,11 @@ class RunConfig:
         One checkpoint of each such span stays for good.
     session_creation_timeout_secs : float
         How long a role waits for the others at the start.
+    consistency : Consistency
+        How the pushes of several replicas become updates.
+    pipeline_depth : int
+        0: pull, compute and push in turn; 1: the next batch is read and its values pulled while this one is computed,
+        which makes each gradient staler by one.
 
     Raises
     ------
@@ -51,6 +57,8 @@ class RunConfig:
     keep_checkpoint_every_n_hours: float = 10000
     log_step_count_steps: int = 100
     session_creation_timeout_secs: float = 7200
+    consistency: Consistency = field(default_factory=Async)
+    pipeline_depth: int = 0
 
     def __post_init__(self) -> None:
         steps, secs = self.save_checkpoints_steps, self.save_checkpoints_secs
@@ -74,6 +82,8 @@ class RunConfig:
             faults.append("give save_checkpoints_steps or save_checkpoints_secs, not both")
         if self.keep_checkpoint_max is not None and self.keep_checkpoint_max < 0:
             faults.append(f"keep_checkpoint_max should be 0 (all) or more, got {self.keep_checkpoint_max}")
+        if self.pipeline_depth not in (0, 1):
+            faults.append(f"pipeline_depth should be 0 or 1, got {self.pipeline_depth}")
         if faults:
             raise UsageError(tuple(faults))
 

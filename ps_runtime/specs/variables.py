@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from ps_runtime.specs.tables import TableSpec
+
 __all__ = ["ModelSpec", "VariableSpec"]
 
 
@@ -48,18 +50,23 @@ class VariableSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """All variables of a model in the order of their creation, and the configurations of its optimizers.
+    """All variables and tables of a model in the order of their creation, and the configurations of its optimizers.
 
     `optimizers` holds `Optimizer.config()` mappings: no learning rates, which travel with each push.
     """
 
     variables: tuple[VariableSpec, ...]
     optimizers: tuple[Mapping[str, Any], ...]
+    tables: tuple[TableSpec, ...] = ()
 
     def to_json(self) -> str:
         """Return the description as canonical JSON."""
         return json.dumps(
-            {"variables": [asdict(v) for v in self.variables], "optimizers": [dict(o) for o in self.optimizers]},
+            {
+                "variables": [asdict(v) for v in self.variables],
+                "optimizers": [dict(o) for o in self.optimizers],
+                "tables": [asdict(t) for t in self.tables],
+            },
             sort_keys=True,
             separators=(",", ":"),
         )
@@ -69,7 +76,7 @@ class ModelSpec:
         """Read what `to_json` wrote."""
         data = json.loads(text)
         variables = tuple(VariableSpec(**{**v, "shape": tuple(v["shape"])}) for v in data["variables"])
-        return cls(variables, tuple(data["optimizers"]))
+        return cls(variables, tuple(data["optimizers"]), tuple(TableSpec(**t) for t in data["tables"]))
 
     @property
     def digest(self) -> int:
@@ -78,7 +85,7 @@ class ModelSpec:
 
     @property
     def nbytes(self) -> int:
-        """Size of all variables in bytes."""
+        """Size of all variables in bytes, without the tables."""
         return sum(v.nbytes for v in self.variables)
 
     def differences(self, other: ModelSpec) -> list[str]:

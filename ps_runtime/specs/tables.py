@@ -1,0 +1,64 @@
+"""Sparse tables: large arrays of rows of which a step touches few."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["TableSpec"]
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """One sparse table. Row `id` lies on shard ``id % num_ps``, there at place ``id // num_ps``.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the model, among the variables too.
+    num_rows : int
+        Ids are in ``[0, num_rows)``.
+    dim : int
+        Length of a row.
+    dtype : str
+        A numpy float dtype name.
+    optimizer : int or None
+        Index into `ModelSpec.optimizers`; None if no train_op moves the table.
+    initializer : mapping
+        Which values rows have at first, as plain data: ``{"name": "uniform", "scale": 0.05}``.
+    seed : int
+        64 bits; a row's initial values depend on it, the id and the column alone.
+    admit_after : int
+        A row is created when that many pushes have touched it; until then it stays at its initial values.
+    expire_after_steps : int or None
+        A row that no push has touched for so many steps returns to its initial values; None: never.
+    """
+
+    name: str
+    num_rows: int
+    dim: int
+    dtype: str
+    optimizer: int | None
+    initializer: Mapping[str, Any]
+    seed: int
+    admit_after: int = 1
+    expire_after_steps: int | None = None
+
+    @property
+    def row_nbytes(self) -> int:
+        """Size of a row's weights in bytes."""
+        return self.dim * np.dtype(self.dtype).itemsize
+
+    def num_rows_on(self, shard: int, num_shards: int) -> int:
+        """Return how many rows lie on one of the shards.
+
+        Examples
+        --------
+        >>> spec = TableSpec("items", 7, 4, "float32", 0, {"name": "zeros"}, seed=1)
+        >>> [spec.num_rows_on(shard, 3) for shard in range(3)]
+        [3, 2, 2]
+        """
+        return max(0, -(-(self.num_rows - shard) // num_shards))
