@@ -8,10 +8,16 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from flows.consistency_parameters import (
+    AsyncParameters,
+    BoundedStalenessParameters,
+    HogwildParameters,
+    SyncParameters,
+)
 from flows.input_parameters import DataInput, FunctionInput
 from flows.model_parameters import CannedModel, FunctionModel
 from flows.parameters import PredictParameters, TrainParameters
@@ -24,6 +30,10 @@ ALTERNATIVES: dict[type[BaseModel], str] = {
     FunctionModel: "a model_fn of your own: a `name` with a colon",
     DataInput: "a data set: a `format`",
     FunctionInput: "an input_fn of your own: a `name`",
+    AsyncParameters: "`async`: every push is applied at once; the fastest, and the stalest",
+    BoundedStalenessParameters: "`bounded_staleness`: as async, but a replica that is too far ahead waits",
+    SyncParameters: "`sync`: the mean of several gradients of one step is one update",
+    HogwildParameters: "`hogwild`: as async, but replicas on the host of a ps read its memory while it is written",
 }
 """Which of several mappings a value may be, and how they are told apart."""
 
@@ -87,11 +97,12 @@ NAMES = {bool: "true or false", int: "integer", float: "number", str: "string", 
 
 def _type(field: FieldInfo) -> str:
     found = {name: getattr(bound, name) for bound in field.metadata for name in SIGNS if hasattr(bound, name)}
-    text = _type_of(field.annotation)
+    [annotation] = [m.json_schema_input_type for m in field.metadata if isinstance(m, BeforeValidator)] or [
+        field.annotation
+    ]
+    text = _type_of(annotation)
     if not found:
         return text
-    if "ge" in found and found["ge"] == found.get("le"):
-        return f"`{found['ge']}`"
     number, *others = text.split(" or ")
     bounds = " and ".join(f"{SIGNS[name]} {value}" for name, value in found.items())
     return " or ".join([f"{number} {bounds}", *others])
@@ -115,22 +126,21 @@ def _type_of(annotation: Any) -> str:
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    if _models_in(field.annotation):
-        return _shown(field.default) if _has_no_defaults(field) else "see below"
+    if isinstance(field.default, BaseModel):
+        return _shown(field.default) if _has_no_defaults(type(field.default)) else "see below"
     if field.default is PydanticUndefined:
         return "empty" if field.default_factory is dict else "see meaning"
     return _shown(field.default)
 
 
-def _has_no_defaults(field: FieldInfo) -> bool:
-    """Return whether the default says something that the defaults of the keys below do not."""
-    [kind] = _models_in(field.annotation)
+def _has_no_defaults(kind: type[BaseModel]) -> bool:
+    """Return whether a default says something that the defaults of the keys below do not."""
     return any(f.is_required() for f in kind.model_fields.values())
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, BaseModel):
-        return ", ".join(f"`{key}: {inner}`" for key, inner in value.model_dump(exclude_none=True).items())
+        return ", ".join(f"`{key}: {inner}`" for key, inner in value.model_dump(exclude_unset=True).items())
     words = {None: "null", True: "true", False: "false"}
     return f"`{words[value] if value is None or isinstance(value, bool) else value}`"
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import cloudpickle
 
+from flows.consistency_parameters import build_consistency
 from flows.input_parameters import DataInput, FunctionInput
 from flows.model_parameters import CannedModel, FunctionModel
 from flows.parameters import TrainParameters
@@ -65,6 +66,8 @@ def build_training(parameters: TrainParameters) -> Training:
         save_checkpoints_secs=train.save_checkpoints_secs,
         keep_checkpoint_max=train.keep_checkpoint_max,
         log_step_count_steps=train.log_step_count_steps,
+        consistency=build_consistency(train.consistency),
+        pipeline_depth=parameters.pipeline_depth,
     )
     exporter = BestExporter("best", better(best.metric, best.mode), best.exports_to_keep)
     training = Training(

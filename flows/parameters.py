@@ -7,12 +7,14 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
+from flows.consistency_parameters import AsyncParameters, ConsistencyParameters, build_consistency
 from flows.input_parameters import DataInput, InputParameters
 from flows.model_parameters import ModelParameters
 from flows.parameter_base import Parameters
 from flows.parameter_faults import faults_of
 from ps_runtime.config.files import Origin
-from ps_runtime.errors import ConfigError
+from ps_runtime.errors import ConfigError, UsageError
+from ps_runtime.specs.run_config import RunConfig
 
 __all__ = ["PredictParameters", "TrainParameters", "parse_parameters", "parse_predict_parameters"]
 
@@ -21,7 +23,7 @@ EXPERIMENT = r"^[A-Za-z0-9][\w.-]*$"
 
 
 class TrainingParameters(Parameters):
-    """How long to train, and what to keep."""
+    """How long to train, what to keep, and how pushes become updates."""
 
     max_steps: int | None = Field(None, ge=1, description="Final global_step; null: until the data ends.")
     save_checkpoints_steps: int | None = Field(None, ge=1, description="Steps between checkpoints.")
@@ -31,6 +33,9 @@ class TrainingParameters(Parameters):
     keep_checkpoint_max: int | None = Field(5, ge=0, description="Checkpoints to keep; 0 or null: all.")
     log_step_count_steps: int = Field(100, ge=1, description="Steps between reports of the speed.")
     save_summary_steps: int = Field(100, ge=1, description="Steps between metrics.")
+    consistency: ConsistencyParameters = Field(
+        AsyncParameters(name="async"), description="How the pushes of several replicas become updates."
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -96,12 +101,31 @@ class TrainParameters(Parameters):
         min_length=1,
         description="Name in the MLflow registry; default: psflow-<experiment>.",
     )
-    transport: Literal["auto", "unix", "tcp"] = Field("auto", description="How workers reach ps; auto: the fastest.")
-    pipeline_depth: int = Field(0, ge=0, le=0, description="Pushes under way while the next gradient is computed.")
-    train: TrainingParameters = Field(TrainingParameters(), description="How long to train, and what to keep.")
+    transport: Literal["auto", "shm", "unix", "tcp"] = Field(
+        "auto",
+        description="How replicas reach ps; auto: shared memory (shm), else a Unix socket, else TCP, whichever can be.",
+    )
+    pipeline_depth: int = Field(
+        0,
+        ge=0,
+        le=1,
+        description="0: pull, compute and push in turn; 1: the next batch is read and its values are pulled while this "
+        "one is computed, which makes each gradient staler by one.",
+    )
+    train: TrainingParameters = Field(
+        TrainingParameters(), description="How long to train, what to keep, and how pushes become updates."
+    )
     eval: EvalParameters = Field(EvalParameters(), description="When and how long to evaluate.")
     best: BestParameters = Field(BestParameters(), description="Which checkpoint is the best.")
     cluster: ClusterParameters = Field(ClusterParameters(), description="Where roles run, and how many there are.")
+
+    @model_validator(mode="after")
+    def _consistency_fits_pipeline(self) -> Self:
+        try:
+            RunConfig(consistency=build_consistency(self.train.consistency), pipeline_depth=self.pipeline_depth)
+        except UsageError as error:
+            raise ValueError("; ".join(error.faults)) from None
+        return self
 
     @model_validator(mode="after")
     def _ends(self) -> Self:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ps_runtime.errors import UsageError, did_you_mean
-from ps_runtime.specs.consistency import Async, Consistency
+from ps_runtime.specs.consistency import Async, Consistency, Sync
 
 __all__ = ["RunConfig"]
 
@@ -84,6 +84,11 @@ class RunConfig:
             faults.append(f"keep_checkpoint_max should be 0 (all) or more, got {self.keep_checkpoint_max}")
         if self.pipeline_depth not in (0, 1):
             faults.append(f"pipeline_depth should be 0 or 1, got {self.pipeline_depth}")
+        if isinstance(self.consistency, Sync) and self.pipeline_depth == 1:
+            faults.append(
+                "sync needs pipeline_depth 0, got 1: a gradient of values that were pulled ahead is of an earlier step "
+                "and would be dropped"
+            )
         if faults:
             raise UsageError(tuple(faults))
 

@@ -1,8 +1,11 @@
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
+from flows.building import build_training
+from flows.consistency_parameters import KINDS, build_consistency
 from flows.input_parameters import DataInput, FunctionInput
 from flows.model_parameters import CannedModel, FunctionModel
 from flows.parameters import PredictParameters, TrainParameters, parse_parameters, parse_predict_parameters
@@ -10,6 +13,7 @@ from ps_runtime.config.files import COMMAND_LINE, Origin, load
 from ps_runtime.data.formats import FORMATS, open_dataset
 from ps_runtime.errors import ConfigError
 from ps_runtime.optimizers import Adagrad, Adam, Momentum
+from ps_runtime.specs.consistency import CONSISTENCIES, Async, BoundedStaleness, Hogwild, Sync
 
 DIGITS = Path(__file__).parents[2] / "conf" / "digits.yaml"
 
@@ -127,6 +131,49 @@ def test_an_optimizer_is_built_from_its_name_and_hyper_parameters(optimizer, bui
 
 
 @pytest.mark.parametrize(
+    ("value", "built"),
+    [
+        ("async", Async()),
+        ("{name: async, staleness_aware: true}", Async(staleness_aware=True)),
+        ("bounded_staleness", BoundedStaleness()),
+        ("{name: bounded_staleness, max_staleness: 0}", BoundedStaleness(0)),
+        ("sync", Sync()),
+        ("{name: sync, replicas_to_aggregate: 2}", Sync(2)),
+        ("{name: sync, replicas_to_aggregate: null}", Sync()),
+        ("hogwild", Hogwild()),
+    ],
+)
+def test_a_consistency_is_built_from_its_name_alone_or_with_its_options(value, built, tmp_path):
+    parameters = parsed(f"train.consistency={value}", f"model_dir={tmp_path}")
+    assert TrainParameters.model_validate(parameters.model_dump(mode="json")) == parameters
+    assert build_training(parameters).estimator.config.consistency == built
+
+
+def test_without_a_word_training_is_asynchronous_and_not_pipelined(tmp_path):
+    config = build_training(parsed(f"model_dir={tmp_path}")).estimator.config
+    assert (config.consistency, config.pipeline_depth) == (Async(), 0)
+
+
+def test_a_pipeline_reaches_the_run(tmp_path):
+    parameters = parsed("pipeline_depth=1", "train.consistency=hogwild", f"model_dir={tmp_path}")
+    assert build_training(parameters).estimator.config.pipeline_depth == 1
+
+
+def test_each_option_of_a_consistency_is_in_the_form_with_its_default():
+    for name, spec in CONSISTENCIES.items():
+        form = KINDS[name].model_fields
+        assert form.keys() - {"name"} == {field.name for field in fields(spec)}
+        assert build_consistency(KINDS[name](name=name)) == spec()
+
+
+def test_the_form_takes_the_name_of_a_consistency_alone():
+    schema = TrainParameters.model_json_schema()
+    kinds = schema["$defs"]["TrainingParameters"]["properties"]["consistency"]["anyOf"]
+    assert [kind["enum"] for kind in kinds if "enum" in kind] == [list(CONSISTENCIES)]
+    assert len(kinds) == 1 + len(CONSISTENCIES)
+
+
+@pytest.mark.parametrize(
     ("override", "fault"),
     [
         ("cluster.worker=2", r"cluster\.worker: unknown key; did you mean 'workers'\?"),
@@ -143,8 +190,41 @@ def test_an_optimizer_is_built_from_its_name_and_hyper_parameters(optimizer, bui
         ("cluster=3", r"cluster: expected a mapping, got 3"),
         ("cluster.address=3", r"cluster\.address: expected a string, got 3"),
         ("seed=-1", r"seed: expected a number >= 0, got -1"),
-        ("pipeline_depth=1", r"pipeline_depth: expected a number <= 0, got 1"),
-        ("transport=unx", r"transport: expected 'auto', 'unix' or 'tcp', got 'unx'; did you mean 'unix'\?"),
+        ("pipeline_depth=2", r"pipeline_depth: expected a number <= 1, got 2"),
+        ("pipeline_depth=true", r"pipeline_depth: expected an integer, got True"),
+        ("transport=unx", r"transport: expected 'auto', 'shm', 'unix' or 'tcp', got 'unx'; did you mean 'unix'\?"),
+        (
+            "train.consistency=snyc",
+            r"train\.consistency: unknown consistency 'snyc', expected one of async, bounded_staleness, sync, hogwild; "
+            r"did you mean 'sync'\?",
+        ),
+        ("train.consistency={name: hogwlid}", r"train\.consistency: unknown consistency .*; did you mean 'hogwild'\?"),
+        (
+            "train.consistency={max_staleness: 3}",
+            r"train\.consistency: expected one of async, .*, or a mapping with one of these as name, got \{",
+        ),
+        ("train.consistency=null", r"train\.consistency: expected one of async, .*, got None"),
+        ("train.consistency=[sync]", r"train\.consistency: expected one of async, .*, got \['sync'\]"),
+        (
+            "train.consistency={name: sync, replica_to_aggregate: 2}",
+            r"train\.consistency\.replica_to_aggregate: unknown key; did you mean 'replicas_to_aggregate'\?",
+        ),
+        (
+            "train.consistency={name: sync, max_staleness: 2}",
+            r"train\.consistency\.max_staleness: unknown key$",
+        ),
+        (
+            "train.consistency={name: sync, replicas_to_aggregate: 0}",
+            r"train\.consistency\.replicas_to_aggregate: expected a number >= 1, got 0",
+        ),
+        (
+            "train.consistency={name: bounded_staleness, max_staleness: -1}",
+            r"train\.consistency\.max_staleness: expected a number >= 0, got -1",
+        ),
+        (
+            "train.consistency={name: async, staleness_aware: 1}",
+            r"train\.consistency\.staleness_aware: expected true or false, got 1",
+        ),
         ("experiment=a/b", r"experiment: expected a string that matches .*, got 'a/b'"),
         ("model_dir=''", r"model_dir: expected a string that is not empty, got ''"),
         ("model.name=DNNClasifier", r"model\.name: expected 'DNNClassifier', got 'DNNClasifier'; did you mean"),
@@ -176,6 +256,11 @@ def test_an_optimizer_is_built_from_its_name_and_hyper_parameters(optimizer, bui
 def test_a_fault_says_where_what_was_expected_and_what_came(override, fault):
     with pytest.raises(ConfigError, match=f"^command line: {fault}"):
         parsed(override)
+
+
+def test_sync_with_a_pipeline_is_refused():
+    with pytest.raises(ConfigError, match=r"^sync needs pipeline_depth 0, got 1: a gradient of values that were"):
+        parsed("train.consistency=sync", "pipeline_depth=1")
 
 
 def test_a_fault_in_a_file_names_its_line(tmp_path):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ps_runtime.errors import UsageError
+from ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
 from ps_runtime.specs.run_config import RunConfig
 
 
@@ -44,6 +45,28 @@ def test_all_faults_come_at_once():
         "give save_checkpoints_steps or save_checkpoints_secs, not both",
         "keep_checkpoint_max should be 0 (all) or more, got -1",
     )
+
+
+def test_a_run_is_asynchronous_and_not_pipelined_unless_it_says_so():
+    assert (RunConfig().consistency, RunConfig().pipeline_depth) == (Async(), 0)
+
+
+@pytest.mark.parametrize("depth", [-1, 2])
+def test_a_pipeline_has_one_stage_ahead_at_most(depth):
+    with pytest.raises(UsageError, match=f"^pipeline_depth should be 0 or 1, got {depth}$"):
+        RunConfig(pipeline_depth=depth)
+
+
+@pytest.mark.parametrize("consistency", [Async(), BoundedStaleness(0), Hogwild()])
+def test_what_takes_stale_gradients_can_be_pipelined(consistency):
+    assert RunConfig(consistency=consistency, pipeline_depth=1).consistency == consistency
+
+
+def test_sync_cannot_be_pipelined():
+    with pytest.raises(UsageError, match=r"^sync needs pipeline_depth 0, got 1: .* would be dropped$"):
+        RunConfig(consistency=Sync(), pipeline_depth=1)
+    with pytest.raises(UsageError, match=r"^sync needs pipeline_depth 0"):
+        RunConfig(pipeline_depth=1).replace(consistency=Sync(2))
 
 
 def test_replace_knows_its_names():
