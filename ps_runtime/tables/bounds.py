@@ -1,0 +1,66 @@
+"""Ids come from data and from peers: judged before they index memory."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.errors import InputError
+
+__all__ = ["check_ids", "check_shard_ids"]
+
+
+def check_ids(table: str, ids: NDArray[np.int64], num_rows: int) -> None:
+    """Accept ids in ``[0, num_rows)``.
+
+    Parameters
+    ----------
+    table : str
+        Name of the table, for the error.
+    ids : array of int64, any shape
+    num_rows : int
+
+    Raises
+    ------
+    InputError
+        If an id lies outside; names the first such id and its position.
+
+    Examples
+    --------
+    >>> check_ids("items", np.array([0, 6]), 7)
+    >>> check_ids("items", np.array([0, 7]), 7)
+    Traceback (most recent call last):
+    ps_runtime.errors.InputError: table 'items' has ids in [0, 7), got 7 at position 1
+    """
+    # as unsigned numbers negative ids are the largest, so one pass finds both kinds
+    if ids.size and int(ids.astype(np.int64, copy=False).view(np.uint64).max()) >= num_rows:
+        where = np.unravel_index(int(np.argmax((ids < 0) | (ids >= num_rows))), ids.shape)
+        position = ", ".join(str(int(axis)) for axis in where)
+        raise InputError((f"table {table!r} has ids in [0, {num_rows}), got {ids[where]} at position {position}",))
+
+
+def check_shard_ids(table: str, ids: NDArray[np.int64], num_rows: int, shard: int, num_shards: int) -> None:
+    """Accept ids in ``[0, num_rows)`` that lie on one shard: ``id % num_shards == shard``.
+
+    Parameters
+    ----------
+    table : str
+        Name of the table, for the error.
+    ids : (n,) array of int64
+    num_rows, shard, num_shards : int
+
+    Raises
+    ------
+    InputError
+        If an id lies outside, or on another shard; names the first such id and its position.
+    """
+    check_ids(table, ids, num_rows)
+    if num_shards > 1 and (strange := ids % num_shards != shard).any():
+        position = int(np.argmax(strange))
+        id_ = int(ids[position])
+        raise InputError(
+            (
+                f"table {table!r}: id {id_} at position {position} lies on shard {id_ % num_shards}, "
+                f"but came to shard {shard} of {num_shards}",
+            )
+        )

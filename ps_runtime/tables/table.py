@@ -1,0 +1,237 @@
+"""The part of a sparse table that one shard holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.optimizers.base import FloatArray, Optimizer
+from ps_runtime.specs.tables import TableSpec
+from ps_runtime.tables.bounds import check_ids, check_shard_ids
+from ps_runtime.tables.initial_rows import initial_rows
+from ps_runtime.tables.memory import lazy_zeros
+from ps_runtime.tables.rows import Rows
+
+__all__ = ["Table"]
+
+_BLOCK_ROWS = 1 << 14
+"""How many rows are looked at together where all of them are looked at."""
+
+
+class Table:
+    """Rows with ``id % num_shards == shard``, their slots, and which of them exist.
+
+    A row is *created* by the push that is its `admit_after`-th. Until then it has its initial values and no memory; a
+    row that expires has them again. Ids are those of the whole table everywhere.
+
+    Parameters
+    ----------
+    spec : TableSpec
+        Its initializer has no `initializer_faults`.
+    optimizer : Optimizer or None
+        The rule that pushes apply; None for a table that is only read.
+    shard, num_shards : int
+        Which rows these are.
+    allocate : callable
+        Gives that many bytes for weights and slots, all zero.
+
+    Notes
+    -----
+    The rule sees only the rows that a push names. So those that change a parameter whose gradient is zero (Momentum,
+    Adam, RMSProp) are *lazy* here: means and velocities of a row decay with its own pushes, not with each update of
+    the model. `num_updates` is that of the model all the same.
+
+    Not thread-safe. No method keeps what it was given.
+    """
+
+    def __init__(
+        self,
+        spec: TableSpec,
+        optimizer: Optimizer | None,
+        shard: int = 0,
+        num_shards: int = 1,
+        *,
+        allocate: Callable[[int], NDArray[np.uint8]] = lazy_zeros,
+    ) -> None:
+        self.spec = spec
+        self.optimizer = optimizer
+        self.shard = shard
+        self.num_shards = num_shards
+        self.num_created = 0
+        """Rows that exist now."""
+        num_rows = spec.num_rows_on(shard, num_shards)
+        self._rows = Rows(num_rows, spec.dim, spec.dtype, optimizer, allocate)
+        # how many pushes have touched a row, counted up to admit_after: that many mean that it is created
+        count = np.min_scalar_type(spec.admit_after)
+        self._pushes = lazy_zeros(num_rows * count.itemsize).view(count)
+        self._last_push = None if spec.expire_after_steps is None else lazy_zeros(num_rows * 8).view(np.int64)
+
+    def pull(self, ids: NDArray[np.int64], out: FloatArray) -> None:
+        """Copy weights into `out`. A row that is not created gives its initial values, and is not created by it.
+
+        Parameters
+        ----------
+        ids : (n,) array of int64
+            May repeat.
+        out : (n, dim) array of the table's dtype, contiguous
+
+        Raises
+        ------
+        InputError
+            If an id is outside the table, or lies on another shard; `out` is as it was.
+        """
+        places = self._places(ids)
+        self._rows.take(0, places, out)
+        # what was never written is zero, which few weights are: only those are looked up
+        zeros = np.flatnonzero(out[:, 0] == 0.0)
+        missing = zeros[self._pushes[places[zeros]] < self.spec.admit_after]
+        if missing.size:
+            out[missing] = initial_rows(self.spec, ids[missing])
+
+    def push(self, ids: NDArray[np.int64], gradients: FloatArray, *, learning_rate: float, num_updates: int) -> None:
+        """Apply one gradient to the rows that it names, creating those whose time has come.
+
+        Parameters
+        ----------
+        ids : (n,) array of int64
+            No two alike; ascending ones are found fastest.
+        gradients : (n, dim) array of the table's dtype, contiguous
+            Used up: the content is undefined afterwards.
+        learning_rate : float
+            Step size of this update.
+        num_updates : int
+            How many updates the shard has seen, this one included.
+
+        Raises
+        ------
+        InputError
+            If an id is outside the table, or lies on another shard; nothing is changed then.
+        """
+        places = self._places(ids)
+        is_admitted = self._admit(ids, places, num_updates)
+        if not is_admitted.all():
+            places, gradients = places[is_admitted], gradients[is_admitted]
+        self._rows.update(places, gradients, learning_rate=learning_rate, num_updates=num_updates)
+
+    def expire(self, num_updates: int) -> int:
+        """Forget the rows that no push has touched for `expire_after_steps` updates, and count those created.
+
+        A row not yet created loses the pushes that count for its admission.
+        """
+        if self._last_push is None or self.spec.expire_after_steps is None:
+            return 0
+        before = self.num_created
+        for places in self._touched():
+            self._forget(places[num_updates - self._last_push[places] >= self.spec.expire_after_steps])
+        return before - self.num_created
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        for places in self._touched():
+            self._forget(places)
+
+    def copy_into(self, other: Table) -> None:
+        """Make `other`, of the same spec, optimizer and shard, the same as this table; untouched rows cost nothing."""
+        for start in range(0, len(self._pushes), _BLOCK_ROWS):
+            block = slice(start, start + _BLOCK_ROWS)
+            if not (self._pushes[block].any() or other._pushes[block].any()):
+                continue
+            np.copyto(other._rows.whole[block], self._rows.whole[block])
+            np.copyto(other._pushes[block], self._pushes[block])
+            if self._last_push is not None and other._last_push is not None:
+                np.copyto(other._last_push[block], self._last_push[block])
+        other.num_created = self.num_created
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Return copies of all that the table knows, for `load` on any number of shards.
+
+        Returns
+        -------
+        mapping
+            ``ids`` (n,) of the created rows, ascending, ``weights`` (n, dim), and each slot (n, dim). With
+            `expire_after_steps`, ``last_push`` (n,): when they were touched last. With `admit_after` above 1, of the
+            rows still to be admitted: ``candidate_ids`` (m,), ``candidate_pushes`` (m,), and ``candidate_last_push``.
+        """
+        touched = np.concatenate([np.empty(0, np.int64), *self._touched()])
+        is_created = self._pushes[touched] == self.spec.admit_after
+        created, candidates = touched[is_created], touched[~is_created]
+        found: dict[str, NDArray[Any]] = {"ids": self._ids(created)}
+        for part, name in enumerate(("weights", *self._rows.slot_names)):
+            found[name] = np.empty((len(created), self.spec.dim), self.spec.dtype)
+            self._rows.take(part, created, found[name])
+        if self._last_push is not None:
+            found["last_push"] = self._last_push[created]
+        if self.spec.admit_after > 1:
+            found["candidate_ids"] = self._ids(candidates)
+            found["candidate_pushes"] = self._pushes[candidates].astype(np.int64)
+            if self._last_push is not None:
+                found["candidate_last_push"] = self._last_push[candidates]
+        return found
+
+    def load(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Add the rows of `tensors`, as a table of the same spec gave them; those of other shards are ignored.
+
+        Call `clear` first where the table may have rows already; call this once for each shard that was saved.
+
+        Raises
+        ------
+        InputError
+            If an id is outside the table.
+        """
+        places, mine = self._own(tensors["ids"])
+        for part, name in enumerate(("weights", *self._rows.slot_names)):
+            self._rows.put(part, places, np.ascontiguousarray(tensors[name][mine], self.spec.dtype))
+        self.num_created += len(places)
+        self._pushes[places] = self.spec.admit_after
+        if self._last_push is not None:
+            self._last_push[places] = tensors["last_push"][mine]
+        if self.spec.admit_after > 1:
+            places, mine = self._own(tensors["candidate_ids"])
+            self._pushes[places] = tensors["candidate_pushes"][mine]
+            if self._last_push is not None:
+                self._last_push[places] = tensors["candidate_last_push"][mine]
+
+    def _places(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        check_shard_ids(self.spec.name, ids, self.spec.num_rows, self.shard, self.num_shards)
+        return ids // self.num_shards if self.num_shards > 1 else ids
+
+    def _ids(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        return places * self.num_shards + self.shard
+
+    def _own(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool]]:
+        """Return the places of those ids that lie here, and which ids those are."""
+        check_ids(self.spec.name, ids, self.spec.num_rows)
+        mine = ids % self.num_shards == self.shard
+        return ids[mine] // self.num_shards, mine
+
+    def _admit(self, ids: NDArray[np.int64], places: NDArray[np.int64], num_updates: int) -> NDArray[np.bool]:
+        """Count a push for each row, create those that reach `admit_after`; return which rows are created."""
+        enough = self.spec.admit_after
+        counts = self._pushes[places]
+        if self._last_push is not None:
+            self._last_push[places] = num_updates
+        young = np.flatnonzero(counts < enough)
+        if young.size:
+            counts[young] += 1
+            self._pushes[places[young]] = counts[young]
+            new = young[counts[young] == enough]
+            self._rows.put(0, places[new], initial_rows(self.spec, ids[new]))
+            for part, name in enumerate(self._rows.slot_names, start=1):
+                assert self.optimizer is not None
+                self._rows.fill(part, places[new], self.optimizer.initial_slot(name))
+            self.num_created += len(new)
+        is_created: NDArray[np.bool] = counts == enough
+        return is_created
+
+    def _touched(self) -> Iterator[NDArray[np.int64]]:
+        """Yield the places of the rows that a push has touched, ascending, some at a time."""
+        for start in range(0, len(self._pushes), _BLOCK_ROWS):
+            yield start + np.flatnonzero(self._pushes[start : start + _BLOCK_ROWS])
+
+    def _forget(self, places: NDArray[np.int64]) -> None:
+        self.num_created -= int(np.count_nonzero(self._pushes[places] == self.spec.admit_after))
+        self._pushes[places] = 0
+        self._rows.fill(0, places, 0.0)
