@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csc_array
 
 __all__ = ["sum_rows", "unique_ids"]
 
@@ -73,6 +72,8 @@ def sum_rows(inverse: NDArray[np.integer[Any]], values: NDArray[Any], num_unique
     array([[2.],
            [4.]])
     """
+    from scipy.sparse import csc_array  # 23 MB, which a ps, and a model without tables, can do without
+
     # column j of the matrix has a single 1, in the row of the id of occurrence j
     ones, starts = np.ones(len(inverse), values.dtype), np.arange(len(inverse) + 1)
     summed: NDArray[Any] = csc_array((ones, inverse, starts), shape=(num_unique, len(inverse))) @ values
