@@ -16,8 +16,9 @@ __all__ = ["DataInput", "FunctionInput", "InputParameters", "SourceParameters"]
 class DataInput(Parameters):
     """A data set that is split over the workers."""
 
-    format: Literal["csv", "tsv", "npz", "digits"] = Field(description="Format of the data; digits is built in.")
+    format: Literal["csv", "tsv", "npz", "idx", "digits"] = Field(description="Format of the data; digits is built in.")
     path: str | None = Field(None, description="File or fsspec URL; null for a data set that is built in.")
+    labels_path: str | None = Field(None, description="File or fsspec URL of the labels of idx images.")
     split: str | None = Field(None, description="Part of the data set: train, test or all; null: train.")
     label: str | None = Field(None, description="Column or array that holds the label.")
     features: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
@@ -33,7 +34,7 @@ class DataInput(Parameters):
     @model_validator(mode="after")
     def _keys_fit_format(self) -> Self:
         known = FORMATS[self.format].keys
-        strange = [key for key in ("path", "split", "label", "features") if key not in known]
+        strange = [key for key in ("path", "labels_path", "split", "label", "features") if key not in known]
         faults = [f"format {self.format!r} has no {key}" for key in strange if getattr(self, key) is not None]
         if "path" in known and self.path is None:
             faults.append(f"format {self.format!r} needs a path")

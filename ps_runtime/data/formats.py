@@ -11,6 +11,7 @@ from typing import Any
 from ps_runtime.data.csv_table import read_csv
 from ps_runtime.data.dataset import Dataset
 from ps_runtime.data.digits import read_digits
+from ps_runtime.data.idx_images import read_idx
 from ps_runtime.data.npz_arrays import read_npz
 from ps_runtime.errors import InputError, did_you_mean
 
@@ -30,6 +31,7 @@ FORMATS: Mapping[str, Format] = {
     "csv": Format(read_csv, ("path", "label", "features")),
     "tsv": Format(functools.partial(read_csv, delimiter="\t"), ("path", "label", "features")),
     "npz": Format(read_npz, ("path", "label", "features")),
+    "idx": Format(read_idx, ("path", "labels_path")),
 }
 COMMON_KEYS = ("batch_size", "shuffle", "epochs", "seed")
 
@@ -40,9 +42,9 @@ def open_dataset(spec: Mapping[str, Any]) -> Dataset:
     Parameters
     ----------
     spec : mapping
-        ``format``: digits, csv, tsv or npz; then ``split`` (digits) or ``path``, ``label``, ``features`` (others);
-        ``batch_size`` (default: all records), ``epochs`` (default 1; None: for ever), ``shuffle`` (default False) and
-        its ``seed`` (default 0).
+        ``format``: digits, csv, tsv, npz or idx; then ``split`` (digits), ``path`` and ``labels_path`` (idx), or
+        ``path``, ``label``, ``features`` (others); ``batch_size`` (default: all records), ``epochs`` (default 1; None:
+        for ever), ``shuffle`` (default False) and its ``seed`` (default 0).
 
     Raises
     ------
@@ -92,8 +94,13 @@ def _is_name(value: object) -> bool:
     return isinstance(value, str) and value != ""
 
 
+def _is_path(value: object) -> bool:
+    return isinstance(value, os.PathLike) or _is_name(value)
+
+
 EXPECTED: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "path": ("a path or URL", lambda v: isinstance(v, os.PathLike) or _is_name(v)),
+    "path": ("a path or URL", _is_path),
+    "labels_path": ("a path or URL, or null", lambda v: v is None or _is_path(v)),
     "split": ("a str", _is_name),
     "label": ("a str, or null", lambda v: v is None or _is_name(v)),
     "features": (

@@ -34,6 +34,12 @@ def test_digits_is_a_whole_configuration():
     assert parameters.train.save_checkpoints_secs is None
 
 
+@pytest.mark.parametrize("path", sorted(DIGITS.parent.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_configuration_that_ships_is_whole(path):
+    settings = load([path])
+    assert parse_parameters(settings.values, settings.origins).experiment == path.stem
+
+
 def test_defaults_are_named_after_the_experiment():
     parameters = parsed("experiment=mine")
     assert (parameters.model_dir, parameters.registered_model) == ("runs/mine", "psflow-mine")
@@ -249,6 +255,7 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
         ("input.eval=3", r"input\.eval: expected a mapping, got 3"),
         ("input.train.format=cvs", r"input\.train\.format: expected 'csv', .*, got 'cvs'; did you mean 'csv'\?"),
         ("input.train.format=csv", r"input\.train: format 'csv' has no split; format 'csv' needs a path"),
+        ("input.train.labels_path=x", r"input\.train: format 'digits' has no labels_path"),
         ("input.train.path=x.csv", r"input\.train: format 'digits' has no path"),
         ("input.train.shuffle=1", r"input\.train\.shuffle: expected true or false, got 1"),
     ],

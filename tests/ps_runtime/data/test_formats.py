@@ -34,7 +34,13 @@ def npz_spec(folder: Path) -> dict[str, Any]:
     return {"format": "npz", "path": str(folder / "t.npz")}
 
 
-SPECS: list[Callable[[Path], dict[str, Any]]] = [digits_spec, csv_spec, tsv_spec, npz_spec]
+def idx_spec(folder: Path) -> dict[str, Any]:
+    (folder / "images").write_bytes(b"\0\0\x08\3" + b"\0\0\0\2" * 3 + bytes(range(8)))
+    (folder / "labels").write_bytes(b"\0\0\x08\1" + b"\0\0\0\2" + bytes([1, 0]))
+    return {"format": "idx", "path": folder / "images", "labels_path": str(folder / "labels")}
+
+
+SPECS: list[Callable[[Path], dict[str, Any]]] = [digits_spec, csv_spec, tsv_spec, npz_spec, idx_spec]
 
 
 def test_the_laws_run_for_every_format(tmp_path: Path) -> None:
@@ -67,6 +73,11 @@ def test_a_key_of_another_format_is_refused(csv: str) -> None:
         open_dataset({"format": "csv", "path": csv, "split": "train"})
 
 
+def test_the_path_of_labels_is_checked() -> None:
+    with pytest.raises(InputError, match="labels_path of the input is 3: expected a path or URL, or null"):
+        open_dataset({"format": "idx", "path": "images", "labels_path": 3})
+
+
 def test_null_means_the_default(csv: str) -> None:
     data = open_dataset({"format": "csv", "path": csv, "label": None, "features": None, "batch_size": None})
     assert (data.batch_size, data.columns, data.labels) == (2, ("a", "b", "y"), None)
@@ -80,7 +91,7 @@ def test_shuffle_without_a_seed_has_seed_0_and_a_seed_alone_does_not_shuffle(csv
 @pytest.mark.parametrize(
     ("name", "fault"),
     [
-        ("cvs", r"unknown input format 'cvs': expected one of digits, csv, tsv, npz; did you mean 'csv'\?"),
+        ("cvs", r"unknown input format 'cvs': expected one of digits, csv, tsv, npz, idx; did you mean 'csv'\?"),
         (None, "unknown input format None"),
         (["csv"], r"unknown input format \['csv'\]"),
     ],

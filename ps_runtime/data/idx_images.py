@@ -1,0 +1,136 @@
+"""Images and their labels in IDX files, the form of MNIST and its relatives."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import os
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.data.dataset import MATRIX, Dataset
+from ps_runtime.data.files import MAX_FILE_BYTES, one_batch, read_file, shown_path
+from ps_runtime.errors import InputError
+
+__all__ = ["read_idx"]
+
+GZIP_MAGIC = b"\x1f\x8b"
+UNSIGNED_BYTE = 0x08
+MAX_PIXEL = 255
+CHUNK_BYTES = 1 << 20
+DEBIAN_DATASETS = PurePosixPath("/usr/share/datasets")
+"""Where each of Debian's packages ``dataset-<name>`` has a directory ``<name>``."""
+
+
+def read_idx(path: str | os.PathLike[str], labels_path: str | os.PathLike[str] | None = None) -> Dataset:
+    """Read images, and the label of each, from two IDX files of unsigned bytes.
+
+    Parameters
+    ----------
+    path : str or path
+        The images: a local path, or any URL that fsspec knows. Plain or gzip, whatever its name.
+    labels_path : str or path, optional
+        The labels; None: there are none.
+
+    Returns
+    -------
+    Dataset
+        One batch. Features ``{"features": float32 (images, pixels)}`` in [0, 1], each image as one row; labels int64
+        ``(images,)``. Columns are named by the position of the pixel: ``pixel_<row>_<column>``.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, is no such file, is longer or shorter than its header says, or there is not a label
+        for each image. Nothing is allocated for a size that a header claims wrongly.
+
+    References
+    ----------
+    Y. LeCun, C. Cortes, C. Burges: The MNIST Database of Handwritten Digits, "File formats".
+    """
+    images = _read_array(path, min_dims=2)
+    pixels = images.reshape(len(images), -1).astype(np.float32)
+    pixels /= MAX_PIXEL
+    columns = tuple("_".join(["pixel", *map(str, place)]) for place in np.ndindex(images.shape[1:]))
+    labels = None if labels_path is None else _read_labels(labels_path, len(images), path)
+    return one_batch(path, {MATRIX: pixels}, labels, columns)
+
+
+def _read_labels(
+    path: str | os.PathLike[str], num_images: int, images_path: str | os.PathLike[str]
+) -> NDArray[np.int64]:
+    labels = _read_array(path, min_dims=1)
+    if labels.shape != (num_images,):
+        raise InputError(
+            (
+                f"{shown_path(path)}: expected {num_images} labels, one for each image of {shown_path(images_path)}, "
+                f"got an array {list(labels.shape)}",
+            )
+        )
+    return labels.astype(np.int64)
+
+
+def _read_array(path: str | os.PathLike[str], min_dims: int) -> NDArray[np.uint8]:
+    _check_package(path)
+    content = read_file(path)
+    file: io.BufferedIOBase = io.BytesIO(content)
+    if content.startswith(GZIP_MAGIC):
+        file = gzip.GzipFile(fileobj=file)
+    try:
+        shape = _read_header(file, min_dims)
+        return _read_body(file, shape)
+    except InputError as error:
+        raise InputError(tuple(f"{shown_path(path)}: {fault}" for fault in error.faults)) from None
+    except (EOFError, OSError, zlib.error) as error:
+        raise InputError((f"{shown_path(path)}: the gzip data is damaged: {error}",)) from None
+
+
+def _check_package(path: str | os.PathLike[str]) -> None:
+    """Refuse a file that is missing because its package is; say which one to install."""
+    place = PurePosixPath(os.fspath(path))
+    if place.is_relative_to(DEBIAN_DATASETS) and place != DEBIAN_DATASETS and not Path(place).exists():
+        package = f"dataset-{place.relative_to(DEBIAN_DATASETS).parts[0]}"
+        raise InputError((f"there is no file {place}; install Debian's package {package}: apt install {package}",))
+
+
+def _read_header(file: io.BufferedIOBase, min_dims: int) -> tuple[int, ...]:
+    """Return the dimensions, all of them at least 1; the file stands at the first byte of the array then."""
+    magic = file.read(4)
+    if len(magic) < 4 or magic[:2] != bytes(2):
+        raise InputError((f"is no IDX file: expected it to begin with two bytes 0, got {magic.hex(' ')}",))
+    kind, num_dims = magic[2:]
+    if kind != UNSIGNED_BYTE:
+        raise InputError((f"byte 2 says type {kind:#04x}: expected {UNSIGNED_BYTE:#04x}, unsigned bytes",))
+    if num_dims < min_dims:
+        raise InputError((f"byte 3 says {num_dims} dimensions: expected {min_dims} or more",))
+    sizes = file.read(4 * num_dims)
+    if len(sizes) < 4 * num_dims:
+        raise InputError((f"ends in its header: expected {4 + 4 * num_dims} bytes, got {4 + len(sizes)}",))
+    shape = tuple(np.frombuffer(sizes, ">u4").tolist())
+    if 0 in shape:
+        raise InputError((f"byte {4 + 4 * shape.index(0)} says a size of 0: expected 1 or more in {list(shape)}",))
+    return shape
+
+
+def _read_body(file: io.BufferedIOBase, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    num_bytes = math.prod(shape)
+    start = 4 + 4 * len(shape)
+    if num_bytes > MAX_FILE_BYTES:
+        raise InputError((f"claims {list(shape)}: at most {MAX_FILE_BYTES} bytes are read into memory",))
+    body = b"".join(_chunks(file, num_bytes + 1))
+    if len(body) != num_bytes:
+        held = f"{len(body)} bytes" if len(body) < num_bytes else "more"
+        raise InputError((f"claims {list(shape)}, {num_bytes} bytes from byte {start} on, but holds {held}",))
+    return np.frombuffer(body, np.uint8).reshape(shape)
+
+
+def _chunks(file: io.BufferedIOBase, num_bytes: int) -> Iterator[bytes]:
+    """Yield at most `num_bytes`: a decompressor would allocate at once whatever is asked for."""
+    while num_bytes and (chunk := file.read(min(num_bytes, CHUNK_BYTES))):
+        yield chunk
+        num_bytes -= len(chunk)

@@ -1,0 +1,122 @@
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ps_runtime.data.dataset import MATRIX
+from ps_runtime.data.idx_images import read_idx
+from ps_runtime.errors import InputError
+
+IMAGES = np.arange(12, dtype=np.uint8).reshape(3, 2, 2) * 20
+
+
+def idx(array: object, dtype: type = np.uint8) -> bytes:
+    values = np.asarray(array, dtype)
+    sizes = b"".join(size.to_bytes(4, "big") for size in values.shape)
+    return bytes([0, 0, 8, values.ndim]) + sizes + values.tobytes()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "images"
+
+
+@pytest.fixture
+def labels_path(tmp_path: Path) -> Path:
+    (tmp_path / "labels").write_bytes(idx([7, 0, 9]))
+    return tmp_path / "labels"
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_images_become_rows_of_pixels_in_0_to_1(path: Path, labels_path: Path, pack: Callable[[bytes], bytes]) -> None:
+    path.write_bytes(pack(idx(IMAGES)))
+    data = read_idx(path, labels_path)
+    pixels = data.features[MATRIX]
+    assert (pixels.dtype, data.labels.dtype) == (np.float32, np.int64)
+    np.testing.assert_array_equal(pixels, (IMAGES.reshape(3, 4) / 255).astype(np.float32))
+    assert data.labels.tolist() == [7, 0, 9]
+    assert data.columns == ("pixel_0_0", "pixel_0_1", "pixel_1_0", "pixel_1_1")
+    assert data.batch_size == 3
+
+
+def test_labels_can_be_left_out_and_vectors_are_images_of_one_row(path: Path) -> None:
+    path.write_bytes(idx([[0, 255], [255, 0]]))
+    data = read_idx(path)
+    assert data.labels is None
+    assert data.columns == ("pixel_0", "pixel_1")
+    assert data.features[MATRIX].tolist() == [[0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        (b"", "is empty"),
+        (b"\0\0\x08", r"is no IDX file: expected it to begin with two bytes 0, got 00 00 08$"),
+        (b"PK\3\4" + bytes(20), r"is no IDX file: expected it to begin with two bytes 0, got 50 4b 03 04$"),
+        (b"\0\0\x0d\3" + bytes(20), "byte 2 says type 0x0d: expected 0x08, unsigned bytes"),
+        (idx([1, 2]), "byte 3 says 1 dimensions: expected 2 or more"),
+        (b"\0\0\x08\3" + bytes(7), "ends in its header: expected 16 bytes, got 11"),
+        (idx(np.zeros((3, 0, 2))), r"byte 8 says a size of 0: expected 1 or more in \[3, 0, 2\]"),
+        (idx(IMAGES)[:-1], r"claims \[3, 2, 2\], 12 bytes from byte 16 on, but holds 11 bytes"),
+        (idx(IMAGES) + b"\0", r"claims \[3, 2, 2\], 12 bytes from byte 16 on, but holds more"),
+        (b"\0\0\x08\3" + b"\xff" * 12, r"claims \[4294967295, 4294967295, 4294967295\]: at most 4294967296 bytes"),
+        (gzip.compress(b"\0\0\x08\2\0\0\xff\xff\0\0\xff\xff"), "4294836225 bytes from byte 12 on, but holds 0 bytes"),
+        (gzip.compress(idx(IMAGES))[:-9], "the gzip data is damaged: "),
+        (gzip.compress(idx(IMAGES)[:-1]) + b"garbage", "the gzip data is damaged: "),
+        (gzip.compress(b""), "is no IDX file: expected it to begin with two bytes 0, got $"),
+    ],
+)
+def test_a_bad_file_is_refused_with_its_name_and_the_place(path: Path, content: bytes, fault: str) -> None:
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=fault) as caught:
+        read_idx(path)
+    assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(("labels", "shape"), [([1, 2], r"\[2\]"), ([[1], [2], [3]], r"\[3, 1\]")])
+def test_there_must_be_a_label_for_each_image(path: Path, labels_path: Path, labels: object, shape: str) -> None:
+    path.write_bytes(idx(IMAGES))
+    labels_path.write_bytes(idx(labels))
+    fault = rf"^{labels_path}: expected 3 labels, one for each image of {path}, got an array {shape}$"
+    with pytest.raises(InputError, match=fault):
+        read_idx(path, labels_path)
+
+
+FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
+
+
+@pytest.mark.skipif(not FASHION_MNIST.exists(), reason="Debian's package dataset-fashion-mnist is not installed")
+def test_fashion_mnist_is_the_published_data_set() -> None:
+    data = read_idx(FASHION_MNIST / "t10k-images-idx3-ubyte.gz", FASHION_MNIST / "t10k-labels-idx1-ubyte.gz")
+    assert data.features[MATRIX].shape == (10_000, 784)
+    assert np.bincount(data.labels).tolist() == [1000] * 10  # as its authors describe it
+
+
+def test_a_missing_data_set_of_debian_names_its_package() -> None:
+    fault = (
+        r"^there is no file /usr/share/datasets/no-such-set/images\.gz; "
+        r"install Debian's package dataset-no-such-set: apt install dataset-no-such-set$"
+    )
+    with pytest.raises(InputError, match=fault):
+        read_idx("/usr/share/datasets/no-such-set/images.gz", "/usr/share/datasets/no-such-set/labels.gz")
+
+
+def test_another_missing_file_names_no_package(path: Path) -> None:
+    with pytest.raises(InputError, match=rf"^there is no file {path}$"):
+        read_idx(path)
+
+
+@given(st.data())
+def test_a_damaged_file_is_refused_or_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    content = bytearray(gzip.compress(idx(IMAGES)) if data.draw(st.booleans()) else idx(IMAGES))
+    content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    path = tmp_path_factory.getbasetemp() / "damaged-images"
+    path.write_bytes(content)
+    try:
+        assert read_idx(path).features[MATRIX].size == IMAGES.size
+    except InputError as error:
+        assert "damaged-images" in str(error)  # noqa: PT017 - either end is right
