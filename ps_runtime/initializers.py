@@ -22,6 +22,7 @@ __all__ = [
     "he_normal",
     "normal",
     "ones",
+    "table_seed",
     "truncated_normal",
     "uniform",
     "variable_rng",
@@ -46,8 +47,19 @@ def variable_rng(seed: int, name: str) -> np.random.Generator:
     >>> first == variable_rng(7, "dense/kernel").random(), first == variable_rng(7, "dense/bias").random()
     (True, False)
     """
-    digest = hashlib.blake2b(f"{seed}:{name}".encode(), digest_size=16).digest()
-    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
+    return np.random.Generator(np.random.PCG64(_seed_of(seed, name, num_bytes=16)))
+
+
+def table_seed(seed: int, name: str) -> int:
+    """Return the 64 bits that, with id and column, decide the first values of a table's rows.
+
+    Depends on `seed` and `name` alone, as `variable_rng` does.
+    """
+    return _seed_of(seed, name, num_bytes=8)
+
+
+def _seed_of(seed: int, name: str, num_bytes: int) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{name}".encode(), digest_size=num_bytes).digest(), "little")
 
 
 def zeros(shape: Shape, dtype: DTypeLike, rng: np.random.Generator) -> NDArray[Any]:

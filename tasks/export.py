@@ -7,13 +7,14 @@ import json
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ps_runtime.config.environment import telemetry_off
 from ps_runtime.errors import ModelFnError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from mlflow.models import ModelSignature
 
     from ps_runtime.model.exporters import ExportBundle
+    from ps_runtime.tables.table import Table
 
 __all__ = ["MlflowModelWriter", "check_exportable"]
 
@@ -119,10 +121,15 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource, colu
     from safetensors.numpy import save_file
 
     folder.mkdir()
-    variables = {name: np.require(value, requirements="C") for name, value in bundle.variables.items()}
+    variables = {name: np.require(value, requirements="C") for name, value in bundle.values.variables.items()}
     save_file(
         {name: v.astype(v.dtype.newbyteorder("=")) for name, v in variables.items()}, folder / "variables.safetensors"
     )
+    tables = bundle.values.tables
+    if tables:  # rows that no push has created are not there: they follow from the description of their table
+        save_file(
+            {key: array for table in tables.values() for key, array in _created(table)}, folder / "tables.safetensors"
+        )
     named = bundle.features if isinstance(bundle.features, Mapping) else {"": bundle.features}
     config = {
         "name": bundle.name,
@@ -133,6 +140,7 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource, colu
             "sha256": None if source.is_of_psflow else hashlib.sha256(source.path.read_bytes()).hexdigest(),
         },
         "params": _encoded(dict(bundle.params), "params"),
+        "tables": [asdict(replace(table.spec, optimizer=None)) for table in tables.values()],
         "columns": columns,
         "features": {
             name: {"dtype": np.asarray(value).dtype.name, "shape": list(np.shape(value)[1:])}
@@ -140,6 +148,12 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource, colu
         },
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2))
+
+
+def _created(table: Table) -> Iterator[tuple[str, NDArray[Any]]]:
+    tensors = table.tensors()
+    for what in ("ids", "weights"):
+        yield f"{table.spec.name}/{what}", np.ascontiguousarray(tensors[what])
 
 
 def _pinned(distribution: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -19,18 +20,23 @@ from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.local import run_local
 from ps_runtime.estimator.model_dir import absolute
 from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.evaluation import batches_of, evaluate, predict_batch
+from ps_runtime.model.evaluation import batches_of, evaluate, predict_batch, read_values
 from ps_runtime.model.hooks import SessionRunHook
 from ps_runtime.model.listeners import CheckpointSaverListener
+from ps_runtime.model.lookups import integer_ids
 from ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from ps_runtime.model.training import TrainSpec
+from ps_runtime.model.values import ModelValues
 from ps_runtime.specs.run_config import RunConfig
+from ps_runtime.specs.tables import TableSpec
 
 __all__ = ["Estimator"]
 
 logger = logging.getLogger(__name__)
 
 InputFn = Callable[..., Any]
+
+MAX_WHOLE_TABLE_BYTES = 2**26
 
 
 class Estimator:
@@ -147,7 +153,8 @@ class Estimator:
         CheckpointError
             If there is no checkpoint.
         """
-        step, values = self._values(checkpoint_path)
+        with self._reader(checkpoint_path) as reader:
+            step, values = reader.manifest.step, read_values(reader)
         opened = open_input(input_fn, mode=ModeKeys.EVAL, params=self.params)
         metrics = evaluate(self.caller, opened, values, step, steps)
         return metrics if name is None else {f"{name}/{key}": value for key, value in metrics.items()}
@@ -177,7 +184,8 @@ class Estimator:
         UsageError
             If a predict_key is unknown.
         """
-        step, values = self._values(checkpoint_path)
+        with self._reader(checkpoint_path) as reader:
+            step, values = reader.manifest.step, read_values(reader)
         for features, _ in batches_of(open_input(input_fn, mode=ModeKeys.PREDICT, params=self.params)):
             predictions = predict_batch(self.caller, features, values, step)
             chosen = _choose(predictions, predict_keys)
@@ -188,15 +196,59 @@ class Estimator:
                 yield {key: value[row] for key, value in chosen.items()}
 
     def get_variable_names(self) -> list[str]:
-        """Return the names of the variables of the latest checkpoint."""
-        return sorted(self._values(None)[1])
+        """Return the names of the variables and tables of the latest checkpoint."""
+        with self._reader(None) as reader:
+            return _names(reader)
 
     def get_variable_value(self, name: str) -> NDArray[Any]:
-        """Return a variable of the latest checkpoint."""
-        values = self._values(None)[1]
-        if name not in values:
-            raise UsageError((f"there is no variable {name!r}{did_you_mean(name, values)}",))
-        return values[name]
+        """Return a variable of the latest checkpoint, or a whole table of at most 64 MB as ``(num_rows, dim)``.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no checkpoint.
+        UsageError
+            If there is no such variable, or it is a larger table; see `get_table_rows`.
+        """
+        with self._reader(None) as reader:
+            tables = {table.name: table for table in reader.manifest.model.tables}
+            if name not in tables:
+                _check_name(name, _names(reader), "variable")
+                return reader.variable(name)
+            spec = tables[name]
+            if spec.num_rows * spec.row_nbytes > MAX_WHOLE_TABLE_BYTES:
+                raise UsageError(
+                    (
+                        f"table {name!r} has {spec.num_rows} rows of {spec.row_nbytes} bytes, too many to return at "
+                        f"once; read those you need: estimator.get_table_rows({name!r}, ids)",
+                    )
+                )
+            return _rows(reader, spec, np.arange(spec.num_rows))
+
+    def get_table_rows(self, name: str, ids: Any) -> NDArray[Any]:
+        """Return rows of a table of the latest checkpoint.
+
+        Parameters
+        ----------
+        name : str
+        ids : array of integers, any shape
+
+        Returns
+        -------
+        (*ids.shape, dim) array
+            Rows that no push has created have their initial values.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no checkpoint.
+        UsageError
+            If there is no such table, or ids are no integers in ``[0, num_rows)``.
+        """
+        with self._reader(None) as reader:
+            tables = {table.name: table for table in reader.manifest.model.tables}
+            _check_name(name, tables, "table")
+            return _rows(reader, tables[name], integer_ids(name, ids))
 
     def latest_checkpoint(self) -> str | None:
         """Return the directory of the latest checkpoint; None if there is none."""
@@ -204,7 +256,8 @@ class Estimator:
         latest = store.latest()
         return None if latest is None else store.path(latest)
 
-    def _values(self, checkpoint_path: str | None) -> tuple[int, dict[str, NDArray[Any]]]:
+    @contextmanager
+    def _reader(self, checkpoint_path: str | None) -> Iterator[CheckpointReader]:
         path = checkpoint_path or self.latest_checkpoint()
         if path is None:
             raise CheckpointError(self.model_dir, "there is no checkpoint yet; train first")
@@ -214,7 +267,22 @@ class Estimator:
             raise CheckpointError(path, "expected the directory of a checkpoint, such as .../step_00001200")
         store = CheckpointStore(str(directory.parent.parent))
         with CheckpointReader.pinned(store, int(step), "estimator") as reader:
-            return int(step), {v.name: reader.variable(v.name) for v in reader.manifest.model.variables}
+            yield reader
+
+
+def _names(reader: CheckpointReader) -> list[str]:
+    model = reader.manifest.model
+    return sorted([*(v.name for v in model.variables), *(t.name for t in model.tables)])
+
+
+def _rows(reader: CheckpointReader, spec: TableSpec, ids: NDArray[Any]) -> NDArray[Any]:
+    rows = ModelValues({}, {spec.name: reader.table(spec)}).rows(spec, ids.astype(np.int64).reshape(-1))
+    return rows.reshape((*ids.shape, spec.dim))
+
+
+def _check_name(name: str, known: Collection[str], what: str) -> None:
+    if name not in known:
+        raise UsageError((f"there is no {what} {name!r}{did_you_mean(name, known)}",))
 
 
 def _choose(predictions: Mapping[str, NDArray[Any]], keys: Sequence[str] | None) -> dict[str, NDArray[Any]]:

@@ -16,6 +16,7 @@ from ps_runtime.model.evaluation import batches_of, evaluate
 from ps_runtime.model.exporters import BestExporter
 from ps_runtime.model.spec import ModeKeys
 from ps_runtime.model.training import EvalSpec, TrainSpec
+from ps_runtime.model.values import ModelValues
 from ps_runtime.specs.input import InputSpec
 from ps_runtime.specs.variables import ModelSpec
 
@@ -101,6 +102,13 @@ def _same_variables(caller: ModelCaller, trained: BuiltModel, evaluated: BuiltMo
         for name, declared in evaluated.declared.items()
         if name not in trained.declared or trained.declared[name].shape != declared.shape
     ]
+    tables = {table.name: table for table in trained.model.tables}
+    faults += [
+        f"{caller.name} looks something up in table {table.name!r} in {ModeKeys.EVAL} but not in {ModeKeys.TRAIN}, "
+        "or asks for another one by that name"
+        for table in evaluated.model.tables
+        if table.name not in tables or tables[table.name].differences(table)
+    ]
     if faults:
         raise ModelFnError(tuple(faults))
 
@@ -110,8 +118,9 @@ def _check_exporters(caller: ModelCaller, built: BuiltModel, batch: Batch, eval_
     exporters = [exporter for exporter in eval_spec.all_exporters if isinstance(exporter, BestExporter)]
     if not exporters:
         return
+    values = ModelValues.initial(built.model, built.initial_values)
     with user_code(caller.model_fn, ModelFnError, f"in {ModeKeys.EVAL} mode"):
-        metrics = evaluate(caller, iter([batch]), built.initial_values, 0, None)
+        metrics = evaluate(caller, iter([batch]), values, 0, None)
     for exporter in exporters:
         with user_code(exporter.compare_fn, UsageError, f"over the metrics {', '.join(sorted(metrics))}"):
             is_better(exporter.compare_fn, metrics, metrics)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.errors import ModelFnError, did_you_mean
-from ps_runtime.model.scope import BuildScope, CallScope, Declared, ModelScope, entered, read_only
+from ps_runtime.model.scope import BuildScope, CallScope, Declared, KeyPath, ModelScope, entered, read_only
 from ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from ps_runtime.model.values import ModelValues
 from ps_runtime.optimizers.base import TrainOp
+from ps_runtime.specs.tables import TableSpec
 from ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 __all__ = ["BuiltModel", "ModelCaller"]
@@ -29,6 +31,9 @@ class BuiltModel:
     model: ModelSpec
     declared: Mapping[str, Declared]
     initial_values: Mapping[str, NDArray[Any]]
+    """Of the variables; those of a table follow from its spec."""
+    table_features: Mapping[str, tuple[KeyPath, ...]]
+    """For each table, where among the features the arrays are that were looked up in it, as they were given."""
 
 
 class ModelCaller:
@@ -75,7 +80,7 @@ class ModelCaller:
         return spec
 
     def build(self, features: Any, labels: Any, mode: ModeKeys, seed: int) -> BuiltModel:
-        """Make the first call in a mode: create the variables and fix the model.
+        """Make the first call in a mode: create variables and tables, and fix the model.
 
         Parameters
         ----------
@@ -83,24 +88,25 @@ class ModelCaller:
             A batch of the real input.
         mode : ModeKeys
         seed : int
-            The initial value of each variable depends on it and on the variable's name alone.
+            The initial value of each variable and row depends on it and on the name alone.
         """
-        scope = BuildScope(global_step=0, seed=seed)
+        scope = BuildScope(0, seed, features)
         spec = self(features, labels, mode, scope)
-        if mode == ModeKeys.TRAIN and not any(d.trainable for d in scope.declared.values()):
-            raise ModelFnError((f"{self.name} created no trainable variable; call get_variable",))
+        if mode == ModeKeys.TRAIN and not scope.tables and not any(d.trainable for d in scope.declared.values()):
+            raise ModelFnError(
+                (f"{self.name} created no trainable variable and no table; call get_variable or embedding_lookup",)
+            )
         if spec.loss is not None:
             check_loss(spec.loss, self.name)
-        model = _model_spec(scope.declared, spec.train_ops)
-        return BuiltModel(spec, model, scope.declared, scope.values)
+        model = _model_spec(scope.declared, scope.tables, spec.train_ops)
+        return BuiltModel(spec, model, scope.declared, scope.values, scope.table_features)
 
-    def apply(
-        self, features: Any, labels: Any, mode: ModeKeys, values: Mapping[str, Any], global_step: int
-    ) -> EstimatorSpec:
+    def apply(self, features: Any, labels: Any, mode: ModeKeys, values: ModelValues, global_step: int) -> EstimatorSpec:
         """Call model_fn on values that are given, as evaluation and prediction do."""
-        declared = {n: Declared(v.shape, v.dtype.name, True) for n, v in values.items()}
-        views = {n: read_only(v) for n, v in values.items()}
-        return self(features, labels, mode, CallScope(global_step, views, declared))
+        declared = {n: Declared(v.shape, v.dtype.name, True) for n, v in values.variables.items()}
+        views = {n: read_only(v) for n, v in values.variables.items()}
+        tables = {n: table.spec for n, table in values.tables.items()}
+        return self(features, labels, mode, CallScope(global_step, views, declared, tables, values))
 
 
 def check_loss(loss: Any, name: str) -> None:
@@ -128,21 +134,27 @@ def _accepted_arguments(model_fn: Callable[..., Any], name: str) -> frozenset[st
     return frozenset(parameters) & frozenset(ARGUMENTS)
 
 
-def _model_spec(declared: Mapping[str, Declared], train_ops: tuple[TrainOp, ...]) -> ModelSpec:
-    trainable = [name for name, d in declared.items() if d.trainable]
+def _model_spec(
+    declared: Mapping[str, Declared], tables: Mapping[str, TableSpec], train_ops: tuple[TrainOp, ...]
+) -> ModelSpec:
+    is_trainable = {name: d.trainable for name, d in declared.items()} | dict.fromkeys(tables, True)
+    trainable = [name for name, is_so in is_trainable.items() if is_so]
     optimizer_of: dict[str, int] = {}
     faults = []
     for index, op in enumerate(train_ops):
         named = list(op.gradients or ()) if op.var_list is None else list(op.var_list)
         for name in trainable if len(train_ops) == 1 and op.var_list is None else named:
             if optimizer_of.setdefault(name, index) != index:
-                faults.append(f"variable {name!r} is trained by two optimizers")
+                faults.append(f"{'table' if name in tables else 'variable'} {name!r} is trained by two optimizers")
         for name in named:
-            if name not in declared:
-                faults.append(f"train_op names the unknown variable {name!r}{did_you_mean(name, declared)}")
-            elif not declared[name].trainable:
+            if name not in is_trainable:
+                faults.append(f"train_op names the unknown variable {name!r}{did_you_mean(name, is_trainable)}")
+            elif not is_trainable[name]:
                 faults.append(f"train_op names {name!r}, which is not trainable")
     if faults:
         raise ModelFnError(tuple(faults))
-    variables = tuple(VariableSpec(n, d.shape, d.dtype, optimizer_of.get(n)) for n, d in declared.items())
-    return ModelSpec(variables, tuple(op.optimizer.config() for op in train_ops))
+    return ModelSpec(
+        tuple(VariableSpec(n, d.shape, d.dtype, optimizer_of.get(n)) for n, d in declared.items()),
+        tuple(op.optimizer.config() for op in train_ops),
+        tuple(replace(table, optimizer=optimizer_of.get(n)) for n, table in tables.items()),
+    )

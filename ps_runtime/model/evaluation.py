@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,12 @@ from ps_runtime.errors import InputError, ModelFnError
 from ps_runtime.metrics import Metric, mean
 from ps_runtime.model.caller import ModelCaller, check_loss
 from ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from ps_runtime.model.values import ModelValues
 
-__all__ = ["batches_of", "evaluate", "predict_batch"]
+if TYPE_CHECKING:
+    from ps_runtime.checkpoint.reader import CheckpointReader
+
+__all__ = ["batches_of", "evaluate", "predict_batch", "read_values"]
 
 Batch = tuple[Any, Any]
 
@@ -28,10 +32,25 @@ def batches_of(opened: Dataset | Iterator[Batch]) -> Iterator[Batch]:
     return (opened.read(0, start, min(start + opened.batch_size, opened.num_records)) for start in starts)
 
 
+def read_values(reader: CheckpointReader) -> ModelValues:
+    """Return the values of the whole model of a checkpoint. Blocks.
+
+    Raises
+    ------
+    CheckpointError
+        If bytes of it are missing or have changed.
+    """
+    model = reader.manifest.model
+    return ModelValues(
+        {variable.name: reader.variable(variable.name) for variable in model.variables},
+        {table.name: reader.table(table) for table in model.tables},
+    )
+
+
 def evaluate(
     caller: ModelCaller,
     opened: Dataset | Iterator[Batch],
-    values: Mapping[str, NDArray[Any]],
+    values: ModelValues,
     global_step: int,
     steps: int | None,
 ) -> dict[str, float]:
@@ -42,7 +61,7 @@ def evaluate(
     caller : ModelCaller
     opened : Dataset or iterator of (features, labels)
         One epoch of it is read.
-    values : mapping of variable name to array
+    values : ModelValues
     global_step : int
     steps : int or None
         At most so many batches; None: to the end.
@@ -67,9 +86,7 @@ def evaluate(
     return {name: float(metric.result()) for name, metric in merged.items()} | {"global_step": global_step}
 
 
-def predict_batch(
-    caller: ModelCaller, features: Any, values: Mapping[str, NDArray[Any]], global_step: int
-) -> dict[str, NDArray[Any]]:
+def predict_batch(caller: ModelCaller, features: Any, values: ModelValues, global_step: int) -> dict[str, NDArray[Any]]:
     """Return the predictions for a batch, each of shape (batch, ...)."""
     spec: EstimatorSpec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
     predictions = spec.predictions if isinstance(spec.predictions, Mapping) else {"predictions": spec.predictions}

@@ -22,6 +22,7 @@ from ps_runtime.checkpoint.file_store import FileStore
 from ps_runtime.errors import UsageError
 from ps_runtime.model.best import BestRecord, Better, CompareFn, better, check_compare_fn, is_better
 from ps_runtime.model.export_directory import ExportDirectory
+from ps_runtime.model.values import ModelValues
 
 __all__ = [
     "BestExporter",
@@ -48,8 +49,8 @@ class ExportBundle:
         Of the model.
     global_step : int
         Of the checkpoint.
-    variables : mapping of str to array
-        All variables by name.
+    values : ModelValues
+        All variables and tables.
     model_fn : callable
     params : mapping of str to anything
         Hyper-parameters, as model_fn takes them.
@@ -63,7 +64,7 @@ class ExportBundle:
 
     name: str
     global_step: int
-    variables: Mapping[str, NDArray[Any]]
+    values: ModelValues
     model_fn: Callable[..., Any]
     params: Mapping[str, Any]
     features: Any

@@ -1,22 +1,31 @@
-"""One training call of a model_fn: its loss and the gradient of each variable, hand-written or by autograd."""
+"""One training call of a model_fn: its loss and the gradient of each variable and table, by hand or by autograd."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.errors import ModelFnError, did_you_mean
 from ps_runtime.model.caller import BuiltModel, ModelCaller, check_loss
-from ps_runtime.model.scope import CallScope
+from ps_runtime.model.lookups import Lookups
+from ps_runtime.model.scope import CallScope, Declared
+from ps_runtime.model.sparse import RowGradient, SparseGradient, row_gradient
 from ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from ps_runtime.model.tables import RowSource
 from ps_runtime.optimizers.base import TrainOp
+from ps_runtime.specs.tables import TableSpec
 from ps_runtime.tracing import plain
 
+if TYPE_CHECKING:
+    from ps_runtime.model.autodiff import Trace
+
 __all__ = ["GradientFn", "StepResult"]
+
+Gradients = dict[str, NDArray[Any] | RowGradient]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,50 +34,74 @@ class StepResult:
 
     spec: EstimatorSpec
     loss: float
-    gradients: Mapping[str, NDArray[Any]]
+    gradients: Mapping[str, NDArray[Any] | RowGradient]
+    """An array for a variable, a RowGradient for a table; nothing for what is to be left alone."""
     learning_rates: tuple[float, ...]
     summaries: Mapping[str, Any]
 
 
 class GradientFn:
-    """Calls model_fn in TRAIN mode on variables that are given.
+    """Calls model_fn in TRAIN mode on variables and rows that are given.
 
     Parameters
     ----------
     caller : ModelCaller
     built : BuiltModel
-        Of the first TRAIN call; it fixes variables, optimizers and the way gradients are had.
+        Of the first TRAIN call; it fixes variables, tables, optimizers and the way gradients are had.
     """
 
     def __init__(self, caller: ModelCaller, built: BuiltModel) -> None:
         self._caller = caller
         self._declared = built.declared
+        self._tables = {table.name: table for table in built.model.tables}
         self._num_ops = len(built.spec.train_ops)
         self._optimizers = built.model.optimizers
         self._traced = [op.gradients is None for op in built.spec.train_ops]
         self._optimizer_of = {v.name: v.optimizer for v in built.model.variables}
-        self._trainable = {n for n, d in built.declared.items() if d.trainable}
-        if any(self._traced):
-            _guard_traced_arrays()
+        self._optimizer_of |= {t.name: t.optimizer for t in built.model.tables}
+        self._trainable = sorted(n for n, d in built.declared.items() if d.trainable)
 
-    def __call__(self, features: Any, labels: Any, variables: Mapping[str, Any], global_step: int) -> StepResult:
+    def __call__(
+        self,
+        features: Any,
+        labels: Any,
+        variables: Mapping[str, Any],
+        global_step: int,
+        rows: RowSource | None = None,
+        lookups: Lookups | None = None,
+    ) -> StepResult:
         """Return loss and gradients of one batch.
+
+        Parameters
+        ----------
+        features, labels
+        variables : mapping of str to array
+        global_step : int
+        rows : RowSource
+            Needed where there are tables.
+        lookups : Lookups, optional
+            Those of this batch, where some are known already.
 
         Raises
         ------
         ModelFnError
             If the call differs from the first one, or leaves the traced path (``float(loss)``, plain numpy).
         """
-        gradients: dict[str, NDArray[Any]] = {}
+        scope = CallScope(
+            global_step,
+            variables,
+            self._declared,
+            self._tables,
+            rows,
+            lookups=Lookups() if lookups is None else lookups,
+        )
         if any(self._traced):
-            for index in range(self._num_ops):
-                spec, scope, found = self._differentiate(index, features, labels, variables, global_step)
-                gradients |= found
+            spec, gradients = self._differentiate(features, labels, scope)
         else:
-            scope = CallScope(global_step, variables, self._declared)
             spec = self._caller(features, labels, ModeKeys.TRAIN, scope)
+            gradients = {}
             for index, op in enumerate(self._ops(spec)):
-                gradients |= self._checked(index, op)
+                gradients |= self._checked(index, op, scope)
         check_loss(plain(spec.loss), self._caller.name)
         return StepResult(
             spec=_plain_spec(spec),
@@ -92,61 +125,92 @@ class GradientFn:
             )
         return ops
 
-    def _checked(self, index: int, op: TrainOp) -> dict[str, NDArray[Any]]:
-        gradients = {name: np.asarray(plain(gradient)) for name, gradient in (op.gradients or {}).items()}
-        self._check_names(index, gradients)
-        for name, gradient in gradients.items():
-            known = self._declared[name]
-            if gradient.shape != known.shape or gradient.dtype.kind not in "fiu":
-                raise ModelFnError(
-                    (
-                        f"the gradient of variable {name!r} is {gradient.dtype.name}{list(gradient.shape)}, "
-                        f"expected {known.dtype}{list(known.shape)}",
-                    )
-                )
+    def _checked(self, index: int, op: TrainOp, scope: CallScope) -> Gradients:
+        """Return the gradients that were given to an optimizer."""
+        given = op.gradients or {}
+        self._check_names(index, given)
+        gradients: Gradients = {}
+        for name, value in given.items():
+            if name in self._tables:
+                gradient = row_gradient(self._tables[name], value, scope.lookups)
+                if len(gradient.ids):
+                    gradients[name] = gradient
+            else:
+                gradients[name] = _dense_gradient(name, value, self._declared[name])
         return gradients
 
     def _check_names(self, index: int, names: Iterable[str]) -> None:
-        """Refuse variables that this optimizer did not train in the first call."""
+        """Refuse variables and tables that this optimizer did not train in the first call."""
         faults = []
         for name in names:
-            if name not in self._declared:
-                faults.append(f"gradient for the unknown variable {name!r}{did_you_mean(name, self._declared)}")
+            if name not in self._optimizer_of:
+                faults.append(f"gradient for the unknown variable {name!r}{did_you_mean(name, self._optimizer_of)}")
             elif self._optimizer_of[name] != index:
                 faults.append(f"train_op names {name!r}, which it did not train in the first call")
         if faults:
             raise ModelFnError(tuple(faults))
 
-    def _differentiate(
-        self, index: int, features: Any, labels: Any, variables: Mapping[str, Any], global_step: int
-    ) -> tuple[EstimatorSpec, CallScope, dict[str, NDArray[Any]]]:
-        from autograd import make_vjp  # costs an import of its own; hand-written models go without
+    def _differentiate(self, features: Any, labels: Any, scope: CallScope) -> tuple[EstimatorSpec, Gradients]:
+        from ps_runtime.model.autodiff import Trace, left_the_trace  # autograd costs an import of its own
 
-        seen: list[tuple[EstimatorSpec, CallScope]] = []
-        reached: set[str] = set()
-
-        def loss_of(traced: dict[str, Any]) -> Any:
-            scope = CallScope(global_step, {**variables, **{n: traced[n] for n in traced}}, self._declared)
+        gradients: Gradients = {}
+        with Trace.opened() as trace:
+            scope.values = {**scope.values, **{n: trace.follow(n, scope.values[n]) for n in self._trainable}}
+            rows = scope.row_source = _FollowedRows(trace, scope.row_source)
             spec = self._caller(features, labels, ModeKeys.TRAIN, scope)
-            seen.append((spec, scope))
-            op = self._ops(spec)[index]
-            loss = spec.loss if op.loss is None else op.loss
-            reached.update(_reached(loss, scope.values))
-            if op.gradients is None and not reached:
-                raise _left_the_trace("the loss depends on no variable")
-            return loss
+            for index, op in enumerate(self._ops(spec)):
+                if op.gradients is not None:
+                    gradients |= self._checked(index, op, scope)
+                    continue
+                loss = spec.loss if op.loss is None else op.loss
+                check_loss(plain(loss), self._caller.name)
+                found = trace.gradients(loss)
+                if not found:
+                    raise left_the_trace("the loss depends on no variable")
+                wanted = [*self._trainable, *self._tables] if op.var_list is None else op.var_list
+                self._check_names(index, wanted)
+                gradients |= {n: np.asarray(found[n], self._declared[n].dtype) for n in wanted if n in found}
+                gradients |= rows.gradients(found, wanted)
+        return spec, gradients
 
-        names = sorted(self._trainable)
-        vjp, value = make_vjp(loss_of)({name: variables[name] for name in names})
-        spec, scope = seen[0]
-        op = spec.train_ops[index]
-        if op.gradients is not None:
-            return spec, scope, self._checked(index, op)
-        check_loss(plain(value), self._caller.name)
-        found = vjp(np.ones_like(value))
-        wanted = names if op.var_list is None else op.var_list
-        self._check_names(index, wanted)
-        return spec, scope, {name: np.asarray(found[name]) for name in wanted if name in reached}
+
+class _FollowedRows:
+    """Gives rows such that autograd follows them. One table may be looked up in several times."""
+
+    def __init__(self, trace: Trace, source: RowSource | None) -> None:
+        self._trace = trace
+        self._source = source
+        self._given: dict[tuple[str, int], tuple[TableSpec, NDArray[np.int64], Any]] = {}
+
+    def rows(self, spec: TableSpec, ids: NDArray[np.int64]) -> Any:
+        assert self._source is not None
+        key = (spec.name, id(ids))
+        if key not in self._given:
+            self._given[key] = (spec, ids, self._trace.follow(key, self._source.rows(spec, ids)))
+        return self._given[key][2]
+
+    def gradients(self, found: Mapping[Any, Any], wanted: Collection[str]) -> dict[str, RowGradient]:
+        """Return the gradient of each of the `wanted` tables, from those of all its lookups."""
+        parts: dict[str, list[tuple[NDArray[np.int64], NDArray[Any]]]] = {}
+        for key, (spec, ids, _) in self._given.items():
+            if key in found and spec.name in wanted and len(ids):
+                parts.setdefault(spec.name, []).append((ids, found[key]))
+        specs = {spec.name: spec for spec, _, _ in self._given.values()}
+        return {name: RowGradient.sum(specs[name], of_table) for name, of_table in parts.items()}
+
+
+def _dense_gradient(name: str, value: Any, known: Declared) -> NDArray[Any]:
+    if isinstance(value, SparseGradient):
+        raise ModelFnError((f"{name!r} is a variable: its gradient must be an array, got a SparseGradient",))
+    gradient = np.asarray(plain(value))
+    if gradient.shape != known.shape or gradient.dtype.kind not in "fiu":
+        raise ModelFnError(
+            (
+                f"the gradient of variable {name!r} is {gradient.dtype.name}{list(gradient.shape)}, "
+                f"expected {known.dtype}{list(known.shape)}",
+            )
+        )
+    return gradient
 
 
 def _plain_spec(spec: EstimatorSpec) -> EstimatorSpec:
@@ -154,53 +218,3 @@ def _plain_spec(spec: EstimatorSpec) -> EstimatorSpec:
     if isinstance(predictions, Mapping):
         predictions = {name: plain(value) for name, value in predictions.items()}
     return replace(spec, predictions=plain(predictions), loss=plain(spec.loss))
-
-
-def _reached(loss: Any, variables: Mapping[str, Any]) -> list[str]:
-    """Return the variables that `loss` was computed from: the others have no gradient, not one of zeros."""
-    nodes, waiting = set(), [loss._node] if hasattr(loss, "_node") else []
-    while waiting:
-        node = waiting.pop()
-        if node not in nodes:
-            nodes.add(node)
-            waiting += node.parents
-    return [name for name, value in variables.items() if getattr(value, "_node", None) in nodes]
-
-
-def _left_the_trace(what: str) -> ModelFnError:
-    return ModelFnError(
-        (
-            f"{what}: a value that autograd traces went through plain numpy; with minimize(loss), compute the loss "
-            "with `import autograd.numpy as np`, and do not call float() or .item() on it",
-        )
-    )
-
-
-def _guard_traced_arrays() -> None:
-    """Make plain numpy refuse traced values at once; left alone it crawls through them element by element."""
-    from autograd.numpy.numpy_boxes import ArrayBox
-    from autograd.tracer import Box
-
-    def refuse(what: str) -> Any:
-        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            raise _left_the_trace(what)
-
-        return method
-
-    if any(cls.__name__ == "TracedArray" for cls in Box.types):
-        return
-    traced = type(
-        "TracedArray",
-        (ArrayBox,),
-        {
-            "__slots__": [],
-            "__array__": refuse("a plain numpy function was called on a traced value"),
-            "__float__": refuse("float() was called on a traced value"),
-            "__int__": refuse("int() was called on a traced value"),
-            "__round__": refuse("round() was called on a traced value"),
-            "item": refuse(".item() was called on a traced value"),
-            "tolist": refuse(".tolist() was called on a traced value"),
-        },
-    )
-    for value_type in [t for t, box in Box.type_mappings.items() if box is ArrayBox and t is not ArrayBox]:
-        traced.register(value_type)  # type: ignore[attr-defined]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,7 @@ class SessionRunArgs:
     Parameters
     ----------
     fetches : str, or sequence or mapping of str
-        ``loss``, ``global_step``, keys of predictions, metrics or summaries, names of variables.
+        ``loss``, ``global_step``, keys of predictions, metrics or summaries, names of variables; not of tables.
     """
 
     fetches: str | Sequence[str] | Mapping[str, str] = ()
@@ -86,21 +86,37 @@ class SessionRunHook:
         """After the last step."""
 
 
-def pick(fetches: str | Sequence[str] | Mapping[str, str], values: Mapping[str, Any]) -> Any:
+def pick(
+    fetches: str | Sequence[str] | Mapping[str, str], values: Mapping[str, Any], tables: Collection[str] = ()
+) -> Any:
     """Return the fetched `values` in the structure of `fetches`.
+
+    Parameters
+    ----------
+    fetches : str, or sequence or mapping of str
+    values : mapping of str to anything
+    tables : collection of str
+        Names of the sparse tables, which cannot be fetched.
 
     Raises
     ------
     UsageError
-        If a name is unknown.
+        If a name is unknown, or that of a table.
     """
     if isinstance(fetches, str):
         try:
             return values[fetches]
         except KeyError:
-            raise UsageError(
-                (f"a hook fetches {fetches!r}, which this step does not have{did_you_mean(fetches, values)}",)
-            ) from None
+            raise UsageError((_unknown(fetches, values, tables),)) from None
     if isinstance(fetches, Mapping):
-        return {key: pick(name, values) for key, name in fetches.items()}
-    return [pick(name, values) for name in fetches]
+        return {key: pick(name, values, tables) for key, name in fetches.items()}
+    return [pick(name, values, tables) for name in fetches]
+
+
+def _unknown(name: str, values: Iterable[str], tables: Collection[str]) -> str:
+    hint = did_you_mean(name, values)
+    if near := [table for table in tables if did_you_mean(name, [table])]:
+        hint += (
+            f"; {near[0]!r} is a table: let model_fn return the rows that it looks up as predictions, and fetch these"
+        )
+    return f"a hook fetches {name!r}, which this step does not have{hint}"

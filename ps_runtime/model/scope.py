@@ -6,27 +6,36 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ps_runtime.errors import ModelFnError, did_you_mean
-from ps_runtime.initializers import Initializer, glorot_uniform, variable_rng
+from ps_runtime.initializers import Initializer, glorot_uniform, table_seed, variable_rng
+from ps_runtime.model.lookups import Lookups
+from ps_runtime.model.tables import RowSource
+from ps_runtime.specs.tables import TableSpec
+from ps_runtime.tables.initial_rows import initial_rows
 from ps_runtime.tracing import plain
 
 __all__ = [
     "BuildScope",
     "CallScope",
     "Declared",
+    "KeyPath",
     "ModelScope",
+    "current_scope",
     "entered",
     "get_or_create_global_step",
     "get_variable",
     "read_only",
     "scalar_summary",
 ]
+
+KeyPath = tuple[str, ...]
+"""Where an array is among nested features; empty if it is all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,23 +55,38 @@ class ModelScope(ABC):
     """One call of a model_fn."""
 
     global_step: int
+    lookups: Lookups = field(default_factory=Lookups, kw_only=True)
     summaries: dict[str, Any] = field(default_factory=dict, init=False)
 
     @abstractmethod
     def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
         """Return the value of a variable."""
 
+    @abstractmethod
+    def table(self, asked: TableSpec, ids: Any) -> TableSpec:
+        """Return the table that is `asked` for by name, its seed known, to look `ids` up in."""
+
+    @abstractmethod
+    def rows(self, spec: TableSpec, ids: NDArray[np.int64]) -> Any:
+        """Return the rows of ``(num_ids,)`` unique `ids` of a table, ``(num_ids, dim)``."""
+
 
 @dataclass
 class BuildScope(ModelScope):
-    """The first call: variables come into being, seeded by their names, and are written down in order."""
+    """The first call: variables and tables come into being, seeded by their names, and are written down in order."""
 
     seed: int
+    features: Any = None
     values: dict[str, NDArray[Any]] = field(default_factory=dict, init=False)
     declared: dict[str, Declared] = field(default_factory=dict, init=False)
+    tables: dict[str, TableSpec] = field(default_factory=dict, init=False)
+    table_features: dict[str, tuple[KeyPath, ...]] = field(default_factory=dict, init=False)
+    """For each table, where among the features those arrays are that were looked up in it."""
 
     def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
         """Create the variable, or return it if this call has created it before."""
+        if name in self.tables:
+            raise _is_table(name)
         if name in self.declared:
             if self.declared[name] != declared:
                 raise _differs(name, declared, self.declared[name])
@@ -79,18 +103,41 @@ class BuildScope(ModelScope):
         self.values[name] = read_only(value)
         return self.values[name]
 
+    def table(self, asked: TableSpec, ids: Any) -> TableSpec:
+        """Create the table, or return it if this call has created it before."""
+        if asked.name in self.declared:
+            raise _is_variable(asked.name)
+        if asked.name in self.tables:
+            _check_same(self.tables[asked.name], asked)
+        else:
+            self.tables[asked.name] = replace(asked, seed=table_seed(self.seed, asked.name))
+        known = self.table_features.get(asked.name, ())
+        path = next((path for path, array in _arrays(self.features) if array is ids and path not in known), None)
+        if path is not None:
+            self.table_features[asked.name] = (*known, path)
+        return self.tables[asked.name]
+
+    def rows(self, spec: TableSpec, ids: NDArray[np.int64]) -> Any:
+        """Return the initial rows."""
+        return initial_rows(spec, ids)
+
 
 @dataclass
 class CallScope(ModelScope):
-    """A later call: variables are views of what was pulled, or values that autograd traces."""
+    """A later call: variables are views of what was pulled, or values that autograd traces; rows come from a source."""
 
     values: Mapping[str, Any]
     declared: Mapping[str, Declared]
+    tables: Mapping[str, TableSpec] = field(default_factory=dict)
+    row_source: RowSource | None = None
+    """Needed where there are tables."""
 
     def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
         """Return what was given; refuse what the first call did not ask for."""
         known = self.declared.get(name)
         if known is None:
+            if name in self.tables:
+                raise _is_table(name)
             raise ModelFnError(
                 (
                     f"model_fn asked for the new variable {name!r}; the first call in a mode fixes the variables"
@@ -100,6 +147,26 @@ class CallScope(ModelScope):
         if known.shape != declared.shape or known.dtype != declared.dtype:
             raise _differs(name, declared, known)
         return self.values[name]
+
+    def table(self, asked: TableSpec, ids: Any) -> TableSpec:
+        """Return what the first call has fixed; refuse what it did not ask for."""
+        known = self.tables.get(asked.name)
+        if known is None:
+            if asked.name in self.declared:
+                raise _is_variable(asked.name)
+            raise ModelFnError(
+                (
+                    f"model_fn looked something up in the new table {asked.name!r}; the first call in a mode fixes the "
+                    f"tables{did_you_mean(asked.name, self.tables)}",
+                )
+            )
+        _check_same(known, asked)
+        return known
+
+    def rows(self, spec: TableSpec, ids: NDArray[np.int64]) -> Any:
+        """Return rows of the source."""
+        assert self.row_source is not None
+        return self.row_source.rows(spec, ids)
 
 
 def read_only(value: NDArray[Any]) -> NDArray[Any]:
@@ -111,6 +178,27 @@ def read_only(value: NDArray[Any]) -> NDArray[Any]:
 
 def _differs(name: str, asked: Declared, known: Declared) -> ModelFnError:
     return ModelFnError((f"model_fn asked for variable {name!r} as {asked}, but it is {known}",))
+
+
+def _check_same(known: TableSpec, asked: TableSpec) -> None:
+    if differences := known.differences(asked):
+        raise ModelFnError((f"model_fn asked for table {asked.name!r} with {'; '.join(differences)}",))
+
+
+def _is_table(name: str) -> ModelFnError:
+    return ModelFnError((f"{name!r} is a table, so no variable can have this name; choose another one",))
+
+
+def _is_variable(name: str) -> ModelFnError:
+    return ModelFnError((f"{name!r} is a variable, so no table can have this name; choose another one",))
+
+
+def _arrays(features: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    if isinstance(features, Mapping):
+        for key, value in features.items():
+            yield from _arrays(value, (*path, key))
+    else:
+        yield path, features
 
 
 _current: ContextVar[ModelScope] = ContextVar("psflow_model_scope")
@@ -126,7 +214,8 @@ def entered(scope: ModelScope) -> Iterator[None]:
         _current.reset(token)
 
 
-def _scope(caller: str) -> ModelScope:
+def current_scope(caller: str) -> ModelScope:
+    """Return the scope of the call that we are in; ModelFnError, with the name of `caller`, if we are in none."""
     try:
         return _current.get()
     except LookupError:
@@ -165,7 +254,7 @@ def get_variable(
         Outside a model_fn; for a new name, or another shape or dtype, after the first call; for a name, shape or dtype
         that no variable can have.
     """
-    scope = _scope("get_variable")
+    scope = current_scope("get_variable")
     return scope.variable(name, _declared(name, shape, dtype, trainable), initializer)
 
 
@@ -186,7 +275,7 @@ def _declared(name: str, shape: tuple[int, ...], dtype: DTypeLike, trainable: bo
 
 def get_or_create_global_step() -> int:
     """Return the global_step that the variables of this call belong to, as far as this role knows."""
-    return _scope("get_or_create_global_step").global_step
+    return current_scope("get_or_create_global_step").global_step
 
 
 def scalar_summary(name: str, value: Any) -> None:
@@ -200,4 +289,4 @@ def scalar_summary(name: str, value: Any) -> None:
     shape = np.shape(plain(value))
     if shape:
         raise ModelFnError((f"summary.scalar({name!r}) takes a single number, got shape {list(shape)}; take its mean",))
-    _scope("summary.scalar").summaries[name] = value
+    current_scope("summary.scalar").summaries[name] = value

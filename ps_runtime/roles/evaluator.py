@@ -9,7 +9,6 @@ from contextlib import closing
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ps_runtime.checkpoint.reader import CheckpointReader
 from ps_runtime.checkpoint.records import Evaluation, EvaluationLog, Finished, read_finished
@@ -19,10 +18,11 @@ from ps_runtime.client.watching import WatchingClient
 from ps_runtime.data.dataset import Dataset
 from ps_runtime.data.input_pipeline import open_input
 from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.evaluation import batches_of, evaluate, predict_batch
+from ps_runtime.model.evaluation import batches_of, evaluate, predict_batch, read_values
 from ps_runtime.model.exporters import ExportBundle
 from ps_runtime.model.spec import ModeKeys
 from ps_runtime.model.training import EvalSpec
+from ps_runtime.model.values import ModelValues
 from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.server.peers import Purpose
@@ -110,7 +110,7 @@ class _Evaluator:
         """Evaluate one checkpoint, write the result down, let the exporters choose, tell of it."""
         started = time.monotonic()
         with CheckpointReader.pinned(self._store, step, str(self._context.role)) as reader:
-            values = {v.name: reader.variable(v.name) for v in self._job.model.variables}
+            values = read_values(reader)
             saved_at = reader.manifest.saved_at
         metrics = evaluate(self._caller, self._batches(), values, step, self._spec.steps)
         secs = round(time.monotonic() - started, 6)
@@ -136,15 +136,13 @@ class _Evaluator:
         self._dataset = opened if isinstance(opened, Dataset) else None
         return opened
 
-    def _export(
-        self, step: int, values: Mapping[str, NDArray[Any]], metrics: Mapping[str, float], *, is_final: bool
-    ) -> None:
+    def _export(self, step: int, values: ModelValues, metrics: Mapping[str, float], *, is_final: bool) -> None:
         if self._job.writer is None or not self._spec.all_exporters:
             return
         bundle = ExportBundle(
             name=self._spec.name or "model",
             global_step=step,
-            variables=dict(values),
+            values=values,
             model_fn=self._job.model_fn,
             params=dict(self._job.params),
             features=self._example,

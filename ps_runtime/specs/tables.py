@@ -10,6 +10,9 @@ import numpy as np
 
 __all__ = ["TableSpec"]
 
+ASKED = ("num_rows", "dim", "dtype", "initializer", "admit_after", "expire_after_steps")
+"""What a model_fn asks of a table by its name; seed and optimizer come from elsewhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
@@ -62,3 +65,8 @@ class TableSpec:
         [3, 2, 2]
         """
         return max(0, -(-(self.num_rows - shard) // num_shards))
+
+    def differences(self, other: TableSpec) -> list[str]:
+        """Say in which of the things that a model_fn asks for `other` differs, such as ``dim 8, expected 16``."""
+        pairs = [(name, getattr(other, name), getattr(self, name)) for name in ASKED]
+        return [f"{name} {got!r}, expected {expected!r}" for name, got, expected in pairs if got != expected]

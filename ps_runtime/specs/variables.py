@@ -89,7 +89,10 @@ class ModelSpec:
         return sum(v.nbytes for v in self.variables)
 
     def differences(self, other: ModelSpec) -> list[str]:
-        """Say in sentences how `other` differs from this model: names, shapes, dtypes, optimizers."""
+        """Say in sentences how `other` differs from this model: variables, tables, and what trains them."""
+        return sorted([*self._variable_differences(other), *self._table_differences(other)])
+
+    def _variable_differences(self, other: ModelSpec) -> list[str]:
         mine = {v.name: v for v in self.variables}
         theirs = {v.name: v for v in other.variables}
         lines = [f"variable {name!r} is missing" for name in mine if name not in theirs]
@@ -102,7 +105,25 @@ class ModelSpec:
                 lines.append(
                     f"variable {name!r} is trained by {other._optimizer_of(b)}, expected {self._optimizer_of(a)}"
                 )
-        return sorted(lines)
+        return lines
 
-    def _optimizer_of(self, variable: VariableSpec) -> Mapping[str, Any] | None:
-        return None if variable.optimizer is None else self.optimizers[variable.optimizer]
+    def _table_differences(self, other: ModelSpec) -> list[str]:
+        mine = {t.name: t for t in self.tables}
+        theirs = {t.name: t for t in other.tables}
+        lines = [f"table {name!r} is missing" for name in mine if name not in theirs]
+        lines += [f"table {name!r} is new" for name in theirs if name not in mine]
+        for name in mine.keys() & theirs.keys():
+            a, b = mine[name], theirs[name]
+            if differences := a.differences(b):
+                lines.append(f"table {name!r} has {'; '.join(differences)}")
+            elif a.seed != b.seed:
+                lines.append(
+                    f"table {name!r} has another seed, so its rows would begin with other values; "
+                    "set tf_random_seed to what it was"
+                )
+            elif self._optimizer_of(a) != other._optimizer_of(b):
+                lines.append(f"table {name!r} is trained by {other._optimizer_of(b)}, expected {self._optimizer_of(a)}")
+        return lines
+
+    def _optimizer_of(self, part: VariableSpec | TableSpec) -> Mapping[str, Any] | None:
+        return None if part.optimizer is None else self.optimizers[part.optimizer]

@@ -21,7 +21,12 @@ __all__ = ["ExportedCode", "ModelFnSource", "source_of"]
 ENGINE = "ps_runtime"
 ENGINE_ROOT = Path(ps_runtime.__file__).parents[1]
 LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
-ENTRY_POINTS = ("ps_runtime.model.caller", "ps_runtime.model.spec")
+ENTRY_POINTS = (
+    "ps_runtime.model.caller",
+    "ps_runtime.model.spec",
+    "ps_runtime.model.values",
+    "ps_runtime.tables.table",
+)
 """What the script of an export imports."""
 
 

@@ -11,7 +11,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,15 @@ class ExportedModel(PythonModel):
 
         folder = Path(context.artifacts["model"])
         self._config = json.loads((folder / "config.json").read_text())
-        self._variables = load_file(folder / "variables.safetensors")
         reference = self._config["model_fn"]
         with _own_code_first(folder.parents[1] / "code"):
             module = importlib.import_module(reference["module"])
             _check_version(module, reference["sha256"])
             from ps_runtime.model.caller import ModelCaller
+            from ps_runtime.model.values import ModelValues
 
+            tables = _read_tables(folder, self._config["tables"])
+            self._values = ModelValues(load_file(folder / "variables.safetensors"), tables)
             model_fn = _resolve(module, reference["qualname"])
             self._call = ModelCaller(model_fn, _decoded(self._config["params"]), None)
 
@@ -51,7 +53,7 @@ class ExportedModel(PythonModel):
 
         features = self._features(model_input)
         step = self._config["global_step"]
-        predictions = self._call.apply(features, None, ModeKeys.PREDICT, self._variables, step).predictions
+        predictions = self._call.apply(features, None, ModeKeys.PREDICT, self._values, step).predictions
         if not isinstance(predictions, Mapping):
             predictions = {"predictions": predictions}
         return {name: np.asarray(value) for name, value in predictions.items()}
@@ -90,6 +92,22 @@ def _own_code_first(code: Path) -> Iterator[None]:
     finally:
         sys.path.remove(str(code))
         sys.path.append(str(code))
+
+
+def _read_tables(folder: Path, specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the sparse tables by name: the rows that training created; others follow from the seed."""
+    from safetensors.numpy import load_file
+
+    from ps_runtime.specs.tables import TableSpec
+    from ps_runtime.tables.table import Table
+
+    tensors = load_file(folder / "tables.safetensors") if specs else {}
+    tables = {}
+    for facts in specs:
+        name = facts["name"]
+        tables[name] = Table(TableSpec(**facts), None)
+        tables[name].load({what: tensors[f"{name}/{what}"] for what in ("ids", "weights")})
+    return tables
 
 
 def _array(given: Any, name: str, form: Mapping[str, Any]) -> Any:

@@ -16,6 +16,7 @@ from ps_runtime.errors import InputError, UsageError
 from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.canned.dnn import dnn_classifier
 from ps_runtime.model.spec import ModeKeys
+from ps_runtime.model.values import ModelValues
 from tasks.export import MlflowModelWriter
 from tasks.prediction.model import read_model_info
 from tasks.prediction.output import PredictionFolder, partitions
@@ -30,19 +31,19 @@ def export(path: Path) -> Any:
     digits = read_digits("test")
     rows = {"features": digits.features["features"][:3]}
     caller = ModelCaller(dnn_classifier, PARAMS, None)
-    variables = caller.build(rows, None, ModeKeys.PREDICT, seed=3).initial_values
+    values = ModelValues(caller.build(rows, None, ModeKeys.PREDICT, seed=3).initial_values)
     bundle = SimpleNamespace(
         name="model",
         global_step=40,
-        variables=variables,
+        values=values,
         model_fn=dnn_classifier,
         params=PARAMS,
         features=rows,
-        predictions=caller.apply(rows, None, ModeKeys.PREDICT, variables, 40).predictions,
+        predictions=caller.apply(rows, None, ModeKeys.PREDICT, values, 40).predictions,
         metrics={},
     )
     MlflowModelWriter(digits.columns).write(str(path), bundle)  # type: ignore[arg-type]
-    expected = caller.apply(digits.features, None, ModeKeys.PREDICT, variables, 40).predictions
+    expected = caller.apply(digits.features, None, ModeKeys.PREDICT, values, 40).predictions
     return SimpleNamespace(path=str(path), class_ids=expected["class_ids"], probabilities=expected["probabilities"])
 
 

@@ -17,6 +17,7 @@ from ps_runtime.errors import ModelFnError
 from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.canned.dnn import dnn_classifier
 from ps_runtime.model.spec import ModeKeys
+from ps_runtime.model.values import ModelValues
 from ps_runtime.optimizers import Adagrad, ExponentialDecay
 from tasks.export import MlflowModelWriter, check_exportable
 from tasks.serving.code import ExportedCode, source_of
@@ -27,12 +28,12 @@ COLUMNS = ("a", "b", "c", "d")
 
 def bundle_of(model_fn: Callable[..., Any], features: Any, params: dict[str, Any], **values: Any) -> Any:
     caller = ModelCaller(model_fn, params, None)
-    variables = values or caller.build(features, None, ModeKeys.PREDICT, seed=1).initial_values
-    spec = caller.apply(features, None, ModeKeys.PREDICT, variables, 700)
+    model_values = ModelValues(values or caller.build(features, None, ModeKeys.PREDICT, seed=1).initial_values)
+    spec = caller.apply(features, None, ModeKeys.PREDICT, model_values, 700)
     return SimpleNamespace(
         name="model",
         global_step=700,
-        variables=variables,
+        values=model_values,
         model_fn=model_fn,
         params=params,
         features=features,
@@ -169,11 +170,12 @@ def test_parameters_come_back(dnn: Any, dnn_export: Path) -> None:
 def test_arrays_that_are_not_contiguous(user_model: Any, tmp_path: Path) -> None:
     whole = np.arange(12, dtype=np.float32).reshape(3, 4)
     bundle = bundle_of(user_model.linear, np.ones((2, 4, 3), np.float32), {"scale": 1.0}, w=np.float32(1).reshape(()))
-    bundle.variables = {"w": bundle.variables["w"], "f": np.asfortranarray(whole), "t": whole.T, "s": whole[::2, ::-1]}
+    arrays = {"w": np.float32(1).reshape(()), "f": np.asfortranarray(whole), "t": whole.T, "s": whole[::2, ::-1]}
+    bundle.values = ModelValues(arrays)
     MlflowModelWriter().write(str(tmp_path / "model"), bundle)
     model = mlflow.pyfunc.load_model(str(tmp_path / "model")).unwrap_python_model()
-    for name, value in bundle.variables.items():
-        np.testing.assert_array_equal(model._variables[name], value)
+    for name, value in arrays.items():
+        np.testing.assert_array_equal(model._values.variables[name], value)
 
 
 def test_another_version_of_the_file_in_the_process(user_model: Any, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from ps_runtime.errors import ModelFnError
 from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.scope import get_variable
 from ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from ps_runtime.model.values import ModelValues
 from ps_runtime.optimizers import Adam, GradientDescent
 
 X = np.float32([[1, 2], [3, 4], [5, 6]])
@@ -83,7 +84,9 @@ def test_refuses_a_model_without_trainable_variables():
         get_variable("b", trainable=False)
         return EstimatorSpec(mode, loss=1.0, train_op=SGD.apply_gradients({}))
 
-    with pytest.raises(ModelFnError, match="created no trainable variable; call get_variable"):
+    with pytest.raises(
+        ModelFnError, match="created no trainable variable and no table; call get_variable or embedding_lookup"
+    ):
         build(model_fn)
 
 
@@ -157,12 +160,13 @@ def test_applies_a_model_to_given_values():
         return EstimatorSpec(mode, predictions=features @ get_variable("w", (2,)))
 
     caller = ModelCaller(model_fn, {}, None)
-    spec = caller.apply(X, None, ModeKeys.PREDICT, {"w": np.float32([1, 10])}, 5)
+    spec = caller.apply(X, None, ModeKeys.PREDICT, ModelValues({"w": np.float32([1, 10])}), 5)
     assert spec.predictions == pytest.approx([21, 43, 65])
     with pytest.raises(ModelFnError, match=r"asked for variable 'w' as float32\[2\], but it is float32\[3\]"):
-        caller.apply(X, None, ModeKeys.PREDICT, {"w": np.zeros(3, np.float32)}, 5)
+        caller.apply(X, None, ModeKeys.PREDICT, ModelValues({"w": np.zeros(3, np.float32)}), 5)
 
 
 def test_applies_a_model_to_numbers_that_are_no_arrays():
     caller = ModelCaller(lambda features, mode: EstimatorSpec(mode, predictions=features * get_variable("b")), {}, None)
-    assert caller.apply(X, None, ModeKeys.PREDICT, {"b": np.float32(2)}, 5).predictions.tolist() == (2 * X).tolist()
+    found = caller.apply(X, None, ModeKeys.PREDICT, ModelValues({"b": np.float32(2)}), 5)
+    assert found.predictions.tolist() == (2 * X).tolist()

@@ -12,10 +12,12 @@ from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.evaluation import batches_of, evaluate, predict_batch
 from ps_runtime.model.scope import get_or_create_global_step, get_variable
 from ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from ps_runtime.model.values import ModelValues
 
 X = np.arange(10, dtype=np.float32)
 DATA = Dataset(X, 2 * X).batch(4)
-VALUES = {"w": np.array(3, np.float32)}
+VALUES = ModelValues({"w": np.array(3, np.float32)})
+NOTHING = ModelValues({})
 
 
 def model_fn(features, labels, mode):
@@ -66,7 +68,7 @@ def test_a_metric_may_not_change_its_kind():
         lambda features: EstimatorSpec(ModeKeys.EVAL, loss=0, eval_metric_ops={"m": next(kinds)}), {}, 0
     )
     with pytest.raises(ModelFnError, match="a Mean cannot be merged with a Ratio"):
-        evaluate(changing, DATA, {}, 0, None)
+        evaluate(changing, DATA, NOTHING, 0, None)
 
 
 def test_later_batches_have_the_metrics_of_the_first():
@@ -75,17 +77,17 @@ def test_later_batches_have_the_metrics_of_the_first():
         lambda features: EstimatorSpec(ModeKeys.EVAL, loss=0, eval_metric_ops={next(names): metrics.mean([1.0])}), {}, 0
     )
     with pytest.raises(ModelFnError, match="returned the metrics loss, recall, but accuracy, loss for the first batch"):
-        evaluate(changing, DATA, {}, 0, None)
+        evaluate(changing, DATA, NOTHING, 0, None)
 
 
 def test_a_loss_of_several_numbers_is_refused():
     wrong = ModelCaller(lambda features: EstimatorSpec(ModeKeys.EVAL, loss=features), {}, None)
     with pytest.raises(ModelFnError, match=r"must be a scalar number, got float32\[4\]"):
-        evaluate(wrong, DATA, {}, 0, None)
+        evaluate(wrong, DATA, NOTHING, 0, None)
 
 
 def test_predictions_are_arrays_by_name():
     found = predict_batch(CALLER, X[:2], VALUES, 0)
     assert found["predictions"].tolist() == [0, 3]
     named = ModelCaller(lambda features: EstimatorSpec(ModeKeys.PREDICT, predictions={"y": [1, 2]}), {}, None)
-    assert predict_batch(named, X[:2], {}, 0)["y"].tolist() == [1, 2]
+    assert predict_batch(named, X[:2], NOTHING, 0)["y"].tolist() == [1, 2]

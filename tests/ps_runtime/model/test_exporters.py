@@ -23,11 +23,19 @@ from ps_runtime.model.exporters import (
     LatestExporter,
     better,
 )
+from ps_runtime.model.values import ModelValues
 
 
 def bundle(step: int = 1, **metrics: float) -> ExportBundle:
     return ExportBundle(
-        "model", step, {"w": np.ones(2)}, bundle, {}, np.zeros((1, 2)), {}, {"loss": 1.0, "global_step": step} | metrics
+        "model",
+        step,
+        ModelValues({"w": np.ones(2)}),
+        bundle,
+        {},
+        np.zeros((1, 2)),
+        {},
+        {"loss": 1.0, "global_step": step} | metrics,
     )
 
 

@@ -7,6 +7,7 @@ from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.canned.dnn import Layer, backward, dnn_classifier, forward
 from ps_runtime.model.gradients import GradientFn
 from ps_runtime.model.spec import ModeKeys
+from ps_runtime.model.values import ModelValues
 from ps_runtime.optimizers import Adagrad
 
 RNG = np.random.default_rng(10)
@@ -77,7 +78,7 @@ def test_steps_against_the_gradient_learn_the_labels():
     for _ in range(200):
         for name, gradient in step(FEATURES, LABELS, variables, 0).gradients.items():
             variables[name] -= 0.5 * gradient
-    spec = CALLER.apply(FEATURES, LABELS, ModeKeys.EVAL, variables, 200)
+    spec = CALLER.apply(FEATURES, LABELS, ModeKeys.EVAL, ModelValues(variables), 200)
     assert spec.loss < 0.1 * first
     assert spec.eval_metric_ops["accuracy"].result() == 1.0
     assert spec.predictions["class_ids"].tolist() == LABELS.tolist()
@@ -86,7 +87,7 @@ def test_steps_against_the_gradient_learn_the_labels():
 def test_prediction_needs_no_labels_and_no_optimizer():
     built = CALLER.build(FEATURES, LABELS, ModeKeys.TRAIN, seed=1)
     caller = ModelCaller(dnn_classifier, {"hidden_units": (6, 4), "n_classes": 3}, None)
-    spec = caller.apply(FEATURES, None, ModeKeys.PREDICT, built.initial_values, 0)
+    spec = caller.apply(FEATURES, None, ModeKeys.PREDICT, ModelValues(built.initial_values), 0)
     shapes = {name: value.shape for name, value in spec.predictions.items()}
     assert shapes == {"logits": (8, 3), "probabilities": (8, 3), "class_ids": (8,)}
     assert spec.loss is None
@@ -95,7 +96,8 @@ def test_prediction_needs_no_labels_and_no_optimizer():
 def test_named_features_are_the_matrix_of_their_sorted_names():
     built = CALLER.build(FEATURES, LABELS, ModeKeys.TRAIN, seed=1)
     named = {"b": FEATURES[:, 2:], "a": FEATURES[:, :2]}
-    specs = [CALLER.apply(f, LABELS, ModeKeys.EVAL, built.initial_values, 0) for f in (FEATURES, named)]
+    values = ModelValues(built.initial_values)
+    specs = [CALLER.apply(f, LABELS, ModeKeys.EVAL, values, 0) for f in (FEATURES, named)]
     assert np.array_equal(specs[0].predictions["logits"], specs[1].predictions["logits"])
 
 

@@ -1,0 +1,97 @@
+"""Gradients by autograd: values that it follows through one call of a model_fn, and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from autograd.core import VJPNode, add_outgrads
+from autograd.numpy.numpy_boxes import ArrayBox
+from autograd.tracer import Box, isbox, new_box, trace_stack
+from autograd.util import toposort
+
+from ps_runtime.errors import ModelFnError
+
+__all__ = ["Trace", "left_the_trace"]
+
+
+class Trace:
+    """Follows values through a computation; made by `opened`.
+
+    Unlike ``autograd.grad`` it takes further values while the computation goes on, such as rows that are looked up.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._keys: dict[VJPNode, Hashable] = {}
+
+    @classmethod
+    @contextmanager
+    def opened(cls) -> Iterator[Trace]:
+        """Give a trace for the time of a computation."""
+        _guard_traced_arrays()
+        with trace_stack.new_trace() as number:
+            yield cls(number)
+
+    def follow(self, key: Hashable, value: Any) -> Any:
+        """Return `value` such that autograd follows it; `key` is its name in `gradients`."""
+        node = VJPNode.new_root()
+        self._keys[node] = key
+        return new_box(value, self._number, node)
+
+    def gradients(self, end: Any) -> dict[Hashable, Any]:
+        """Return the gradient of the scalar `end` with respect to each value that it was computed from, by key.
+
+        Values that it was not computed from have no gradient, not one of zeros.
+        """
+        if not isbox(end) or end._trace != self._number:
+            return {}
+        found: dict[Hashable, Any] = {}
+        gradients = {end._node: (np.ones_like(end._value), False)}
+        for node in toposort(end._node):
+            gradient, _ = gradients.pop(node)
+            if node in self._keys:
+                found[self._keys[node]] = gradient
+            for parent, part in zip(node.parents, node.vjp(gradient), strict=True):
+                gradients[parent] = add_outgrads(gradients.get(parent), part)
+        return found
+
+
+def left_the_trace(what: str) -> ModelFnError:
+    """Return the error for a computation that autograd could not follow."""
+    return ModelFnError(
+        (
+            f"{what}: a value that autograd traces went through plain numpy; with minimize(loss), compute the loss "
+            "with `import autograd.numpy as np`, and do not call float() or .item() on it",
+        )
+    )
+
+
+def _guard_traced_arrays() -> None:
+    """Make plain numpy refuse traced values at once; left alone it crawls through them element by element."""
+
+    def refuse(what: str) -> Any:
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            raise left_the_trace(what)
+
+        return method
+
+    if any(cls.__name__ == "TracedArray" for cls in Box.types):
+        return
+    traced = type(
+        "TracedArray",
+        (ArrayBox,),
+        {
+            "__slots__": [],
+            "__array__": refuse("a plain numpy function was called on a traced value"),
+            "__float__": refuse("float() was called on a traced value"),
+            "__int__": refuse("int() was called on a traced value"),
+            "__round__": refuse("round() was called on a traced value"),
+            "item": refuse(".item() was called on a traced value"),
+            "tolist": refuse(".tolist() was called on a traced value"),
+        },
+    )
+    for value_type in [t for t, box in Box.type_mappings.items() if box is ArrayBox and t is not ArrayBox]:
+        traced.register(value_type)  # type: ignore[attr-defined]

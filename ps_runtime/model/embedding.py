@@ -1,0 +1,200 @@
+"""Rows of sparse tables by their ids, as a model_fn looks them up."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ps_runtime.errors import InputError, ModelFnError, did_you_mean
+from ps_runtime.model.gathering import gather, pool
+from ps_runtime.model.lookups import ABSENT, Lookup, integer_ids
+from ps_runtime.model.scope import current_scope
+from ps_runtime.specs.tables import TableSpec
+from ps_runtime.tables.initial_rows import initializer_faults
+from ps_runtime.tracing import plain
+
+__all__ = ["embedding_lookup"]
+
+Combiner = Literal["sum", "mean", "sqrtn"]
+Initializer = Literal["uniform", "normal", "constant", "zeros"]
+COMBINERS: tuple[str, ...] = get_args(Combiner)
+
+_SCALE_OF = {"uniform": "scale", "normal": "scale", "constant": "value"}
+"""What each initializer calls its `scale`."""
+
+
+def embedding_lookup(
+    name: str,
+    ids: Any,
+    num_rows: int,
+    dim: int,
+    *,
+    combiner: Combiner | None = None,
+    weights: Any = None,
+    initializer: Initializer = "uniform",
+    scale: float = 0.05,
+    dtype: DTypeLike = np.float32,
+    admit_after: int = 1,
+    expire_after_steps: int | None = None,
+) -> Any:
+    """Look ids up in a sparse table of the model; the first call in a mode creates the table.
+
+    Only the rows that a batch looks up travel. A row comes into being with the first gradient for it; until then, and
+    without ever being stored, it has its initial values.
+
+    Parameters
+    ----------
+    name : str
+        Unique in the model, among the variables too. Several lookups in one table share its rows.
+    ids : array of integers, any shape
+        In ``[0, num_rows)``; with a combiner also -1, which stands for no id.
+    num_rows : int
+        At least 1; costs nothing by itself.
+    dim : int
+        Length of a row, at least 1.
+    combiner : {"sum", "mean", "sqrtn"}, optional
+        Join the rows over the last axis of `ids`: their weighted sum, divided by the sum of the weights (mean) or by
+        the square root of the sum of their squares (sqrtn). Zeros where all ids are absent, or the divisor is zero.
+    weights : array of numbers, of the shape of `ids`, optional
+        For the combiner; 1 each if left out. May be computed from variables.
+    initializer : {"uniform", "normal", "constant", "zeros"}
+        First values: even in [-scale, scale), normal with standard deviation `scale`, `scale` itself, or 0. They depend
+        on the job's seed, `name`, id and column alone.
+    scale : float
+    dtype : dtype
+        A float dtype.
+    admit_after : int
+        A row is created when that many pushes have touched it; until then it stays at its initial values.
+    expire_after_steps : int, optional
+        A row that no push has touched for so many steps returns to its initial values; never if left out.
+
+    Returns
+    -------
+    (*ids.shape, dim) array, or (*ids.shape[:-1], dim) array with a combiner
+
+    Raises
+    ------
+    ModelFnError
+        Outside a model_fn; for a new table, or other facts of a known one, after the first call; for what no table can
+        be.
+    InputError
+        If ids are no integers, or out of range; the error names the first one.
+
+    References
+    ----------
+    ``tf.nn.embedding_lookup_sparse`` has the same combiners.
+
+    Examples
+    --------
+    Inside a model_fn::
+
+        items = embedding_lookup("items", features["items"], num_rows=1_000_000, dim=16, combiner="mean")
+    """
+    scope = current_scope("embedding_lookup")
+    asked = TableSpec(
+        name,
+        _plain_int(num_rows),
+        _plain_int(dim),
+        np.dtype(dtype).name,
+        optimizer=None,
+        initializer={"name": initializer} | ({_SCALE_OF[initializer]: scale} if initializer in _SCALE_OF else {}),
+        seed=0,  # the scope knows it
+        admit_after=_plain_int(admit_after),
+        expire_after_steps=_plain_int(expire_after_steps),
+    )
+    array = integer_ids(name, ids)
+    _check(asked, combiner, array, weights)
+    spec = scope.table(asked, ids)
+    lookup = scope.lookups.of(spec, array)
+    shape = array.shape if combiner is None else array.shape[:-1]
+    if combiner is None and lookup.present is not None:
+        raise _absent(name, lookup)
+    rows = scope.rows(spec, lookup.unique)
+    if combiner is None:
+        return gather(rows, lookup.inverse).reshape((*shape, dim))
+    return _combined(rows, lookup, combiner, _weights(spec, lookup, weights)).reshape((*shape, dim))
+
+
+def _combined(rows: Any, lookup: Lookup, combiner: Combiner, weights: Any) -> Any:
+    """Return ``(n, dim)``, from ``(n, k)`` weights."""
+    pooled = pool(rows, weights, lookup.inverse.reshape(weights.shape))
+    if combiner == "sum":
+        return pooled
+    total = (weights if combiner == "mean" else weights * weights).sum(axis=-1)
+    is_zero = plain(total) == 0
+    divisor = total + is_zero
+    if combiner == "sqrtn":
+        divisor = divisor**0.5
+    return pooled * (~is_zero / divisor).reshape((-1, 1))
+
+
+def _weights(spec: TableSpec, lookup: Lookup, given: Any) -> Any:
+    """Return ``(n, k)`` weights in the table's dtype, 0 for ids that are absent; traced if those given are."""
+    shape = lookup.ids.shape
+    weights = np.ones(shape, spec.dtype) if given is None else given
+    if plain(weights) is weights:
+        weights = np.asarray(weights)
+    weights = weights.astype(spec.dtype)
+    if lookup.present is not None:
+        weights = weights * lookup.present.reshape(shape)
+    return weights.reshape((math.prod(shape[:-1]), shape[-1]))
+
+
+def _plain_int(value: Any) -> Any:
+    return int(value) if isinstance(value, np.integer) else value
+
+
+def _check(asked: TableSpec, combiner: str | None, ids: NDArray[Any], weights: Any) -> None:
+    """Refuse what no table or lookup can be, all faults in one error."""
+    name = asked.name
+    faults = [f"a table needs a name, got {name!r}"] if not isinstance(name, str) or not name else []
+    counts = ("num_rows", "dim", "admit_after") + (
+        ("expire_after_steps",) if asked.expire_after_steps is not None else ()
+    )
+    for what in counts:
+        count = getattr(asked, what)
+        if type(count) is not int or count < 1:
+            faults.append(f"{what} of table {name!r} is {count!r}, expected an integer >= 1")
+    if np.dtype(asked.dtype).kind != "f":
+        faults.append(f"the dtype of table {name!r} is {asked.dtype}, expected a float dtype")
+    faults += [f"table {name!r}: {fault}" for fault in initializer_faults(asked.initializer)]
+    faults += _combiner_faults(name, combiner, ids, weights)
+    if faults:
+        raise ModelFnError(tuple(faults))
+
+
+def _combiner_faults(name: str, combiner: str | None, ids: NDArray[Any], weights: Any) -> list[str]:
+    faults = []
+    if combiner is None:
+        if weights is not None:
+            faults.append(f"the lookup in table {name!r} has weights but no combiner; give combiner='sum', say")
+        return faults
+    if combiner not in COMBINERS:
+        near = did_you_mean(str(combiner), COMBINERS)
+        faults.append(
+            f"combiner of the lookup in table {name!r} is {combiner!r}, expected {', '.join(COMBINERS)}{near}"
+        )
+    if not ids.ndim:
+        faults.append(f"the lookup in table {name!r} has a combiner but a single id; give ids of shape (..., k)")
+    if weights is not None:
+        value = np.asarray(plain(weights))
+        if value.shape != ids.shape or value.dtype.kind not in "fiu":
+            faults.append(
+                f"the weights of the lookup in table {name!r} are {value.dtype.name}{list(value.shape)}, "
+                f"expected numbers of the shape of its ids, {list(ids.shape)}"
+            )
+    return faults
+
+
+def _absent(name: str, lookup: Lookup) -> InputError:
+    assert lookup.present is not None
+    place = [int(i) for i in np.argwhere(~lookup.present.reshape(lookup.ids.shape))[0]]
+    return InputError(
+        (
+            f"table {name!r}: the id at {place} is {ABSENT}, which stands for no id only with a combiner; "
+            "without one, keep a row for what is unknown",
+        )
+    )

@@ -1,0 +1,98 @@
+"""The ids of lookups: each of them once, and where it stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.errors import InputError
+from ps_runtime.specs.tables import TableSpec
+from ps_runtime.tables.bounds import check_ids
+from ps_runtime.tables.dedupe import unique_ids
+
+__all__ = ["ABSENT", "Lookup", "Lookups", "integer_ids"]
+
+ABSENT = -1
+"""Stands for no id."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lookup:
+    """The ids of one array, their repetitions found; made by `of`.
+
+    Parameters
+    ----------
+    ids : array of integers, any shape
+        As they were given.
+    unique : (num_unique,) int64 array
+        Each id that is present, once.
+    inverse : (ids.size,) array
+        Where each of `ids`, in C order, stands in `unique`; 0 for one that is absent.
+    present : (ids.size,) bool array or None
+        Which ids are present; None: all.
+    """
+
+    ids: NDArray[Any]
+    unique: NDArray[np.int64]
+    inverse: NDArray[np.integer[Any]]
+    present: NDArray[np.bool_] | None
+    _flat: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, ids: NDArray[Any]) -> Self:
+        """Find the repetitions among integer `ids`."""
+        flat = ids.astype(np.int64).reshape(-1)  # a copy: it tells whether `ids` were written to
+        present = flat != ABSENT
+        if present.all():
+            return cls(ids, *unique_ids(flat), None, flat)
+        unique, of_present = unique_ids(flat[present])
+        inverse = np.zeros(len(flat), of_present.dtype)
+        inverse[present] = of_present
+        return cls(ids, unique, inverse, present, flat)
+
+    def is_of(self, ids: NDArray[Any]) -> bool:
+        """Return whether this was made of that very array, and none of its ids has changed."""
+        return ids is self.ids and np.array_equal(ids.reshape(-1), self._flat)
+
+
+class Lookups:
+    """The lookups of one batch: the repetitions among the ids of one array are searched once.
+
+    Who pulls rows before a call of model_fn makes one of these for the batch and hands it on to the call, which then
+    finds the very `Lookup` again. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, Lookup] = {}
+
+    def of(self, spec: TableSpec, ids: Any) -> Lookup:
+        """Return the `Lookup` of an array of ids of a table.
+
+        Raises
+        ------
+        InputError
+            If they are no integers, or an id is neither in ``[0, num_rows)`` nor -1.
+        """
+        array = integer_ids(spec.name, ids)
+        if array.size and (array.min() < ABSENT or array.max() >= spec.num_rows):
+            check_ids(spec.name, np.where(array == ABSENT, 0, array), spec.num_rows)
+        known = self._known.get(id(array))  # `known` holds its array, so that no other can have this id
+        if known is None or not known.is_of(array):
+            known = self._known[id(array)] = Lookup.of(array)
+        return known
+
+
+def integer_ids(table: str, ids: Any) -> NDArray[Any]:
+    """Return `ids` as an array, itself if it is one; InputError, with the name of the `table`, if of no integers."""
+    array = np.asarray(ids)
+    if array.dtype.kind not in "iu":
+        raise InputError(
+            (
+                f"table {table!r}: expected integer ids, got {array.dtype.name}{list(array.shape)}; "
+                "cast them: ids.astype(np.int64)",
+            )
+        )
+    return array

@@ -1,0 +1,106 @@
+"""Gradients of tables: as a model_fn gives them, and as a push carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.errors import ModelFnError
+from ps_runtime.model.lookups import Lookups, integer_ids
+from ps_runtime.specs.tables import TableSpec
+from ps_runtime.tables.dedupe import sum_rows, unique_ids
+from ps_runtime.tracing import plain
+
+__all__ = ["RowGradient", "SparseGradient", "row_gradient"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseGradient:
+    """The gradient of a table, computed by hand: for `Optimizer.apply_gradients`.
+
+    Parameters
+    ----------
+    ids : array of integers, any shape
+        Such as were looked up. An id may stand there several times: its gradients add up. -1 counts for nothing.
+    values : (*ids.shape, dim) array
+        Gradient of the loss with respect to what the lookup of each id gave.
+
+    Notes
+    -----
+    ``a + b`` is the gradient of a table in which two arrays of ids were looked up.
+
+    Examples
+    --------
+    >>> one, other = SparseGradient([3, 4], np.ones((2, 8))), SparseGradient([[4, -1]], np.ones((1, 2, 8)))
+    >>> (one + other).ids
+    array([ 3,  4,  4, -1])
+    """
+
+    ids: Any
+    values: Any
+
+    def __add__(self, other: SparseGradient) -> SparseGradient:
+        parts = [(np.asarray(part.ids), np.asarray(plain(part.values))) for part in (self, other)]
+        return SparseGradient(
+            np.concatenate([ids.reshape(-1) for ids, _ in parts]),
+            np.concatenate([values.reshape(-1, *values.shape[-1:]) for _, values in parts]),
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowGradient:
+    """The gradient of one step for one table.
+
+    Parameters
+    ----------
+    ids : (num_rows,) int64 array
+        Each once.
+    values : (num_rows, dim) array
+        In the table's dtype, C-contiguous.
+    """
+
+    ids: NDArray[np.int64]
+    values: NDArray[Any]
+
+    @classmethod
+    def sum(cls, spec: TableSpec, parts: Sequence[tuple[NDArray[np.int64], NDArray[Any]]]) -> RowGradient:
+        """Return the sum of gradients, each of unique ids and a row of values for each of them."""
+        ids, values = parts[0]
+        if len(parts) > 1:
+            ids, inverse = unique_ids(np.concatenate([ids for ids, _ in parts]))
+            values = sum_rows(inverse, np.concatenate([values for _, values in parts]), len(ids))
+        return cls(ids, np.ascontiguousarray(values, spec.dtype))
+
+
+def row_gradient(spec: TableSpec, given: Any, lookups: Lookups) -> RowGradient:
+    """Return what a model_fn gave as gradient of a table with the values of each id summed.
+
+    Raises
+    ------
+    ModelFnError
+        If it is no SparseGradient, or its values do not fit its ids.
+    InputError
+        If its ids cannot be.
+    """
+    if not isinstance(given, SparseGradient):
+        raise ModelFnError(
+            (f"the gradient of table {spec.name!r} must be a SparseGradient(ids, values), got {type(given).__name__}",)
+        )
+    ids, values = integer_ids(spec.name, given.ids), np.asarray(plain(given.values))
+    expected = (*ids.shape, spec.dim)
+    if values.shape != expected or values.dtype.kind not in "fiu":
+        raise ModelFnError(
+            (
+                f"the values of the gradient of table {spec.name!r} are {values.dtype.name}{list(values.shape)}, "
+                f"expected {spec.dtype}{list(expected)}: a row for each of its ids",
+            )
+        )
+    lookup = lookups.of(spec, ids)
+    rows, inverse = values.reshape(-1, spec.dim).astype(spec.dtype, copy=False), lookup.inverse
+    if lookup.present is not None:
+        rows, inverse = rows[lookup.present], inverse[lookup.present]
+    return RowGradient.sum(spec, [(lookup.unique, sum_rows(inverse, rows, len(lookup.unique)))])
