@@ -7,7 +7,6 @@ import fcntl
 import mmap
 import os
 import platform
-import socket
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +28,8 @@ def why_no_shared_memory() -> str:
     """
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return f"{platform.machine()} does not keep the order of memory accesses that readers rely on"
-    if not hasattr(os, "memfd_create") or not hasattr(socket, "SCM_RIGHTS"):
-        return "this system has no memfd_create, or cannot pass descriptors"
+    if not hasattr(os, "memfd_create"):
+        return "this system has no memfd_create"
     return ""
 
 
