@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ps_runtime.model.scope import get_or_create_global_step, get_variable
     from ps_runtime.model.spec import EstimatorSpec, ModeKeys
     from ps_runtime.model.training import EvalSpec, TrainSpec
-    from ps_runtime.optimizers import Adagrad, Adam, GradientDescent, Momentum
+    from ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, RMSProp
     from ps_runtime.specs.run_config import RunConfig
 
 _MODULES = {
@@ -41,7 +41,7 @@ _MODULES = {
     "ps_runtime.model.listeners": ["CheckpointSaverListener"],
     "ps_runtime.model.scope": ["get_or_create_global_step", "get_variable"],
     "ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
-    "ps_runtime.optimizers": ["Adagrad", "Adam", "GradientDescent", "Momentum"],
+    "ps_runtime.optimizers": ["Adagrad", "Adam", "Ftrl", "GradientDescent", "Momentum", "RMSProp"],
     "ps_runtime.specs.run_config": ["RunConfig"],
     "ps_runtime.model.training": ["EvalSpec", "TrainSpec"],
 }
@@ -65,6 +65,7 @@ __all__ = [
     "EstimatorSpec",
     "EvalSpec",
     "FinalExporter",
+    "Ftrl",
     "GradientDescent",
     "InputContext",
     "LatestExporter",
@@ -72,6 +73,7 @@ __all__ = [
     "ModeKeys",
     "Momentum",
     "NanTensorHook",
+    "RMSProp",
     "RunConfig",
     "SessionRunArgs",
     "SessionRunHook",

@@ -3,9 +3,11 @@
 from ps_runtime.optimizers.adagrad import Adagrad
 from ps_runtime.optimizers.adam import Adam
 from ps_runtime.optimizers.base import LearningRate, Optimizer
+from ps_runtime.optimizers.ftrl import Ftrl
 from ps_runtime.optimizers.gradient_descent import GradientDescent
 from ps_runtime.optimizers.momentum import Momentum
 from ps_runtime.optimizers.registry import OPTIMIZERS, optimizer_from_config
+from ps_runtime.optimizers.rms_prop import RMSProp
 from ps_runtime.optimizers.schedules import CosineDecay, ExponentialDecay, PiecewiseConstant, PolynomialDecay
 
 __all__ = [
@@ -14,11 +16,13 @@ __all__ = [
     "Adam",
     "CosineDecay",
     "ExponentialDecay",
+    "Ftrl",
     "GradientDescent",
     "LearningRate",
     "Momentum",
     "Optimizer",
     "PiecewiseConstant",
     "PolynomialDecay",
+    "RMSProp",
     "optimizer_from_config",
 ]

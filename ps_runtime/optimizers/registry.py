@@ -12,13 +12,15 @@ from ps_runtime.errors import UsageError, did_you_mean
 from ps_runtime.optimizers.adagrad import Adagrad
 from ps_runtime.optimizers.adam import Adam
 from ps_runtime.optimizers.base import Optimizer
+from ps_runtime.optimizers.ftrl import Ftrl
 from ps_runtime.optimizers.gradient_descent import GradientDescent
 from ps_runtime.optimizers.momentum import Momentum
+from ps_runtime.optimizers.rms_prop import RMSProp
 
 __all__ = ["OPTIMIZERS", "optimizer_from_config"]
 
 OPTIMIZERS: Mapping[str, type[Optimizer]] = MappingProxyType(
-    {rule.__name__: rule for rule in (GradientDescent, Momentum, Adagrad, Adam)}
+    {rule.__name__: rule for rule in (GradientDescent, Momentum, Adagrad, Adam, RMSProp, Ftrl)}
 )
 """Every optimizer that a ps can apply, by the name in its `Optimizer.config`."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ps_runtime.optimizers import Adagrad, Adam, GradientDescent, Momentum, Optimizer
+from ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, Optimizer, RMSProp
 
 RULES = [
     GradientDescent(learning_rate=0.1),
@@ -19,6 +20,18 @@ RULES = [
     Adagrad(learning_rate=0.05),
     Adam(),
     Adam(learning_rate=0.01, beta1=0.8, beta2=0.95, epsilon=1e-4),
+    RMSProp(learning_rate=0.01),
+    RMSProp(learning_rate=0.01, decay=0.8, momentum=0.5, epsilon=1e-3),
+    RMSProp(learning_rate=0.01, momentum=0.9, centered=True),
+    Ftrl(learning_rate=0.1),
+    Ftrl(
+        learning_rate=0.1,
+        learning_rate_power=-0.7,
+        initial_accumulator_value=1.0,
+        l1_regularization_strength=1e-4,
+        l2_regularization_strength=0.1,
+    ),
+    Ftrl(learning_rate=0.01, learning_rate_power=0.0, initial_accumulator_value=0.0),
 ]
 
 
@@ -112,6 +125,46 @@ def adam(p: list[float], rate: float, b1: float, b2: float, epsilon_hat: float) 
         p = [x - alpha * mx / (vx**0.5 + epsilon_hat) for x, mx, vx in zip(p, m, v, strict=True)]
 
 
+def rms_prop(p: list[float], rate: float, rule: RMSProp) -> Iterator[list[float]]:
+    """Hinton 2012 and Graves 2013, eq. 38-41, moments written out as sums; the mean square begins at 1 and the
+
+    step size is inside the momentum, as in TensorFlow 1.15, tf.train.RMSPropOptimizer.
+    """
+    history: list[list[float]] = []
+    step = [0.0] * len(p)
+    while True:
+        g = yield p
+        history.append(g)
+        d, t = rule.decay, len(history)
+        square = [d**t + (1 - d) * sum(d ** (t - 1 - s) * history[s][i] ** 2 for s in range(t)) for i in range(len(p))]
+        mean = [(1 - d) * sum(d ** (t - 1 - s) * history[s][i] for s in range(t)) for i in range(len(p))]
+        under = [v - rule.centered * m**2 + rule.epsilon for v, m in zip(square, mean, strict=True)]
+        step = [rule.momentum * s + rate * gx * u**-0.5 for s, gx, u in zip(step, g, under, strict=True)]
+        p = [x - s for x, s in zip(p, step, strict=True)]
+
+
+def ftrl(p: list[float], rate: float, rule: Ftrl) -> Iterator[list[float]]:
+    """McMahan et al. 2013, algorithm 1 with beta = 0, any power of n in place of its root, and 2 * l2 for lambda_2."""
+    l1, l2, k = rule.l1_regularization_strength, rule.l2_regularization_strength, -rule.learning_rate_power
+    n, z = [rule.initial_accumulator_value] * len(p), [0.0] * len(p)
+    while True:
+        g = yield p
+        for i, gx in enumerate(g):
+            sigma = ((n[i] + gx**2) ** k - n[i] ** k) / rate
+            z[i] += gx - sigma * p[i]
+            n[i] += gx**2
+        p = [
+            0.0 if abs(zx) <= l1 else -(zx - math.copysign(l1, zx)) / (nx**k / rate + 2 * l2)
+            for zx, nx in zip(z, n, strict=True)
+        ]
+
+
+@pytest.fixture
+def start(rule: Optimizer) -> Callable[[int, Any], NDArray[Any]]:
+    """First parameters under which `rule` keeps its laws: those of Ftrl follow from its slots, and begin at 0."""
+    return lambda size, dtype: np.linspace(-1.0, 1.0, size).astype(dtype) * (not isinstance(rule, Ftrl))
+
+
 @pytest.fixture
 def reference(rule: Optimizer) -> Callable[[list[float]], Iterator[list[float]]]:
     """The formula of `rule` over Python floats: a generator that is sent gradients and yields parameters."""
@@ -125,4 +178,8 @@ def reference(rule: Optimizer) -> Callable[[list[float]], Iterator[list[float]]]
             return lambda p: adagrad(p, rate, rule.initial_accumulator_value)
         case Adam():
             return lambda p: adam(p, rate, rule.beta1, rule.beta2, rule.epsilon)
+        case RMSProp():
+            return lambda p: rms_prop(p, rate, rule)
+        case Ftrl():
+            return lambda p: ftrl(p, rate, rule)
     raise AssertionError(rule)

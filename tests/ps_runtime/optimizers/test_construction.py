@@ -8,13 +8,27 @@ import numpy as np
 import pytest
 
 from ps_runtime.errors import UsageError
-from ps_runtime.optimizers import Adagrad, Adam, GradientDescent, Momentum, optimizer_from_config
+from ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, RMSProp, optimizer_from_config
 
 
 def test_defaults_are_the_references():
     assert Momentum(learning_rate=1.0).config() == {"name": "Momentum", "momentum": 0.9, "use_nesterov": False}
     assert Adagrad().config() == {"name": "Adagrad", "initial_accumulator_value": 0.1}
     assert Adam().config() == {"name": "Adam", "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8}
+    assert RMSProp(learning_rate=1.0).config() == {
+        "name": "RMSProp",
+        "decay": 0.9,
+        "momentum": 0.0,
+        "epsilon": 1e-10,
+        "centered": False,
+    }
+    assert Ftrl(learning_rate=1.0).config() == {
+        "name": "Ftrl",
+        "learning_rate_power": -0.5,
+        "initial_accumulator_value": 0.1,
+        "l1_regularization_strength": 0.0,
+        "l2_regularization_strength": 0.0,
+    }
     assert (Adagrad().learning_rate, Adam().learning_rate) == (0.001, 0.001)
     with pytest.raises(TypeError, match="learning_rate"):
         GradientDescent()
@@ -41,6 +55,20 @@ def test_defaults_are_the_references():
         (lambda: Adam(beta2=1), r"beta2 is 1, expected a number in \[0, 1\)"),
         (lambda: Adam(epsilon=1e-50), r"epsilon is 1e-50, expected a finite number >= 1.2e-38"),
         (lambda: Adam(epsilon=None), r"Adam: epsilon is None, expected a number"),
+        (lambda: RMSProp(learning_rate=1.0, decay=1.0), r"RMSProp: decay is 1.0, expected a number in \[0, 1\)"),
+        (lambda: RMSProp(learning_rate=1.0, momentum=-0.1), r"momentum is -0.1, expected a number in \[0, 1\)"),
+        (lambda: RMSProp(learning_rate=1.0, epsilon=0.0), r"epsilon is 0.0, expected a finite number >= 1.2e-38"),
+        (lambda: RMSProp(learning_rate=1.0, centered=1), r"centered is 1, expected True or False"),
+        (
+            lambda: Ftrl(learning_rate=1.0, learning_rate_power=0.5),
+            r"Ftrl: learning_rate_power is 0.5, expected a finite number <= 0",
+        ),
+        (
+            lambda: Ftrl(learning_rate=1.0, initial_accumulator_value=-1.0),
+            r"initial_accumulator_value is -1.0, expected a finite number >= 0",
+        ),
+        (lambda: Ftrl(learning_rate=1.0, l1_regularization_strength=math.inf), r"l1_regularization_strength is inf"),
+        (lambda: Ftrl(learning_rate=1.0, l2_regularization_strength=-1.0), r"l2_regularization_strength is -1.0"),
     ],
 )
 def test_refuses_hyper_parameters_out_of_range(make, words):
@@ -81,7 +109,7 @@ def test_a_rule_from_a_config_has_no_learning_rate_of_its_own():
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({}, "unknown optimizer None, expected one of GradientDescent, Momentum, Adagrad, Adam$"),
+        ({}, "unknown optimizer None, expected one of GradientDescent, Momentum, Adagrad, Adam, RMSProp, Ftrl$"),
         ({"name": ["Adam"]}, r"unknown optimizer \['Adam'\]"),
         ({"name": "adam"}, "unknown optimizer 'adam', .*; did you mean 'Adam'"),
         ({"name": "Optimizer"}, "unknown optimizer 'Optimizer'"),

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ps_runtime.optimizers import OPTIMIZERS, Adam, optimizer_from_config
+from ps_runtime.optimizers import OPTIMIZERS, Adam, Ftrl, RMSProp, optimizer_from_config
 
 DTYPES = [np.float32, np.float64]
 finite = st.floats(-1e6, 1e6, width=32)
@@ -41,24 +41,33 @@ def test_updating_a_concatenation_is_updating_its_parts(rule, arena_of, dtype, d
         assert np.array_equal(whole.slots[name], np.concatenate([left.slots[name], right.slots[name]]))
 
 
-def test_a_zero_gradient_leaves_fresh_parameters_and_slots_alone(rule, arena_of, dtype):
-    start = np.linspace(-1.0, 1.0, 9).astype(dtype)
-    arena = arena_of(rule, start)
+def test_a_zero_gradient_leaves_fresh_parameters_and_slots_alone(rule, arena_of, start, dtype):
+    arena = arena_of(rule, start(9, dtype))
     fresh = {name: slot.copy() for name, slot in arena.slots.items()}
+    if isinstance(rule, RMSProp):
+        fresh["mean_square"] *= rule.decay**3  # a mean that does not begin at zero
     for _ in range(3):
         arena.update(np.zeros(9, dtype))
-    assert np.array_equal(arena.parameters, start)
-    assert all(np.array_equal(arena.slots[name], fresh[name]) for name in rule.slot_names)
+    assert np.array_equal(arena.parameters, start(9, dtype))
+    for name in rule.slot_names:
+        np.testing.assert_allclose(arena.slots[name], fresh[name], rtol=1e-6)
 
 
-def test_a_zero_learning_rate_moves_slots_only(rule, arena_of, dtype):
-    start = np.linspace(-1.0, 1.0, 9).astype(dtype)
-    arena = arena_of(rule, start)
+def test_a_zero_learning_rate_leaves_parameters_alone(rule, arena_of, start, dtype):
+    arena = arena_of(rule, start(9, dtype))
     gradients = np.ones(9, dtype)
     rule.update(arena.parameters, gradients, arena.slots, arena.scratch, learning_rate=0.0, num_updates=1)
-    assert np.array_equal(arena.parameters, start)
+    assert np.array_equal(arena.parameters, start(9, dtype))
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.1])
+def test_a_zero_learning_rate_stops_only_the_slots_that_hold_steps(rule, arena_of, dtype, rate):
+    arena = arena_of(rule, np.ones(9, dtype))
+    gradients = np.full(9, 2.0, dtype)
+    rule.update(arena.parameters, gradients, arena.slots, arena.scratch, learning_rate=rate, num_updates=1)
     for name, slot in arena.slots.items():
-        assert not np.array_equal(slot, np.full_like(slot, rule.initial_slot(name)))
+        holds_steps = isinstance(rule, Ftrl) or (isinstance(rule, RMSProp) and name == "momentum")
+        assert ((slot != rule.initial_slot(name)) == (rate > 0.0 or not holds_steps)).all(), name
 
 
 def test_a_small_step_goes_against_the_gradient(rule, arena_of, dtype):
@@ -146,3 +155,25 @@ def test_adam_bounds_its_first_steps_whatever_the_scale(arena_of, dtype):
     arena.update(np.array([1e-15, 1.0, 1e15], dtype))
     assert np.isfinite(arena.parameters).all()
     assert np.max(np.abs(arena.parameters)) <= 0.1001
+
+
+def test_rms_prop_keeps_only_the_slots_that_it_uses():
+    assert RMSProp(learning_rate=1.0).slot_names == ("mean_square",)
+    assert RMSProp(learning_rate=1.0, momentum=0.5).slot_names == ("mean_square", "momentum")
+    assert RMSProp(learning_rate=1.0, momentum=0.5, centered=True).slot_names == ("mean_square", "mean", "momentum")
+
+
+def test_a_variance_that_rounding_makes_negative_is_none(arena_of):
+    arena = arena_of(RMSProp(learning_rate=0.01, centered=True), np.zeros(64, np.float32))
+    for _ in range(1000):
+        arena.update(np.linspace(0.5, 2.0, 64, dtype=np.float32))
+    assert (arena.slots["mean"] ** 2 > arena.slots["mean_square"]).any(), "the case did not occur"
+    assert np.isfinite(arena.parameters).all()
+
+
+def test_ftrl_makes_weights_of_little_use_exactly_zero(arena_of, dtype):
+    arena = arena_of(Ftrl(learning_rate=0.1, l1_regularization_strength=2.0), np.zeros(2, dtype))
+    for gradient in gradients_of(2, dtype, count=20) * np.array([0.1, 1.0], dtype) - np.array([0.0, 0.5], dtype):
+        arena.update(gradient)
+    assert arena.parameters[0] == 0.0
+    assert arena.parameters[1] > 0.0
