@@ -27,11 +27,11 @@ GOOD_BYE_SECS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The permission for one push, and the batch to compute it on."""
+    """The permission for one push, and the batch to compute it on; `staleness` is that of the last push."""
 
     global_step: int
     records: RecordRange
-    split_stop: int
+    staleness: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,8 @@ class TrainingClient:
         self._pushes = [PushBuffer(PushLayout.of(layout, len(model.optimizers))) for layout in self._layouts]
         self._versions = [0] * len(links)
         self._sequence = links[0].sequence
+        self._log = b""
+        """What was decided about pushes, which other ps may not have heard of yet."""
         self._places = self._find_places()
         self._split = {v.name: np.zeros(v.shape, v.dtype) for v in model.variables if len(self._places[v.name]) > 1}
         self.variables: Mapping[str, NDArray[Any]] = {
@@ -90,7 +92,7 @@ class TrainingClient:
     def pull(self) -> None:
         """Refresh `variables`: one version of each shard. Blocks."""
         for link in self._each():
-            self._links[link].send(Message(Kind.PULL, sequence=self._sequence))
+            self._links[link].send(Message(Kind.PULL, body=self._log if link else b""))
         for link in self._each():
             into = self._arenas[link].data
             reply = self._links[link].receive("the parameters", REPLY_TIMEOUT_SECS, into)
@@ -102,7 +104,9 @@ class TrainingClient:
     def push(
         self, gradients: Mapping[str, NDArray[Any]], learning_rates: Sequence[float], num_examples: int
     ) -> Grant | JobEnd:
-        """Push one gradient: to the other shards first, then to ps-0, whose answer commits it. Blocks.
+        """Push one gradient: to the other shards first, then to ps-0, which decides on it. Blocks.
+
+        Before the next push there must be a pull: it tells the other shards what ps-0 has decided.
 
         Parameters
         ----------
@@ -185,7 +189,7 @@ class TrainingClient:
         for push in self._pushes:
             push.mask[:] = 0
             push.learning_rates[:] = learning_rates
-            push.set_counts(num_examples, committed=self._sequence)
+            push.num_examples = num_examples
         for name, gradient in gradients.items():
             places = self._places[name]
             for place_ in places:
@@ -203,5 +207,6 @@ class TrainingClient:
         self._grant_timeout_secs = self._hold_timeout_secs
         if reply.kind is Kind.FINISHED:
             return JobEnd(reply.step)
-        step, epoch, start, stop, split_stop = GRANT.unpack(reply.body)
-        return Grant(step, RecordRange(epoch, start, stop), split_stop)
+        step, epoch, start, stop, staleness = GRANT.unpack_from(reply.body)
+        self._log = bytes(reply.body[GRANT.size :])
+        return Grant(step, RecordRange(epoch, start, stop), staleness)

@@ -16,6 +16,7 @@ from ps_runtime.server.handler import JobKey, PsHandler
 from ps_runtime.server.job import Job
 from ps_runtime.server.job_desk import JobDesk
 from ps_runtime.server.shard import Shard
+from ps_runtime.specs.consistency import Async
 from ps_runtime.specs.layout import place
 from ps_runtime.transport.base import Reply
 from ps_runtime.transport.socket_server import SocketServer
@@ -46,15 +47,19 @@ class PsParts:
 
     def __init__(self, job: JobSpec, index: int, post: Post) -> None:
         layout = place(job.model, job.num_ps)[index]
-        shard = Shard(layout, [optimizer_from_config(config) for config in job.model.optimizers])
+        consistency = job.config.consistency
+        shard = Shard(
+            layout,
+            [optimizer_from_config(config) for config in job.model.optimizers],
+            staleness_aware=isinstance(consistency, Async) and consistency.staleness_aware,
+        )
         self._storage = ShardStorage(job, index, lambda *news: post(lambda: self.handler.written(*news)))
         self._stream: StreamReader | None = None
         desk = None
         if index == 0:
             if job.input.is_stream:
                 self._stream = StreamReader(job, post)
-            steps = job.config.save_checkpoints_steps
-            desk = JobDesk(Job(job.input, job.train_spec.max_steps, steps, job.finished_step), self._stream)
+            desk = JobDesk(_job_machine(job), self._stream, shard)
             if self._stream is not None:
                 self._stream.desk = desk
         self.handler = PsHandler(JobKey(job.job_id, job.token, job.model.digest), shard, self._storage, desk)
@@ -64,6 +69,18 @@ class PsParts:
         self._storage.close()
         if self._stream is not None:
             self._stream.close()
+
+
+def _job_machine(job: JobSpec) -> Job:
+    return Job(
+        job.input,
+        job.train_spec.max_steps,
+        job.config.save_checkpoints_steps,
+        job.finished_step,
+        job.config.consistency,
+        num_replicas=job.num_workers + 1,
+        num_shards=job.num_ps,
+    )
 
 
 def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ps_runtime.errors import CheckpointError, ProtocolError
+from ps_runtime.server.entries import decode_entries
 from ps_runtime.server.instructions import Cut, Refusal
 from ps_runtime.server.job_desk import JobDesk
 from ps_runtime.server.peers import Peer, Purpose
@@ -121,7 +122,7 @@ class PsHandler:
             return self.shard.push_layout.nbytes
         if kind is Kind.INITIALIZE:
             return self.shard.layout.nbytes
-        return MAX_JSON_BYTES if kind is Kind.SNAPSHOT else MAX_CONTROL_BYTES
+        return MAX_JSON_BYTES if kind in (Kind.SNAPSHOT, Kind.PULL) else MAX_CONTROL_BYTES
 
     # Events of the role around it
 
@@ -173,19 +174,22 @@ class PsHandler:
         if not self.shard.is_ready:
             raise Refusal("phase", "the variables have no values yet")
         if who.purpose is Purpose.TRAIN and self.desk is None:
-            self.shard.settle(who.life, message.sequence)
+            self.shard.settle(*decode_entries(message.body))
         body = self.shard.arrays.arena.data
         return [(peer, Message(Kind.PARAMETERS, version=self.shard.version, body=body))]
 
     def _push(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_train(message)
         push = PushBuffer(self.shard.push_layout, message.body)
-        if self.desk is not None:
-            if self.desk.commit(peer, who, message.sequence, push.num_examples):
-                self.shard.apply(push)
-            return self.desk.due()
-        self.shard.hold(who.life, message.sequence, push)
-        return [(peer, Message(Kind.DONE))]
+        if self.desk is None:
+            self.shard.hold(who.life, message.sequence, message.version, push)
+            self.shard.keep(who.life)
+            return [(peer, Message(Kind.DONE))]
+        if self.desk.take(peer, who, message, push.num_examples):
+            self.shard.hold(who.life, message.sequence, message.version, push)
+        replies = self.desk.due()
+        self.shard.keep(who.life)
+        return replies
 
     def _initialize(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
@@ -221,7 +225,7 @@ class PsHandler:
         if self._writing is not None:
             raise Refusal("writing", f"the files of step {self._writing[0]} are still being written")
         self._written = None
-        self.shard.snapshot(cut.lives, cut.step)
+        self.shard.snapshot(cut.log_start, cut.log, cut.step)
         return [(peer, Message(Kind.DONE, version=self.shard.version))]
 
     def _write(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:

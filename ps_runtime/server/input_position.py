@@ -51,11 +51,6 @@ class InputPosition:
             self._open[member] = RecordRange(split.epoch, stop, split.stop)
         return RecordRange(split.epoch, split.start, stop)
 
-    def split_stop(self, member: int, granted: RecordRange) -> int:
-        """Return the end of the split that `granted` is from: how far `member` may read ahead."""
-        split = self._open.get(member)
-        return granted.stop if split is None else split.stop
-
     def commit(self, used: RecordRange) -> None:
         """Count a batch whose push is committed."""
         epoch = self._used.setdefault(used.epoch, Intervals())
@@ -67,6 +62,16 @@ class InputPosition:
         """Return the open split of `member`, and the batch it was `granted` but did not use."""
         split = self._open.pop(member, None)
         self._returned = self._within_the_end([*self._returned, *(rest for rest in (granted, split) if rest)])
+
+    def put_back(self, member: int, granted: RecordRange) -> None:
+        """Return a batch that `member` used in vain; it is the next one that is granted to it."""
+        split = self._open.pop(member, None)
+        if split is not None and (split.epoch, split.start) != (granted.epoch, granted.stop):
+            self._returned = self._within_the_end([*self._returned, split])
+            split = None
+        whole = RecordRange(granted.epoch, granted.start, split.stop if split else granted.stop)
+        for rest in self._within_the_end([whole]):
+            self._open[member] = rest
 
     def end_stream(self, num_records: int) -> None:
         """Take note that a stream has ended after `num_records`. Repeats do nothing."""

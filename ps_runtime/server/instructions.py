@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from ps_runtime.server.entries import Decision, Entry
 from ps_runtime.server.input_position import RecordRange
 
-__all__ = ["Cut", "CutReady", "Finished", "Granted", "Instruction", "Life", "Phase", "Refusal"]
+__all__ = ["Cut", "CutReady", "Decided", "Finished", "Granted", "Instruction", "Life", "NoTicket", "Phase", "Refusal"]
 
 Life = tuple[int, int]
 """A member and its incarnation."""
@@ -47,12 +48,17 @@ class Cut:
     input : mapping
         `InputPosition.to_facts`.
     num_examples : int
+    log_start : int
+    log : sequence of Entry
+        What some shard may not have heard of yet.
     """
 
     step: int
     lives: Mapping[Life, int]
     input: Mapping[str, Any]
     num_examples: int
+    log_start: int = 0
+    log: Sequence[Entry] = ()
 
     def to_facts(self) -> dict[str, Any]:
         """Return the cut as plain data."""
@@ -61,6 +67,7 @@ class Cut:
             "lives": [[*life, sequence] for life, sequence in sorted(self.lives.items())],
             "input": dict(self.input),
             "num_examples": self.num_examples,
+            "log": [self.log_start, *(list(entry) for entry in self.log)],
         }
 
     @classmethod
@@ -70,19 +77,44 @@ class Cut:
             lives = {(_whole(m), _whole(i)): _whole(sequence) for m, i, sequence in facts["lives"]}
             if not isinstance(facts["lives"], list) or not isinstance(facts["input"], Mapping):
                 raise ValueError("expected a list of lives and the position of an input")
-            return cls(_whole(facts["step"]), lives, facts["input"], _whole(facts["num_examples"]))
+            start, *log = facts["log"]
+            entries = [Entry(Decision(d), _whole(m), _whole(i), _whole(s)) for d, m, i, s in log]
+            return cls(
+                _whole(facts["step"]), lives, facts["input"], _whole(facts["num_examples"]), _whole(start), entries
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"these are not the facts of a cut: {error}") from error
 
 
 @dataclass(frozen=True, slots=True)
+class Decided:
+    """Have the shards do what was decided about pushes; the first entry has place `start` in the log."""
+
+    start: int
+    entries: Sequence[Entry]
+
+
+@dataclass(frozen=True, slots=True)
 class Granted:
-    """Give `member` a ticket for the batch `records`; it may read ahead to `split_stop`."""
+    """Give `member` a ticket for the batch `records`.
+
+    `log` are the entries that another shard may not have heard of, empty where there is no other shard; `staleness` is
+    that of the member's last push.
+    """
 
     member: int
     global_step: int
     records: RecordRange
-    split_stop: int
+    staleness: int
+    log: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class NoTicket:
+    """Tell `member` that there is no further ticket now, and that it shall use the one it has."""
+
+    member: int
+    global_step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +133,7 @@ class CutReady:
     is_final: bool
 
 
-Instruction = Granted | Finished | CutReady
+Instruction = Decided | Granted | NoTicket | Finished | CutReady
 
 
 def _whole(value: Any) -> int:

@@ -1,9 +1,9 @@
 """The job as a state machine: tickets, members, input position, cuts. Events in, instructions out.
 
 A *ticket* is the permission for one push. It is given with a batch, comes back when its holder is lost, and is used up
-when ps-0 commits the push; so ``global_step + tickets given <= max_steps`` always, and the last step is exact.
+when ps-0 takes the push in. No more tickets are given than updates are left, so the last step is exact.
 
-A *cut* is a moment without tickets: those given are committed or their holders lost. Then every shard copies what it
+A *cut* is a moment without tickets: those given are used or their holders lost. Then every shard copies what it
 holds, and tickets flow again.
 """
 
@@ -13,18 +13,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ps_runtime.server.input_position import InputPosition, RecordRange
-from ps_runtime.server.instructions import Cut, CutReady, Finished, Granted, Instruction, Life, Phase, Refusal
+from ps_runtime.server.instructions import (
+    Cut,
+    CutReady,
+    Decided,
+    Finished,
+    Granted,
+    Instruction,
+    NoTicket,
+    Phase,
+    Refusal,
+)
+from ps_runtime.server.members import Member, Members
+from ps_runtime.server.updates import BatchTicket, Updates
+from ps_runtime.specs.consistency import Async, Consistency
 from ps_runtime.specs.input import InputSpec
 
 __all__ = ["Job"]
-
-
-@dataclass(slots=True)
-class _Member:
-    incarnation: int
-    sequence: int = 0
-    granted: Granted | None = None
-    is_waiting: bool = False
 
 
 @dataclass
@@ -40,13 +45,18 @@ class Job:
         A cut is due at each multiple of it.
     finished_step : int or None
         Where an earlier attempt came to its end, if it did: who trains on from there reads an exhausted input again.
+    consistency : Consistency
+    num_replicas, num_shards : int
+        Training replicas and ps of the job.
     """
 
     input_spec: InputSpec
     max_steps: int | None
     save_steps: int | None
     finished_step: int | None = None
-    global_step: int = field(default=0, init=False)
+    consistency: Consistency = field(default_factory=Async)
+    num_replicas: int = 1
+    num_shards: int = 1
     phase: Phase = field(default=Phase.OPENING, init=False)
     stop_reason: str | None = field(default=None, init=False)
     num_examples: int = field(default=0, init=False)
@@ -54,9 +64,9 @@ class Job:
 
     def __post_init__(self) -> None:
         self.input = InputPosition(self.input_spec)
-        self._members: dict[int, _Member] = {}
-        self._past: dict[Life, int] = {}
-        self._oldest: dict[int, int] = {}
+        self._updates = Updates(self.consistency, self.num_replicas, self.num_shards)
+        self._members = Members()
+        self._waiting: dict[int, None] = {}
         self._cut_at: int | None = None
         self._cut_requested = False
         self._told_final: bool | None = None
@@ -71,15 +81,10 @@ class Job:
         self.input = InputPosition.restored(self.input_spec, cut.input)
         if cut.step == self.finished_step and self.input.is_exhausted:
             self.input.begin_again()
-        self.global_step = cut.step
+        self._updates.global_step = cut.step
         self.num_examples = cut.num_examples
-        self._past = dict(cut.lives)
-        for member, incarnation in self._past:
-            self._oldest[member] = max(incarnation, self._oldest.get(member, 0))
-        for member, life in list(self._members.items()):
-            if life.incarnation < self._oldest.get(member, 0):
-                del self._members[member]
-            life.sequence = self._past.get((member, life.incarnation), 0)
+        self._members.restore(cut.lives)
+        self._waiting = {member: None for member in self._waiting if member in self._members.living}
         self._next_cut()
 
     def open(self) -> None:
@@ -88,75 +93,102 @@ class Job:
             self.phase = Phase.TRAINING
 
     def join(self, member: int, incarnation: int) -> int:
-        """Take in a member, or a new life of it; return the sequence of its last committed push."""
-        known = self._members.get(member)
-        oldest = max(self._oldest.get(member, 0), known.incarnation if known else 0)
-        if incarnation < oldest:
-            raise Refusal(
-                "incarnation", f"incarnation {incarnation} of replica {member} is over; {oldest} or later may join"
-            )
+        """Take in a member, or a new life of it; return the sequence of its last push that was taken in."""
+        self._members.must_not_be_over(member, incarnation)
+        known = self._members.living.get(member)
         if known is not None and known.incarnation < incarnation:
             self.lost(member, known.incarnation)
             known = None
         if known is None:
-            known = self._members[member] = _Member(incarnation, self._past.get((member, incarnation), 0))
+            known = self._members.join(member, incarnation)
+            self._tell_living()
         return known.sequence
 
-    def ask(self, member: int, incarnation: int) -> None:
-        """Take note that `member` waits for a ticket: at its start, or again after a broken connection."""
-        self._member(member, incarnation).is_waiting = True
+    def ask(self, member: int, incarnation: int, num_known: int = 0) -> None:
+        """Take note that `member`, which holds `num_known` tickets, asks for one more.
+
+        While it holds another it is answered at once; else it waits.
+        """
+        self._members.get(member, incarnation).num_known = num_known
+        self._waiting[member] = None
 
     def away(self, member: int, incarnation: int) -> None:
         """Take note that `member` cannot be answered: it gets no new ticket before it asks again."""
-        life = self._members.get(member)
+        life = self._members.living.get(member)
         if life is not None and life.incarnation == incarnation:
-            life.is_waiting = False
+            self._waiting.pop(member, None)
 
-    def push(self, member: int, incarnation: int, sequence: int, num_examples: int) -> RecordRange | None:
-        """Commit a push and return the records that it used; None for the repeat of one that is committed already.
+    def push(
+        self,
+        member: int,
+        incarnation: int,
+        sequence: int,
+        num_examples: int,
+        version: int | None = None,
+        num_known: int = 0,
+    ) -> RecordRange | None:
+        """Take in a push, which uses the member's oldest ticket. Either way the member asks for its next one.
 
-        Either way the member waits for its next ticket.
+        Parameters
+        ----------
+        member, incarnation, sequence : int
+        num_examples : int
+        version : int, optional
+            What it was computed on; the present one if left out.
+        num_known : int
+            Tickets that the member holds besides.
+
+        Returns
+        -------
+        RecordRange or None
+            The records that it used: none if it came too late; None for the repeat of one that was taken in before.
         """
-        life = self._member(member, incarnation)
+        life = self._members.get(member, incarnation)
         if sequence == life.sequence:
-            life.is_waiting = True
+            self.ask(member, incarnation, num_known)
             return None
         if sequence != life.sequence + 1:
             raise Refusal(
-                "sequence", f"push {sequence} of replica {member} is out of turn; push {life.sequence} is committed"
+                "sequence", f"push {sequence} of replica {member} is out of turn; push {life.sequence} was the last"
             )
-        if life.granted is None:
+        if self._updates.holds_push_of(member):
+            raise Refusal("sequence", f"push {sequence} of replica {member} came before the answer to the last one")
+        if not life.tickets:
             raise Refusal("ticket", f"replica {member} has no ticket for push {sequence}")
-        records = life.granted.records
+        ticket = life.tickets.popleft()
+        life.sequence = sequence
+        self._updates.log.forget(life.log_told)  # it pulls from every shard between a ticket and a push
+        self._updates.take(ticket, incarnation, sequence, self.global_step if version is None else version)
+        self.ask(member, incarnation, num_known)
+        records = ticket.records
+        if ticket.is_void:
+            return RecordRange(records.epoch, records.start, records.start)
         self.input.commit(records)
-        self.global_step += 1
         self.num_examples += num_examples
-        life.granted, life.sequence, life.is_waiting = None, sequence, True
         return records
 
     def lost(self, member: int, incarnation: int) -> None:
-        """Take note that a life of `member` is over; its ticket and its split return. Repeats do nothing."""
-        life = self._members.get(member)
+        """Take note that a life of `member` is over; its tickets and its split return. Repeats do nothing."""
+        life = self._members.living.get(member)
         if life is None or life.incarnation != incarnation:
             return
-        self.input.give_back(member, life.granted.records if life.granted else None)
-        self._past[(member, incarnation)] = life.sequence
-        self._oldest[member] = incarnation + 1
-        del self._members[member]
+        self._take_back(member, life)
+        self._members.bury(member)
+        self._waiting.pop(member, None)
+        self._tell_living()
 
     def end_stream(self, num_records: int) -> None:
         """Take note that the stream has ended: tickets for records beyond its end return."""
         self.input.end_stream(num_records)
-        for life in self._members.values():
-            if life.granted is not None and life.granted.records.start >= num_records:
-                life.granted = None
+        for life in self._members.living.values():
+            for ticket in [t for t in life.tickets if t.records.start >= num_records]:
+                life.tickets.remove(ticket)
+                self._updates.unused(ticket)
 
-    def return_ticket(self, member: int, incarnation: int) -> None:
-        """Take back the ticket of a member that will not use it; the member waits."""
-        life = self._member(member, incarnation)
-        self.input.give_back(member, life.granted.records if life.granted else None)
-        life.granted = None
-        life.is_waiting = True
+    def return_tickets(self, member: int, incarnation: int) -> None:
+        """Take back the tickets of a member that will not use them; the member waits."""
+        self._take_back(member, self._members.get(member, incarnation))
+        self.ask(member, incarnation)
 
     def stop(self, reason: str) -> None:
         """Give no more tickets; the job ends once those given are used."""
@@ -178,7 +210,8 @@ class Job:
         # what was told counts: a stream may have ended since, and then a final cut comes next
         self.phase = Phase.DRAINED if self._told_final else Phase.TRAINING
         self._cut_requested = False
-        self._forget_lives()
+        self._members.forget_past()
+        self._updates.log.forget(self._updates.log.end)
         self._next_cut()
 
     def forget_saver(self) -> None:
@@ -194,38 +227,47 @@ class Job:
     # Instructions
 
     def due(self, saver_waits: bool = False) -> list[Instruction]:
-        """Return what is to be done now; each instruction is returned once.
+        """Return what is to be done now, in this order; each instruction is returned once.
 
         Parameters
         ----------
         saver_waits : bool
             Whether the saver waits to be told of a cut.
         """
-        instructions: list[Instruction] = []
+        instructions = self._settle(*self._updates.settle())
         if self.phase is Phase.TRAINING:
-            instructions += self._grants()
-            if self.num_given == 0 and self._cut_is_due:
+            instructions += self._train()
+            if not self._updates.tickets and self._cut_is_due:
                 self.phase = Phase.CUTTING
                 self._told_final = None
         if self.phase in (Phase.CUTTING, Phase.DRAINED) and saver_waits and self._told_final is None:
             self._told_final = self._is_done
             instructions.append(CutReady(self.cut(), self._told_final))
         if self.phase is Phase.FINISHED:
-            for member, life in self._members.items():
-                if life.is_waiting:
-                    life.is_waiting = False
-                    instructions.append(Finished(member, self.global_step))
+            instructions += [Finished(member, self.global_step) for member in self._waiting]
+            self._waiting.clear()
         return instructions
 
     def cut(self) -> Cut:
         """Return what a cut made now holds of the job."""
-        lives = {(m, life.incarnation): life.sequence for m, life in self._members.items()}
-        return Cut(self.global_step, self._past | lives, self.input.to_facts(), self.num_examples)
+        return Cut(
+            self.global_step,
+            self._members.lives(),
+            self.input.to_facts(),
+            self.num_examples,
+            self._updates.log.start,
+            tuple(self._updates.log.entries),
+        )
+
+    @property
+    def global_step(self) -> int:
+        """Updates so far."""
+        return self._updates.global_step
 
     @property
     def num_given(self) -> int:
-        """Tickets that are given and not used."""
-        return sum(life.granted is not None for life in self._members.values())
+        """Tickets that are given, not used and not void."""
+        return len(self._updates.tickets)
 
     @property
     def is_finished(self) -> bool:
@@ -235,7 +277,7 @@ class Job:
     @property
     def members(self) -> dict[int, int]:
         """The living members and their incarnations."""
-        return {member: life.incarnation for member, life in self._members.items()}
+        return {member: life.incarnation for member, life in self._members.living.items()}
 
     def statistics(self) -> dict[str, Any]:
         """Return counters, as plain data."""
@@ -243,55 +285,93 @@ class Job:
             "phase": self.phase.name.lower(),
             "global_step": self.global_step,
             "tickets_given": self.num_given,
-            "members": len(self._members),
+            "members": len(self._members.living),
             "examples": self.num_examples,
             "epochs_completed": self.input.epochs_completed,
             "repeats": self.input.num_repeats,
             "misses": self.input.num_misses,
             "stop_reason": self.stop_reason,
-        }
+        } | self._updates.statistics()
 
     # Inside
 
-    def _member(self, member: int, incarnation: int) -> _Member:
-        life = self._members.get(member)
-        if life is None or life.incarnation != incarnation:
-            raise Refusal("incarnation", f"incarnation {incarnation} of replica {member} is not a member of this job")
-        return life
+    def _tell_living(self) -> None:
+        here_or_to_come = self.num_replicas - len(self._members.gone)
+        self._updates.living(max(here_or_to_come, len(self._members.living)))
 
-    def _forget_lives(self) -> None:
-        """Forget the lives that no push can be held of any more, but for the last one of each member."""
-        newest = dict(sorted(self._past)) | self.members
-        self._past = {life: sequence for life, sequence in self._past.items() if newest[life[0]] == life[1]}
+    def _take_back(self, member: int, life: Member) -> None:
+        for ticket in life.tickets:
+            self._updates.unused(ticket)
+            self.input.give_back(member, None if ticket.is_void else ticket.records)
+        self.input.give_back(member, None)
+        life.tickets.clear()
 
-    def _grants(self) -> list[Granted]:
-        grants = []
-        for member, life in self._members.items():
-            if not life.is_waiting:
+    def _settle(self, decided: list[Decided], void: list[BatchTicket]) -> list[Instruction]:
+        for ticket in void:
+            self.input.put_back(ticket.member, ticket.records)
+        return list(decided)
+
+    def _train(self) -> list[Instruction]:
+        """Give tickets; where that cannot go on, make the best of what is in hand, and try again."""
+        instructions: list[Instruction] = []
+        while True:
+            answers, is_starved = self._answers()
+            instructions += answers
+            no_more = is_starved or self.stop_reason is not None or self._cut_requested
+            if not no_more or self._updates.tickets:
+                return instructions
+            closed = self._settle(*self._updates.close())
+            if not closed:
+                return instructions
+            instructions += closed
+
+    def _answers(self) -> tuple[list[Instruction], bool]:
+        """Return the answers to those who wait, and whether someone could not be answered for want of input."""
+        answers: list[Instruction] = []
+        is_starved = False
+        for member in list(self._waiting):
+            life = self._members.living[member]
+            while len(life.tickets) > life.num_known and life.tickets[-1].is_void:
+                life.tickets.pop()
+            if self._updates.holds_push_of(member):
                 continue
-            if life.granted is None:
-                life.granted = self._ticket(member)
-            if life.granted is not None:
-                life.is_waiting = False
-                grants.append(life.granted)
-        return grants
+            if len(life.tickets) == life.num_known:
+                is_starved |= not self._give_ticket(member, life)
+            if len(life.tickets) > life.num_known:
+                answers.append(self._granted(member, life))
+            elif life.num_known:
+                answers.append(NoTicket(member, self.global_step))
+            else:
+                continue
+            del self._waiting[member]
+        return answers, is_starved
 
-    def _ticket(self, member: int) -> Granted | None:
-        if self.stop_reason is not None or self._cut_requested or self._steps_left() <= 0:
-            return None
+    def _give_ticket(self, member: int, life: Member) -> bool:
+        """Give a ticket if that may be; return False if only the input has nothing to give."""
+        ends = [end for end in (self.max_steps, self._cut_at) if end is not None]
+        if self.stop_reason is not None or self._cut_requested:
+            return True
+        if not self._updates.has_room(member, min(ends, default=float("inf"))):
+            return True
         records = self.input.take(member)
         if records is None:
-            return None
-        return Granted(member, self.global_step, records, self.input.split_stop(member, records))
+            return False
+        ticket = BatchTicket(member, self.global_step, records)
+        self._updates.give(ticket)
+        life.tickets.append(ticket)
+        return True
 
-    def _steps_left(self) -> float:
-        ends = [end for end in (self.max_steps, self._cut_at) if end is not None]
-        return min(ends, default=float("inf")) - self.global_step - self.num_given
+    def _granted(self, member: int, life: Member) -> Granted:
+        ticket = life.tickets[life.num_known]
+        log = self._updates.log
+        life.log_told = log.end
+        staleness = self._updates.staleness.get(member, 0)
+        return Granted(member, ticket.step, ticket.records, staleness, log.encode() if self.num_shards > 1 else b"")
 
     @property
     def _is_done(self) -> bool:
         reached = self.max_steps is not None and self.global_step >= self.max_steps
-        return self.num_given == 0 and (reached or self.stop_reason is not None or self.input.is_exhausted)
+        return not self._updates.tickets and (reached or self.stop_reason is not None or self.input.is_exhausted)
 
     @property
     def _cut_is_due(self) -> bool:

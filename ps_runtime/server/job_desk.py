@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from ps_runtime.errors import ProtocolError
-from ps_runtime.server.instructions import CutReady, Finished, Granted, Life, Refusal
+from ps_runtime.server.instructions import CutReady, Decided, Finished, Granted, Life, NoTicket, Refusal
 from ps_runtime.server.job import Job
 from ps_runtime.server.peers import Peer, Purpose
+from ps_runtime.server.shard import Shard
 from ps_runtime.transport.base import Reply
 from ps_runtime.transport.message import Kind, Message, refusal
 from ps_runtime.transport.payloads import GRANT
@@ -33,10 +34,13 @@ class JobDesk:
     job : Job
     stream : Stream or None
         The reader of an input that cannot be split.
+    shard : Shard
+        Of ps-0, which does at once what the job decides.
     """
 
-    def __init__(self, job: Job, stream: Stream | None) -> None:
+    def __init__(self, job: Job, stream: Stream | None, shard: Shard) -> None:
         self.job = job
+        self._shard = shard
         self.checkpoint_step = -1
         self.absent: dict[int, Life] = {}
         """Replicas whose connection broke, by its number; the role declares them lost after a while."""
@@ -80,9 +84,14 @@ class JobDesk:
         former = self._waiting.pop(who.member, None)
         return sequence, [*_turned_away(former, who), *self.due()]
 
-    def commit(self, peer: int, who: Peer, sequence: int, num_examples: int) -> bool:
-        """Commit a push; False for a repeat. Either way `peer` waits for the grant that answers it."""
-        records = self.job.push(who.member, who.incarnation, sequence, num_examples)
+    def take(self, peer: int, who: Peer, message: Message, num_examples: int) -> bool:
+        """Take in a push; return False for a repeat. Either way `peer` waits for its next ticket.
+
+        The flags of a message that asks for a ticket say how many its sender holds besides.
+        """
+        records = self.job.push(
+            who.member, who.incarnation, message.sequence, num_examples, message.version, message.flags
+        )
         self._waiting[who.member] = peer
         if records is None:
             return False
@@ -115,9 +124,13 @@ class JobDesk:
         replies: list[Reply] = []
         for instruction in self.job.due(saver_waits=self._saver is not None):
             match instruction:
-                case Granted(member, step, records, split_stop):
-                    body = GRANT.pack(step, records.epoch, records.start, records.stop, split_stop)
+                case Decided(start, entries):
+                    self._shard.settle(start, entries)
+                case Granted(member, step, records, staleness, log):
+                    body = GRANT.pack(step, records.epoch, records.start, records.stop, staleness) + log
                     self._answer(member, Message(Kind.GRANT, step=step, body=body), replies)
+                case NoTicket(member, step):
+                    self._answer(member, Message(Kind.DONE, step=step), replies)
                 case Finished(member, step):
                     self._answer(member, Message(Kind.FINISHED, step=step), replies)
                 case CutReady(cut, is_final):
@@ -150,14 +163,14 @@ class JobDesk:
 
     def _next(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_train(message)
-        self.job.ask(who.member, who.incarnation)
+        self.job.ask(who.member, who.incarnation, message.flags)
         self._waiting[who.member] = peer
         return self.due()
 
     def _stop(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_train(message)
         reason = str(message.json().get("reason", ""))[:MAX_REASON_CHARS] or f"{who.name} asked to stop"
-        self.job.return_ticket(who.member, who.incarnation)
+        self.job.return_tickets(who.member, who.incarnation)
         self.job.stop(reason)
         self._waiting[who.member] = peer
         return self.due()

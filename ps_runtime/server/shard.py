@@ -1,9 +1,8 @@
-"""A shard: one flat arena of parameters, the slots of its optimizers, and the pushes that wait for their commit.
+"""A shard: one flat arena of parameters, the slots of its optimizers, and the pushes that wait for a decision.
 
-ps-0 commits a push (see `job`), so any other shard gets to know of the commit only afterwards. It therefore *holds* a
-push when it arrives and applies it when it learns that the push is committed: with the next message of the same member,
-or from the dedupe table of a cut. A push whose commit never came is dropped and counted as torn. So a cut of all shards
-holds exactly the committed pushes, and its dedupe table serves any number of ps.
+ps-0 decides what becomes of a push (see `entries`), so any other shard gets to know of it only afterwards. A shard
+therefore *holds* a push when it arrives, and does with it what the next entries say. What is held at a cut and in no
+entry was torn: its replica was lost between two shards. So a cut of all shards holds exactly what was decided.
 """
 
 from __future__ import annotations
@@ -16,8 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.optimizers.base import FloatArray, Optimizer
-from ps_runtime.server.instructions import Life
+from ps_runtime.server.entries import Decision, Entry
+from ps_runtime.server.instructions import Life, Refusal
+from ps_runtime.server.push_sum import PushSum
 from ps_runtime.specs.layout import Group, ShardLayout
+from ps_runtime.transport.arena import Arena
 from ps_runtime.transport.payloads import PushBuffer, PushLayout
 
 __all__ = ["Shard", "ShardArrays"]
@@ -31,9 +33,8 @@ class ShardArrays:
     slots: tuple[Mapping[str, FloatArray], ...]
 
     @classmethod
-    def allocate(cls, layout: ShardLayout, optimizers: Sequence[Optimizer]) -> ShardArrays:
-        """Return arrays for `layout`, touched, the slots at their initial values."""
-        arena = np.zeros(layout.nbytes, np.uint8)
+    def over(cls, arena: NDArray[np.uint8], layout: ShardLayout, optimizers: Sequence[Optimizer]) -> ShardArrays:
+        """Return arrays for `layout` around the bytes of its arena, all touched, the slots at their initial values."""
         arena.fill(0)  # touches the pages, so that the first copy into them is as fast as the later ones
         slots = []
         for group in layout.groups:
@@ -51,84 +52,114 @@ class ShardArrays:
                 np.copyto(theirs[name], slot)
 
 
+@dataclass(slots=True)
+class _Held:
+    """A push that waits for a decision. A borrowed one is gone after the present event."""
+
+    sequence: int
+    version: int
+    push: PushBuffer
+    is_borrowed: bool
+
+
 class Shard:
-    """The shard machine: pulls, pushes, snapshots. No sockets, no clock; one caller at a time.
+    """The shard machine: pushes, decisions, snapshots. No sockets, no clock; one caller at a time.
 
     Parameters
     ----------
     layout : ShardLayout
     optimizers : sequence of Optimizer
         Indexed by ``Group.optimizer``.
+    arena : Arena, optional
+        Of `layout.nbytes`; memory of this process alone if left out.
+    staleness_aware : bool
+        Whether the learning rate of a push is divided by its staleness.
     """
 
-    def __init__(self, layout: ShardLayout, optimizers: Sequence[Optimizer]) -> None:
+    def __init__(
+        self,
+        layout: ShardLayout,
+        optimizers: Sequence[Optimizer],
+        arena: Arena | None = None,
+        *,
+        staleness_aware: bool = False,
+    ) -> None:
         self.layout = layout
         self.optimizers = tuple(optimizers)
         self.push_layout = PushLayout.of(layout, len(self.optimizers))
-        self.arrays = ShardArrays.allocate(layout, self.optimizers)
-        self.snapshot_arrays = ShardArrays.allocate(layout, self.optimizers)
+        self.arena = arena or Arena.private(layout.nbytes)
+        self.arrays = ShardArrays.over(self.arena.bytes, layout, self.optimizers)
+        self.snapshot_arrays = ShardArrays.over(np.empty(layout.nbytes, np.uint8), layout, self.optimizers)
         self.snapshot_step: int | None = None
         """The global_step that `snapshot_arrays` are of."""
         self.version = 0
         self.is_ready = False
         self.torn_pushes = 0
-        self._held: dict[Life, tuple[int, PushBuffer]] = {}
+        self._staleness_aware = staleness_aware
+        self._place = 0
+        """Entries of the log that were carried out."""
+        self._held: dict[Life, _Held] = {}
+        self._settled: dict[Life, int] = {}
         self._spare: list[PushBuffer] = []
+        self._round = PushSum(layout, self.push_layout)
         self._scratch = [self._view(g, np.empty(layout.nbytes, np.uint8)) for g in layout.groups]
         self._pieces = [p for p in layout.pieces if p.offset + p.nbytes <= layout.gradient_nbytes]
 
     def initialize(self, parameters: bytes | bytearray | memoryview) -> None:
         """Take the first values of all parameters, as the bytes of the arena."""
+        self.arena.begin()
         self.arrays.arena[:] = np.frombuffer(parameters, np.uint8)
+        self.arena.end(self.version)
         self.is_ready = True
 
     def restore(self, step: int) -> None:
         """Take over `snapshot_arrays`, which were filled from the checkpoint of `step`: as many updates it has seen."""
-        self.snapshot_arrays.copy_into(self.arrays)
-        self.snapshot_step = step
         self.version = step
+        self.arena.begin()
+        self.snapshot_arrays.copy_into(self.arrays)
+        self.arena.end(step)
+        self.snapshot_step = step
         self.is_ready = True
 
-    def hold(self, life: Life, sequence: int, push: PushBuffer) -> bool:
-        """Keep a push until its commit is known; return False for the repeat of one that is held or committed."""
-        self.settle(life, push.committed)
+    def hold(self, life: Life, sequence: int, version: int, push: PushBuffer) -> bool:
+        """Take in a push, computed on `version`; return False for the repeat of one.
+
+        The push is only borrowed: what is held still after the event is kept by `keep`.
+        """
         held = self._held.get(life)
-        if sequence <= push.committed or (held is not None and held[0] == sequence):
+        if sequence <= self._settled.get(life, 0) or (held is not None and held.sequence == sequence):
             return False
         if held is not None:
-            self._drop(life)
-        kept = self._spare.pop() if self._spare else PushBuffer(self.push_layout)
-        np.copyto(kept.bytes, push.bytes)
-        self._held[life] = (sequence, kept)
+            self._tear(life)
+        self._held[life] = _Held(sequence, version, push, is_borrowed=True)
         return True
 
-    def settle(self, life: Life, committed: int) -> None:
-        """Apply the held push of `life` if its sequence is at most `committed`."""
+    def keep(self, life: Life) -> None:
+        """Copy the push of `life`, if it is held still and was only borrowed."""
         held = self._held.get(life)
-        if held is not None and held[0] <= committed:
-            self.apply(held[1])
-            self._spare.append(self._held.pop(life)[1])
+        if held is not None and held.is_borrowed:
+            kept = self._spare.pop() if self._spare else PushBuffer(self.push_layout)
+            np.copyto(kept.bytes, held.push.bytes)
+            held.push, held.is_borrowed = kept, False
 
-    def settle_all(self, lives: Mapping[Life, int]) -> None:
-        """Apply or drop every held push as the dedupe table of a cut says: life -> sequence."""
+    def settle(self, start: int, entries: Sequence[Entry]) -> None:
+        """Do what was decided; entries that were carried out before are skipped. `start` is the first one's place."""
+        if not self.layout.nbytes:
+            return  # nobody pushes or pulls here
+        if start > self._place:
+            raise Refusal("log", f"entries from {start} on came to a shard that has heard of the first {self._place}")
+        for entry in entries[self._place - start :]:
+            self._place += 1
+            if entry.decision is Decision.CLOSE:
+                self._update(self._round.mean(entry.sequence))
+            else:
+                self._carry_out(entry)
+
+    def snapshot(self, start: int, entries: Sequence[Entry], step: int) -> None:
+        """Copy the cut of `step` into `snapshot_arrays`, after the last `entries` before it."""
+        self.settle(start, entries)
         for life in list(self._held):
-            self.settle(life, lives.get(life, 0))
-            if life in self._held:
-                self._drop(life)
-
-    def apply(self, push: PushBuffer) -> None:
-        """Apply a committed push to the arena, in place. The gradients of `push` are used up."""
-        self.version += 1
-        is_whole = bool(push.mask.all())
-        for index, group in enumerate(self.layout.groups):
-            if group.optimizer is None:
-                continue
-            for start, stop in [(group.start, group.stop)] if is_whole else self._runs(group, push.mask):
-                self._update(index, group, start, stop, push)
-
-    def snapshot(self, lives: Mapping[Life, int], step: int) -> None:
-        """Copy the cut of `step`, which `lives` is the dedupe table of, into `snapshot_arrays`."""
-        self.settle_all(lives)
+            self._tear(life)
         self.arrays.copy_into(self.snapshot_arrays)
         self.snapshot_step = step
 
@@ -141,11 +172,48 @@ class Shard:
             "torn_pushes": self.torn_pushes,
         }
 
-    def _drop(self, life: Life) -> None:
-        self._spare.append(self._held.pop(life)[1])
+    def _carry_out(self, entry: Entry) -> None:
+        life = (entry.member, entry.incarnation)
+        held = self._held.get(life)
+        if held is None or held.sequence != entry.sequence:
+            if entry.decision is Decision.DROP:
+                return
+            raise Refusal("log", f"push {entry.sequence} of replica {entry.member} was decided on but never came here")
+        self._settled[life] = entry.sequence
+        if entry.decision is Decision.APPLY:
+            self._apply(held)
+        elif entry.decision is Decision.SUM:
+            self._round.add(held.push)
+        self._release(life)
+
+    def _apply(self, held: _Held) -> None:
+        staleness = self.version - held.version
+        if self._staleness_aware and staleness > 1:
+            held.push.learning_rates /= staleness
+        self._update(held.push)
+
+    def _tear(self, life: Life) -> None:
+        self._release(life)
         self.torn_pushes += 1
 
-    def _update(self, index: int, group: Group, start: int, stop: int, push: PushBuffer) -> None:
+    def _release(self, life: Life) -> None:
+        held = self._held.pop(life)
+        if not held.is_borrowed:
+            self._spare.append(held.push)
+
+    def _update(self, push: PushBuffer) -> None:
+        """Make a push an update, in place. Its gradients are used up."""
+        self.version += 1
+        is_whole = bool(push.mask.all())
+        self.arena.begin()
+        for index, group in enumerate(self.layout.groups):
+            if group.optimizer is None:
+                continue
+            for start, stop in [(group.start, group.stop)] if is_whole else self._runs(group, push.mask):
+                self._update_run(index, group, start, stop, push)
+        self.arena.end(self.version)
+
+    def _update_run(self, index: int, group: Group, start: int, stop: int, push: PushBuffer) -> None:
         optimizer = group.optimizer
         assert optimizer is not None
         size = np.dtype(group.dtype).itemsize

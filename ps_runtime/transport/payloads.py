@@ -14,16 +14,17 @@ from ps_runtime.specs.layout import ALIGNMENT_BYTES, ShardLayout
 __all__ = ["GRANT", "PushBuffer", "PushLayout"]
 
 GRANT = struct.Struct("<qqqqq")
-"""Body of a GRANT: global_step, epoch, start, stop, split_stop."""
+"""Begin of the body of a GRANT: global_step, epoch, start, stop, staleness of the last push. After it, where there are
+several ps, the entries that the replica shall hand on to the others."""
 
-_COUNTS = struct.Struct("<QQ")
+_COUNT = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
 class PushLayout:
     """Where the parts of a push to one shard lie.
 
-    ``[num_examples, committed | learning rate of each optimizer | a byte for each piece: has a gradient | gradients]``,
+    ``[num_examples | learning rate of each optimizer | a byte for each piece: has a gradient | gradients]``,
     the gradients aligned and laid out as the shard's arena is.
     """
 
@@ -40,7 +41,7 @@ class PushLayout:
     @property
     def rates_start(self) -> int:
         """Offset of the learning rates."""
-        return _COUNTS.size
+        return _COUNT.size
 
     @property
     def mask_start(self) -> int:
@@ -89,13 +90,8 @@ class PushBuffer:
     @property
     def num_examples(self) -> int:
         """How many examples the gradient is of."""
-        return int(_COUNTS.unpack_from(self.bytes.data)[0])
+        return int(_COUNT.unpack_from(self.bytes.data)[0])
 
-    @property
-    def committed(self) -> int:
-        """The sequence of the pusher's last push that ps-0 has acknowledged."""
-        return int(_COUNTS.unpack_from(self.bytes.data)[1])
-
-    def set_counts(self, num_examples: int, committed: int) -> None:
-        """Write `num_examples` and `committed`."""
-        _COUNTS.pack_into(self.bytes.data, 0, num_examples, committed)
+    @num_examples.setter
+    def num_examples(self, value: int) -> None:
+        _COUNT.pack_into(self.bytes.data, 0, value)

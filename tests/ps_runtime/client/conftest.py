@@ -90,11 +90,13 @@ class Ps:
         self.unnoticed: list[Connection] = []
         self.kinds: list[Kind] = []
         self.key = JobKey("job", "token", model.digest)
-        self.desk = JobDesk(job, Stream() if is_stream else None)
+        shards = [
+            Shard(layout, [optimizer_from_config(c) for c in model.optimizers]) for layout in place(model, num_ps)
+        ]
+        self.desk = JobDesk(job, Stream() if is_stream else None, shards[0])
         self.handlers, self.servers, self.storages = [], [], []
-        for index, layout in enumerate(place(model, num_ps)):
+        for index, shard in enumerate(shards):
             storage = Storage()
-            shard = Shard(layout, [optimizer_from_config(config) for config in model.optimizers])
             storage.handler = PsHandler(self.key, shard, storage, self.desk if index == 0 else None)
             storage.server = InProcessServer(storage.handler)
             self.storages.append(storage)
@@ -145,7 +147,9 @@ def ps_of() -> Iterator[Callable[..., Ps]]:
         model: ModelSpec, num_ps: int = 1, max_steps: int | None = None, input_spec: InputSpec | None = None
     ) -> Ps:
         input_spec = input_spec or InputSpec(1000, num_epochs=None)
-        made.append(Ps(model, num_ps, Job(input_spec, max_steps, None), is_stream=input_spec.is_stream))
+        made.append(
+            Ps(model, num_ps, Job(input_spec, max_steps, None, num_shards=num_ps), is_stream=input_spec.is_stream)
+        )
         return made[-1]
 
     yield make

@@ -56,11 +56,11 @@ def chief(request, ps_of):
         yield Chief(stack, ps_of(MODEL, request.param), ONES)
 
 
-def test_grants_name_the_records_and_how_far_one_may_read_ahead(chief):
+def test_grants_name_the_records_and_the_staleness_of_the_last_push(chief):
     grant = chief.client.next_grant()
-    assert grant == Grant(0, RecordRange(0, 0, 1), 8)
+    assert grant == Grant(0, RecordRange(0, 0, 1), 0)
     assert chief.client.next_grant() == grant
-    assert chief.client.push({}, [1.0, 1.0], 1) == Grant(1, RecordRange(0, 1, 2), 8)
+    assert chief.client.push({}, [1.0, 1.0], 1) == Grant(1, RecordRange(0, 1, 2), 0)
     assert chief.client.statistics()["pushes"] == 1
 
 
@@ -86,7 +86,7 @@ def test_each_optimizer_has_its_own_rule_and_learning_rate(chief):
     client.next_grant()
     for _ in range(2):
         client.push({"left": np.ones(3), "plain": np.ones(4)}, [1.0, 0.25], 1)
-    client.pull()
+        client.pull()
     np.testing.assert_array_equal(client.variables["left"], np.full(3, 1 - 1 - 1.5, np.float32))
     np.testing.assert_array_equal(client.variables["plain"], np.full(4, 0.5))
 

@@ -59,7 +59,8 @@ def server(monkeypatch):
 @pytest.fixture
 def handler():
     job = Job(InputSpec(100), None, None)
-    return PsHandler(JobKey("job", "token", MODEL.digest), Shard(place(MODEL, 1)[0], [SGD]), None, JobDesk(job, None))
+    shard = Shard(place(MODEL, 1)[0], [SGD])
+    return PsHandler(JobKey("job", "token", MODEL.digest), shard, None, JobDesk(job, None, shard))
 
 
 def join(handler, connection, member=1):

@@ -72,10 +72,10 @@ class Servers:
         self.key = JobKey("job", TOKEN, model.digest)
         self.stream = Stream() if is_stream else None
         self.job = job
-        self.desk = JobDesk(job, self.stream)
+        shards = [Shard(layout, [optimizer_from_config(c) for c in model.optimizers]) for layout in self.layouts]
+        self.desk = JobDesk(job, self.stream, shards[0])
         self.handlers = []
-        for index, layout in enumerate(self.layouts):
-            shard = Shard(layout, [optimizer_from_config(config) for config in model.optimizers])
+        for index, shard in enumerate(shards):
             self.handlers.append(PsHandler(self.key, shard, Storage(saved), self.desk if index == 0 else None))
         self.inbox: dict[tuple[int, int], Message] = {}
         self._numbers = itertools.count(1)
@@ -111,11 +111,11 @@ class Servers:
     def signed(self, message: Message, member: int = NO_MEMBER, incarnation: int = 0) -> Message:
         return dataclasses.replace(message, member=member, incarnation=incarnation, digest=self.model.digest)
 
-    def push_body(self, ps: int, gradients: Mapping[str, np.ndarray], committed: int = 0, num_examples: int = 1) -> Any:
+    def push_body(self, ps: int, gradients: Mapping[str, np.ndarray], num_examples: int = 1) -> Any:
         """Return the body of a push of learning rate 1."""
         push = PushBuffer(self.handlers[ps].shard.push_layout)
         push.learning_rates[:] = 1.0
-        push.set_counts(num_examples, committed)
+        push.num_examples = num_examples
         layout = self.layouts[ps]
         for index, view in enumerate(piece_views(layout, push.gradients)):
             piece = layout.pieces[index]
@@ -147,7 +147,7 @@ class Servers:
         parts = [repr(vars(self.job)), repr({k: v for k, v in vars(self.desk).items() if k not in ("job", "kinds")})]
         for handler in self.handlers:
             shard = handler.shard
-            held = {life: (sequence, push.bytes.tobytes()) for life, (sequence, push) in shard._held.items()}
+            held = {life: (held.sequence, held.push.bytes.tobytes()) for life, held in shard._held.items()}
             parts.append(repr((shard.statistics(), shard.is_ready, shard.snapshot_step, held)))
             parts += [arrays.arena.tobytes().hex() for arrays in (shard.arrays, shard.snapshot_arrays)]
             parts.append(repr((handler._peers, handler._newest, handler._training, handler._writing, handler._written)))
@@ -166,7 +166,7 @@ def servers_of() -> Callable[..., Servers]:
         saved: dict[int, Saved] | None = None,
     ) -> Servers:
         input_spec = input_spec or InputSpec(1000, batch_size=1, num_epochs=None)
-        job = Job(input_spec, max_steps, save_steps)
+        job = Job(input_spec, max_steps, save_steps, num_shards=num_ps)
         return Servers(model, num_ps, job, saved or {}, is_stream=input_spec.is_stream)
 
     return make

@@ -177,7 +177,7 @@ class JobMachine(RuleBasedStateMachine):
     def stop(self, member):
         if member not in self.world.tickets:
             return
-        self.job.return_ticket(member, self.world.incarnations[member])
+        self.job.return_tickets(member, self.world.incarnations[member])
         self.job.stop("enough")
         self.is_stopped = True
         del self.world.tickets[member]
@@ -272,9 +272,8 @@ class JobMachine(RuleBasedStateMachine):
     def settle(self):
         for instruction in self.job.due(self.saver_waits):
             match instruction:
-                case Granted(member, step, records, split_stop):
+                case Granted(member, step, records):
                     assert step <= self.world.step
-                    assert records.stop <= split_stop
                     assert member in self.world.asking
                     self.world.asking.remove(member)
                     known = self.world.tickets.setdefault(member, records)

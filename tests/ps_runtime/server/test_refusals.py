@@ -229,8 +229,12 @@ def test_a_pull_needs_values(servers_of):
     [
         (None, "checkpoint of step 7: there is none"),
         ({}, "not the facts of a cut"),
-        ({"step": 7, "lives": [[1, 2]], "input": {}, "num_examples": 0}, "not the facts of a cut"),
-        ({"step": 7, "lives": [], "input": {"num_records": 1000}, "num_examples": 0}, "not the facts of an input"),
+        ({"step": 7, "lives": [[1, 2]], "input": {}, "num_examples": 0, "log": [0]}, "not the facts of a cut"),
+        ({"step": 7, "lives": [], "input": {}, "num_examples": 0, "log": [0, [9, 0, 0, 1]]}, "not the facts of a cut"),
+        (
+            {"step": 7, "lives": [], "input": {"num_records": 1000}, "num_examples": 0, "log": [0]},
+            "not the facts of an input",
+        ),
     ],
 )
 def test_a_checkpoint_that_cannot_be_restored_is_refused(servers_of, saved_as, facts, reason):
