@@ -12,7 +12,7 @@ import numpy as np
 
 from ps_runtime.specs.variables import VariableSpec
 
-__all__ = ["ShardFile", "ShardRecord", "TensorEntry", "fields_of", "whole"]
+__all__ = ["ShardFile", "ShardRecord", "TableEntry", "TensorEntry", "fields_of", "whole"]
 
 _CHECKSUM = re.compile(r"crc32:[0-9a-f]{8}")
 
@@ -121,22 +121,76 @@ class TensorEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class TableEntry:
+    """One tensor that a shard file holds of a table, as `Table.tensors` names them.
+
+    Parameters
+    ----------
+    table, tensor : str
+    dtype : str
+        A numpy dtype name.
+    shape : tuple of int
+        Its first axis are the table's rows in this file.
+    shard : int
+        Index of the shard file.
+    """
+
+    table: str
+    tensor: str
+    dtype: str
+    shape: tuple[int, ...]
+    shard: int
+
+    @property
+    def key(self) -> str:
+        """The tensor's name inside its shard file, such as ``items#weights``; no variable's is like it."""
+        return f"{self.table}#{self.tensor}"
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensor in bytes."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    def to_facts(self) -> list[Any]:
+        """Return this as plain data."""
+        return [self.table, self.tensor, self.dtype, list(self.shape), self.shard]
+
+    @classmethod
+    def from_facts(cls, facts: Sequence[Any]) -> TableEntry:
+        """Read what `to_facts` returned; ValueError where it cannot be."""
+        if not isinstance(facts, list) or len(facts) != 5:
+            raise ValueError(f"tensor of a table: expected a list of 5, got {facts!r}")
+        table, tensor, dtype, shape, shard = facts
+        if not all(isinstance(name, str) for name in (table, tensor, dtype)):
+            raise ValueError(f"tensor of a table: expected names, got {table!r}, {tensor!r}, {dtype!r}")
+        lengths = tuple(whole(n, "tensor of a table: shape") for n in shape)
+        return cls(table, tensor, dtype, lengths, whole(shard, "tensor of a table: shard"))
+
+
+@dataclass(frozen=True, slots=True)
 class ShardRecord:
     """What a ps tells of the shard file that it has written: its part of the manifest."""
 
     file: ShardFile
     tensors: tuple[TensorEntry, ...]
+    tables: tuple[TableEntry, ...] = ()
 
     def to_facts(self) -> dict[str, Any]:
         """Return this as plain data, fit for JSON."""
-        return {"file": self.file.to_facts(), "tensors": [entry.to_facts() for entry in self.tensors]}
+        return {
+            "file": self.file.to_facts(),
+            "tensors": [entry.to_facts() for entry in self.tensors],
+            "tables": [entry.to_facts() for entry in self.tables],
+        }
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> ShardRecord:
         """Read what `to_facts` returned; ValueError or TypeError where it cannot be."""
-        fields_of(facts, ("file", "tensors"), "shard record")
+        fields_of(facts, ("file", "tensors", "tables"), "shard record")
         return cls(
-            ShardFile.from_facts(facts["file"]), tuple(TensorEntry.from_facts(entry) for entry in facts["tensors"])
+            ShardFile.from_facts(facts["file"]),
+            tuple(TensorEntry.from_facts(entry) for entry in facts["tensors"]),
+            tuple(TableEntry.from_facts(entry) for entry in facts["tables"]),
         )
 
 

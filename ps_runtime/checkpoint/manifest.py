@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ps_runtime.checkpoint.entries import ShardFile, ShardRecord, TensorEntry, fields_of, whole
+from ps_runtime.checkpoint.entries import ShardFile, ShardRecord, TableEntry, TensorEntry, fields_of, whole
+from ps_runtime.checkpoint.table_faults import table_faults, table_spec_faults
 from ps_runtime.checkpoint.tensor_file import DTYPES
 from ps_runtime.errors import CheckpointError, did_you_mean
 from ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["FORMAT_VERSION", "MAX_MANIFEST_BYTES", "Manifest"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAX_MANIFEST_BYTES = 256 << 20
 
 
@@ -37,6 +38,8 @@ class Manifest:
         By index.
     tensors : tuple of TensorEntry
         What is in them: each variable whole, and each slot of a variable whole.
+    tables : tuple of TableEntry
+        And of each table the rows that exist.
     saved_at, first_saved_at : float
         Unix time at which this checkpoint, and the first one of its model_dir, were committed.
         `CheckpointStore.commit` sets them.
@@ -47,6 +50,7 @@ class Manifest:
     job: Mapping[str, Any]
     shards: tuple[ShardFile, ...]
     tensors: tuple[TensorEntry, ...]
+    tables: tuple[TableEntry, ...] = ()
     saved_at: float = 0.0
     first_saved_at: float = 0.0
 
@@ -55,7 +59,8 @@ class Manifest:
         """Return the manifest of the shards that `records` tell of, in any order."""
         ordered = sorted(records, key=lambda record: record.file.index)
         tensors = tuple(entry for record in ordered for entry in record.tensors)
-        return cls(step, model, job, tuple(record.file for record in ordered), tensors)
+        tables = tuple(entry for record in ordered for entry in record.tables)
+        return cls(step, model, job, tuple(record.file for record in ordered), tensors, tables)
 
     def to_json(self) -> str:
         """Return the manifest as text.
@@ -74,6 +79,7 @@ class Manifest:
             "job": dict(self.job),
             "shards": [shard.to_facts() for shard in self.shards],
             "tensors": [entry.to_facts() for entry in self.tensors],
+            "tables": [entry.to_facts() for entry in self.tables],
         }
         return _sealed(body)
 
@@ -102,7 +108,7 @@ class Manifest:
 
     @classmethod
     def _from_body(cls, body: Mapping[str, Any]) -> Manifest:
-        known = ("format", "step", "saved_at", "first_saved_at", "model", "job", "shards", "tensors")
+        known = ("format", "step", "saved_at", "first_saved_at", "model", "job", "shards", "tensors", "tables")
         fields_of(body, known, "the manifest")
         if not isinstance(body["job"], dict):
             raise ValueError(f"job: expected an object, got {body['job']!r}")
@@ -112,23 +118,35 @@ class Manifest:
             body["job"],
             tuple(ShardFile.from_facts(facts) for facts in body["shards"]),
             tuple(TensorEntry.from_facts(facts) for facts in body["tensors"]),
+            tuple(TableEntry.from_facts(facts) for facts in body["tables"]),
             float(body["saved_at"]),
             float(body["first_saved_at"]),
         )
 
     def faults(self) -> list[str]:
         """Say in sentences what contradicts itself; nothing if the manifest makes sense."""
-        variables = {variable.name: variable for variable in self.model.variables}
-        faults = _variable_faults(self.model)
+        faults = [*_variable_faults(self.model), *table_spec_faults(self.model)]
         for index, shard in enumerate(self.shards):
             if (shard.index, shard.num_shards) != (index, len(self.shards)):
                 faults.append(f"shard file {shard.name!r} stands at place {index} of {len(self.shards)}")
+        return (
+            faults
+            or self._tensor_faults()
+            or _size_faults(self.shards, [*self.tensors, *self.tables])
+            or [*_row_faults(self.model, self.tensors), *table_faults(self.model, len(self.shards), self.tables)]
+        )
+
+    def _tensor_faults(self) -> list[str]:
+        variables = {variable.name: variable for variable in self.model.variables}
+        faults = []
         for entry in self.tensors:
             if entry.variable not in variables:
                 faults.append(f"no variable {entry.variable!r}{did_you_mean(entry.variable, variables)}")
             else:
                 faults += entry.faults(variables[entry.variable])
-        return faults or _size_faults(self.shards, self.tensors) or _row_faults(self.model, self.tensors)
+        return faults + [
+            f"{entry.key}: dtype {entry.dtype!r} cannot be" for entry in self.tables if entry.dtype not in DTYPES
+        ]
 
 
 def _sealed(body: Mapping[str, Any]) -> str:
@@ -159,12 +177,10 @@ def _variable_faults(model: ModelSpec) -> list[str]:
         is_trained = variable.optimizer is None or variable.optimizer in range(len(model.optimizers))
         if not isinstance(variable.name, str) or variable.dtype not in DTYPES or not is_shape or not is_trained:
             faults.append(f"{variable} cannot be")
-    if len({variable.name for variable in model.variables}) < len(model.variables):
-        faults.append("two variables have one name")
     return faults
 
 
-def _size_faults(shards: tuple[ShardFile, ...], tensors: Iterable[TensorEntry]) -> list[str]:
+def _size_faults(shards: tuple[ShardFile, ...], tensors: Iterable[TensorEntry | TableEntry]) -> list[str]:
     """Compare the bytes that tensors claim with those that files have, before anybody allocates them."""
     claimed = [0] * len(shards)
     faults = []

@@ -1,20 +1,24 @@
-"""Reads a checkpoint: any rows of any variable, from however many shard files they lie in."""
+"""Reads a checkpoint: any rows of any variable or table, from however many shard files they lie in."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.checkpoint.entries import TensorEntry
+from ps_runtime.checkpoint.entries import TableEntry, TensorEntry
 from ps_runtime.checkpoint.manifest import Manifest
 from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.checkpoint.table_blocks import table_blocks
+from ps_runtime.checkpoint.table_faults import parts_of
 from ps_runtime.checkpoint.tensor_file import TensorFile
 from ps_runtime.errors import CheckpointError, did_you_mean
+from ps_runtime.specs.tables import TableSpec
 from ps_runtime.specs.variables import VariableSpec
+from ps_runtime.tables.table import Table
 
 __all__ = ["CheckpointReader"]
 
@@ -46,6 +50,7 @@ class CheckpointReader:
         self._entries: dict[tuple[str, str | None], list[TensorEntry]] = {}
         for entry in self.manifest.tensors:
             self._entries.setdefault((entry.variable, entry.slot), []).append(entry)
+        self._table_parts = parts_of(self.manifest.tables)
 
     @classmethod
     @contextlib.contextmanager
@@ -97,7 +102,44 @@ class CheckpointReader:
                 target = out[start - row_start : stop - row_start] if out.shape else out
                 np.copyto(target, part, casting="no")
 
-    def _part(self, entry: TensorEntry, start: int, stop: int) -> NDArray[Any]:
+    def table(self, spec: TableSpec) -> Table:
+        """Return the whole table that `spec` describes, its weights alone: for evaluation and prediction.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no such table, or its bytes are missing or have changed.
+        """
+        table = Table(spec, None)
+        for rows in self.table_rows(spec, ()):
+            table.load(rows)
+        return table
+
+    def table_rows(self, spec: TableSpec, slots: Collection[str]) -> Iterator[Mapping[str, NDArray[Any]]]:
+        """Yield the rows of a table, those of all shards, some at a time: as `Table.load` takes them.
+
+        What was yielded is overwritten by the next.
+
+        Raises
+        ------
+        CheckpointError
+            If there is no such table or slot, or its bytes are missing, have changed or make no sense.
+        """
+        tables = {table.name: table for table in self.manifest.model.tables}
+        if spec.name not in tables:
+            raise self._error(f"no table {spec.name!r}{did_you_mean(spec.name, tables)}")
+        if differences := spec.differences(tables[spec.name]):
+            raise self._error(f"table {spec.name!r} has {'; '.join(differences)}")
+        num_shards = len(self.manifest.shards)
+        for shard in range(num_shards):
+            part = self._table_parts[spec.name, shard]
+            yield from table_blocks(spec, part, num_shards, slots, self._read_rows, self._file(shard).path)
+
+    def _read_rows(self, arrays: Mapping[TableEntry, NDArray[Any]], start: int) -> None:
+        for entry, out in arrays.items():
+            np.copyto(out, self._part(entry, start, start + len(out)), casting="no")
+
+    def _part(self, entry: TensorEntry | TableEntry, start: int, stop: int) -> NDArray[Any]:
         file = self._file(entry.shard)
         part = file.rows(entry.key, start, stop)
         shape = (stop - start, *entry.shape[1:]) if entry.shape else ()

@@ -1,4 +1,4 @@
-"""Between a shard's arena and a checkpoint: which bytes are which tensor, for any number of ps."""
+"""Between a shard and a checkpoint: which bytes of its arena, and which rows, are which tensor; any number of ps."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.checkpoint.entries import ShardRecord, TensorEntry
+from ps_runtime.checkpoint.entries import ShardRecord, TableEntry, TensorEntry
 from ps_runtime.checkpoint.reader import CheckpointReader
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.errors import CheckpointError
 from ps_runtime.optimizers.base import FloatArray
 from ps_runtime.specs.layout import Piece, ShardLayout, piece_views
 from ps_runtime.specs.variables import ModelSpec
+from ps_runtime.tables.table import Table
 
-__all__ = ["GroupSlots", "load_shard", "save_shard", "shard_tensors"]
+__all__ = ["GroupSlots", "load_shard", "save_shard", "shard_tensors", "table_tensors"]
 
 GroupSlots = Sequence[Mapping[str, FloatArray]]
 """For each group of a layout, slot name -> (size,) array in the order of the group's parameters."""
@@ -44,16 +45,46 @@ def shard_tensors(
     return tensors, tuple(entries)
 
 
+def table_tensors(table: Table, index: int) -> tuple[dict[str, NDArray[Any]], tuple[TableEntry, ...]]:
+    """Return what a checkpoint holds of a table: copies by key, and an entry of the manifest for each.
+
+    Parameters
+    ----------
+    table : Table
+    index : int
+        Of the shard.
+    """
+    tensors = table.tensors()
+    entries = [TableEntry(table.spec.name, name, a.dtype.name, a.shape, index) for name, a in tensors.items()]
+    return dict(zip((entry.key for entry in entries), tensors.values(), strict=True)), tuple(entries)
+
+
 def save_shard(
-    store: CheckpointStore, step: int, num_shards: int, layout: ShardLayout, arena: NDArray[np.uint8], slots: GroupSlots
+    store: CheckpointStore,
+    step: int,
+    num_shards: int,
+    layout: ShardLayout,
+    arena: NDArray[np.uint8],
+    slots: GroupSlots,
+    tables: Sequence[Table] = (),
 ) -> ShardRecord:
     """Write a shard as its file of the checkpoint of `step`; return what the manifest must say of it. Blocks."""
     tensors, entries = shard_tensors(layout, arena, slots)
-    return ShardRecord(store.write_shard(step, layout.index, num_shards, tensors), entries)
+    table_entries: list[TableEntry] = []
+    for table in tables:
+        rows, of_table = table_tensors(table, layout.index)
+        tensors |= rows
+        table_entries += of_table
+    return ShardRecord(store.write_shard(step, layout.index, num_shards, tensors), entries, tuple(table_entries))
 
 
 def load_shard(
-    reader: CheckpointReader, layout: ShardLayout, model: ModelSpec, arena: NDArray[np.uint8], slots: GroupSlots
+    reader: CheckpointReader,
+    layout: ShardLayout,
+    model: ModelSpec,
+    arena: NDArray[np.uint8],
+    slots: GroupSlots,
+    tables: Sequence[Table] = (),
 ) -> None:
     """Fill a shard from a checkpoint that any number of ps wrote. Blocks.
 
@@ -68,12 +99,14 @@ def load_shard(
         Changed in place.
     slots : GroupSlots
         Changed in place.
+    tables : sequence of Table
+        This shard's part of each table of `model`; changed in place.
 
     Raises
     ------
     CheckpointError
-        If the checkpoint is of another model (every difference is named), or damaged; then the content of `arena`
-        and `slots` is undefined.
+        If the checkpoint is of another model (every difference is named), or damaged; then the content of `arena`,
+        `slots` and `tables` is undefined.
     """
     manifest = reader.manifest
     if differences := model.differences(manifest.model):
@@ -83,6 +116,10 @@ def load_shard(
         )
     for piece, slot, view in _views(layout, arena, slots):
         reader.read_into(view, piece.variable, slot, piece.row_start)
+    for table in tables:
+        table.clear()
+        for rows in reader.table_rows(table.spec, table.optimizer.slot_names if table.optimizer else ()):
+            table.load(rows)
 
 
 def _views(
