@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from ps_runtime.model import summary
     from ps_runtime.model.basic_hooks import LoggingTensorHook, NanTensorHook, StepCounterHook, StopAtStepHook
     from ps_runtime.model.best import better
+    from ps_runtime.model.embedding import embedding_lookup
     from ps_runtime.model.exporters import BestExporter, FinalExporter, LatestExporter
     from ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
     from ps_runtime.model.listeners import CheckpointSaverListener
     from ps_runtime.model.scope import get_or_create_global_step, get_variable
+    from ps_runtime.model.sparse import SparseGradient
     from ps_runtime.model.spec import EstimatorSpec, ModeKeys
     from ps_runtime.model.training import EvalSpec, TrainSpec
     from ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, RMSProp
@@ -36,10 +38,12 @@ _MODULES = {
     "ps_runtime.estimator.estimator": ["Estimator"],
     "ps_runtime.model.basic_hooks": ["LoggingTensorHook", "NanTensorHook", "StepCounterHook", "StopAtStepHook"],
     "ps_runtime.model.best": ["better"],
+    "ps_runtime.model.embedding": ["embedding_lookup"],
     "ps_runtime.model.exporters": ["BestExporter", "FinalExporter", "LatestExporter"],
     "ps_runtime.model.hooks": ["SessionRunArgs", "SessionRunHook"],
     "ps_runtime.model.listeners": ["CheckpointSaverListener"],
     "ps_runtime.model.scope": ["get_or_create_global_step", "get_variable"],
+    "ps_runtime.model.sparse": ["SparseGradient"],
     "ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
     "ps_runtime.optimizers": ["Adagrad", "Adam", "Ftrl", "GradientDescent", "Momentum", "RMSProp"],
     "ps_runtime.specs.run_config": ["RunConfig"],
@@ -77,10 +81,12 @@ __all__ = [
     "RunConfig",
     "SessionRunArgs",
     "SessionRunHook",
+    "SparseGradient",
     "StepCounterHook",
     "StopAtStepHook",
     "TrainSpec",
     "better",
+    "embedding_lookup",
     "get_or_create_global_step",
     "get_variable",
     "initializers",

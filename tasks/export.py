@@ -7,7 +7,7 @@ import json
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -125,11 +125,9 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource, colu
     save_file(
         {name: v.astype(v.dtype.newbyteorder("=")) for name, v in variables.items()}, folder / "variables.safetensors"
     )
-    tables = bundle.values.tables
-    if tables:  # rows that no push has created are not there: they follow from the description of their table
-        save_file(
-            {key: array for table in tables.values() for key, array in _created(table)}, folder / "tables.safetensors"
-        )
+    tables = bundle.values.tables.values()
+    for index, table in enumerate(tables):
+        save_file(_created(table), folder / f"table_{index}.safetensors")
     named = bundle.features if isinstance(bundle.features, Mapping) else {"": bundle.features}
     config = {
         "name": bundle.name,
@@ -140,7 +138,7 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource, colu
             "sha256": None if source.is_of_psflow else hashlib.sha256(source.path.read_bytes()).hexdigest(),
         },
         "params": _encoded(dict(bundle.params), "params"),
-        "tables": [asdict(replace(table.spec, optimizer=None)) for table in tables.values()],
+        "tables": [asdict(replace(table.spec, optimizer=None)) for table in tables],
         "columns": columns,
         "features": {
             name: {"dtype": np.asarray(value).dtype.name, "shape": list(np.shape(value)[1:])}
@@ -150,10 +148,13 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource, colu
     (folder / "config.json").write_text(json.dumps(config, indent=2))
 
 
-def _created(table: Table) -> Iterator[tuple[str, NDArray[Any]]]:
-    tensors = table.tensors()
-    for what in ("ids", "weights"):
-        yield f"{table.spec.name}/{what}", np.ascontiguousarray(tensors[what])
+def _created(table: Table) -> dict[str, NDArray[Any]]:
+    """Return the rows that training created; the others follow from the description of the table."""
+    waiting = "candidate"  # for their admission, which only training knows
+    return {
+        what: np.ascontiguousarray(array[:0] if what.startswith(waiting) else array)
+        for what, array in table.tensors().items()
+    }
 
 
 def _pinned(distribution: str) -> str:

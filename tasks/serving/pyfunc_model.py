@@ -95,18 +95,16 @@ def _own_code_first(code: Path) -> Iterator[None]:
 
 
 def _read_tables(folder: Path, specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sparse tables by name: the rows that training created; others follow from the seed."""
+    """Return the sparse tables by name: the rows that training created; the others follow from their seed."""
     from safetensors.numpy import load_file
 
     from ps_runtime.specs.tables import TableSpec
     from ps_runtime.tables.table import Table
 
-    tensors = load_file(folder / "tables.safetensors") if specs else {}
     tables = {}
-    for facts in specs:
-        name = facts["name"]
-        tables[name] = Table(TableSpec(**facts), None)
-        tables[name].load({what: tensors[f"{name}/{what}"] for what in ("ids", "weights")})
+    for index, facts in enumerate(specs):
+        table = tables[facts["name"]] = Table(TableSpec(**facts), None)
+        table.load(load_file(folder / f"table_{index}.safetensors"))
     return tables
 
 

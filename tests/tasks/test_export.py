@@ -12,13 +12,15 @@ from typing import Any
 import mlflow.pyfunc
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 from ps_runtime.errors import ModelFnError
 from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.canned.dnn import dnn_classifier
 from ps_runtime.model.spec import ModeKeys
 from ps_runtime.model.values import ModelValues
-from ps_runtime.optimizers import Adagrad, ExponentialDecay
+from ps_runtime.optimizers import Adagrad, ExponentialDecay, GradientDescent
+from ps_runtime.tables.table import Table
 from tasks.export import MlflowModelWriter, check_exportable
 from tasks.serving.code import ExportedCode, source_of
 
@@ -28,7 +30,8 @@ COLUMNS = ("a", "b", "c", "d")
 
 def bundle_of(model_fn: Callable[..., Any], features: Any, params: dict[str, Any], **values: Any) -> Any:
     caller = ModelCaller(model_fn, params, None)
-    model_values = ModelValues(values or caller.build(features, None, ModeKeys.PREDICT, seed=1).initial_values)
+    built = caller.build(features, None, ModeKeys.PREDICT, seed=1)
+    model_values = ModelValues(values) if values else ModelValues.initial(built.model, built.initial_values)
     spec = caller.apply(features, None, ModeKeys.PREDICT, model_values, 700)
     return SimpleNamespace(
         name="model",
@@ -54,6 +57,16 @@ def dnn_export(dnn: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("dnn") / "model"
     MlflowModelWriter(COLUMNS).write(str(path), dnn)
     return path
+
+
+def push(table: Table, ids: list[int], times: int = 1) -> None:
+    """Bring a table that is only read to where pushes of ones would have brought it."""
+    trained = Table(table.spec, GradientDescent(learning_rate=1.0))
+    for number in range(times):
+        trained.push(
+            np.array(ids), np.ones((len(ids), table.spec.dim), np.float32), learning_rate=1, num_updates=number
+        )
+    table.load(trained.tensors())
 
 
 @pytest.fixture
@@ -165,6 +178,31 @@ def test_config_of_an_export(dnn_export: Path) -> None:
 def test_parameters_come_back(dnn: Any, dnn_export: Path) -> None:
     model = mlflow.pyfunc.load_model(str(dnn_export)).unwrap_python_model()
     assert model._call.params == {**dnn.params, "hidden_units": [3]}
+
+
+def test_tables_hold_the_rows_that_were_trained_and_make_the_others_up(user_model: Any, tmp_path: Path) -> None:
+    features = {"items": np.array([[3, 999_999], [4, -1], [5, 3]]), "user": np.array([0, 7, 2], np.int32)}
+    bundle = bundle_of(user_model.baskets, features, {})
+    untrained = bundle.predictions
+    tables = bundle.values.tables
+    push(tables["shop/items"], [3, 5, 999_999], times=2)
+    push(tables["shop/items"], [4])  # waits for its admission
+    push(tables["users"], [7])
+    bundle.predictions = (
+        ModelCaller(user_model.baskets, {}, None)
+        .apply(features, None, ModeKeys.PREDICT, bundle.values, 700)
+        .predictions
+    )
+    assert (bundle.predictions["items"] == untrained["items"]).all(axis=1).tolist() == [False, True, False]
+    MlflowModelWriter().write(str(tmp_path / "model"), bundle)
+    given = {name: f"np.array({ids.tolist()}, np.{ids.dtype})" for name, ids in features.items()}
+    expression = "{" + ", ".join(f"{name!r}: {array}" for name, array in given.items()) + "}"
+    agree(predict_elsewhere(tmp_path / "model", expression), bundle.predictions)
+    stored = load_file(tmp_path / "model" / "artifacts" / "model" / "table_0.safetensors")
+    assert stored["ids"].tolist() == [3, 5, 999_999]
+    assert not len(stored["candidate_ids"])
+    requirements = (tmp_path / "model" / "requirements.txt").read_text()
+    assert "autograd" not in requirements
 
 
 def test_arrays_that_are_not_contiguous(user_model: Any, tmp_path: Path) -> None:

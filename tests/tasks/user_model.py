@@ -3,6 +3,7 @@
 from user_parts import scaled
 
 import ps_runtime.model.spec as spec
+from ps_runtime import embedding_lookup
 from ps_runtime.initializers import zeros
 from ps_runtime.model.scope import get_variable
 
@@ -10,6 +11,13 @@ from ps_runtime.model.scope import get_variable
 def linear(features, mode, params):
     w = get_variable("w", (), initializer=zeros)
     return spec.EstimatorSpec(mode, predictions=scaled(w * features, params))
+
+
+def baskets(features, mode):
+    shared = {"num_rows": 10**6, "dim": 3, "admit_after": 2, "expire_after_steps": 50}
+    items = embedding_lookup("shop/items", features["items"], combiner="mean", **shared)
+    users = embedding_lookup("users", features["user"], 8, 2, initializer="normal")
+    return spec.EstimatorSpec(mode, predictions={"items": items, "users": users})
 
 
 class Model:
