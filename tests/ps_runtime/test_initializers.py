@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from ps_runtime import initializers
-from ps_runtime.initializers import variable_rng
+from ps_runtime.initializers import table_seed, variable_rng
 
 ALL = {
     "zeros": initializers.zeros,
@@ -26,6 +26,13 @@ ALL = {
 @pytest.fixture(params=ALL.values(), ids=ALL.keys())
 def initializer(request):
     return request.param
+
+
+def test_the_seed_of_a_table_stays_what_it_is():
+    assert (
+        table_seed(7, "items") == 1468444218045811402
+    )  # another one would move all rows that exports and checkpoints do not hold
+    assert len({table_seed(7, "items"), table_seed(8, "items"), table_seed(7, "users")}) == 3
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (4, 5), (0, 5), (3, 3, 2, 4)], ids=str)

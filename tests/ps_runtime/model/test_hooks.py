@@ -29,6 +29,14 @@ def test_an_unknown_name_is_refused_with_the_near_one(fetches):
         pick(fetches, VALUES)
 
 
+@pytest.mark.parametrize("fetches", ["items", ["loss", "item"]])
+def test_a_table_is_not_fetched_and_told_to_be_one(fetches):
+    with pytest.raises(
+        UsageError, match=r"a hook fetches 'items?', .*'items' is a table: let model_fn return the rows"
+    ):
+        pick(fetches, VALUES, ["users", "items"])
+
+
 def test_the_first_reason_to_stop_stays():
     coordinator = Coordinator()
     context = SessionRunContext(None, coordinator)
