@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from ps_runtime.checkpoint.files import Chunk, append_line, atomic_write_bytes, fsync_directory, locked
+from ps_runtime.checkpoint.direct_io import write_direct
+from ps_runtime.checkpoint.files import Chunk, append_line, atomic_write_bytes, fsync_directory, locked, replacing
 
 __all__ = ["FileStore"]
 
@@ -62,9 +63,13 @@ class FileStore:
         return data
 
     def write(self, name: str, chunks: Iterable[Chunk]) -> None:
-        """Write the file `name`. On a local directory it is whole or, after a failure, as it was before."""
+        """Write the large file `name`. On a local directory it is whole or, after a failure, as it was before.
+
+        There it goes past the page cache where it can.
+        """
         if self.is_local:
-            atomic_write_bytes(self.path(name), chunks)
+            with replacing(self.path(name)) as stream:
+                write_direct(stream.fileno(), chunks)
             return
         self._make_parent(name)
         with self.fs.open(self.path(name), "wb") as stream:
@@ -74,7 +79,7 @@ class FileStore:
     def put(self, name: str, data: bytes) -> None:
         """Write the small file `name` in one piece: nothing is put there before all of it is known."""
         if self.is_local:
-            atomic_write_bytes(self.path(name), [data])
+            atomic_write_bytes(self.path(name), data)
             return
         self._make_parent(name)
         self.fs.pipe_file(self.path(name), data)

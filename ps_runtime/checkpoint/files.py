@@ -6,7 +6,8 @@ import contextlib
 import fcntl
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import BinaryIO
 
 __all__ = [
     "Chunk",
@@ -17,6 +18,7 @@ __all__ = [
     "fsync_tree",
     "locked",
     "make_directory",
+    "replacing",
 ]
 
 Chunk = bytes | bytearray | memoryview
@@ -24,11 +26,18 @@ Chunk = bytes | bytearray | memoryview
 
 def atomic_write_text(path: str, text: str) -> None:
     """Write the file `path` in UTF-8, as `atomic_write_bytes` does."""
-    atomic_write_bytes(path, [text.encode()])
+    atomic_write_bytes(path, text.encode())
 
 
-def atomic_write_bytes(path: str, chunks: Iterable[Chunk]) -> None:
-    """Write the file `path`, durably: readers see its old content (or nothing) or all of the new one.
+def atomic_write_bytes(path: str, data: bytes) -> None:
+    """Write the file `path`, durably: readers see its old content (or nothing) or all of the new one."""
+    with replacing(path) as stream:
+        stream.write(data)
+
+
+@contextlib.contextmanager
+def replacing(path: str) -> Iterator[BinaryIO]:
+    """Give an empty file to write to, which becomes the file `path` after the block, durably, or never.
 
     Missing parent directories are made. If several processes write one path at once, the last one's content stays.
     A process killed meanwhile leaves a ``.tmp`` file beside it, which no reader looks at.
@@ -38,8 +47,7 @@ def atomic_write_bytes(path: str, chunks: Iterable[Chunk]) -> None:
     temporary = os.path.join(directory, f".{name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(temporary, "xb") as stream:
-            for chunk in chunks:
-                stream.write(chunk)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ps_runtime.checkpoint.entries import ShardFile, ShardRecord, TableEntry, TensorEntry, fields_of, whole
 from ps_runtime.checkpoint.table_faults import table_faults, table_spec_faults
-from ps_runtime.checkpoint.tensor_file import DTYPES
+from ps_runtime.checkpoint.tensor_format import DTYPES
 from ps_runtime.errors import CheckpointError, did_you_mean
 from ps_runtime.specs.variables import ModelSpec
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,22 @@ from ps_runtime.checkpoint.manifest import Manifest
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.checkpoint.table_blocks import table_blocks
 from ps_runtime.checkpoint.table_faults import parts_of
-from ps_runtime.checkpoint.tensor_file import TensorFile
+from ps_runtime.checkpoint.tensor_file import TensorFile, Wanted
 from ps_runtime.errors import CheckpointError, did_you_mean
 from ps_runtime.specs.tables import TableSpec
 from ps_runtime.specs.variables import VariableSpec
 from ps_runtime.tables.table import Table
 
-__all__ = ["CheckpointReader"]
+__all__ = ["CheckpointReader", "Rows"]
+
+
+class Rows(NamedTuple):
+    """The rows of a variable, or of its `slot`, that begin at `row_start`: they go to `out`, which is contiguous."""
+
+    variable: str
+    slot: str | None
+    row_start: int
+    out: NDArray[Any]
 
 
 class CheckpointReader:
@@ -38,8 +47,9 @@ class CheckpointReader:
 
     Notes
     -----
-    Every call blocks. Opens and checks a shard file when the first of its tensors is asked for, and no other. It does
-    not keep the checkpoint from being collected: `pinned` does, or `CheckpointStore.pin` around the reader.
+    Every call blocks. Opens a shard file when the first of its tensors is asked for, and no other; the first read of
+    it checks the whole file. It does not keep the checkpoint from being collected: `pinned` does, or
+    `CheckpointStore.pin` around the reader.
     """
 
     def __init__(self, store: CheckpointStore, step: int) -> None:
@@ -82,25 +92,28 @@ class CheckpointReader:
             raise self._error(f"variable {variable!r} has rows [0, {spec.num_rows}), not [{row_start}, {row_stop})")
         shape = (row_stop - row_start, *spec.shape[1:]) if spec.shape else ()
         out: NDArray[Any] = np.empty(shape, spec.dtype)
-        self.read_into(out, variable, slot, row_start)
+        self.fill([Rows(variable, slot, row_start, out)])
         return out
 
-    def read_into(self, out: NDArray[Any], variable: str, slot: str | None, row_start: int) -> None:
-        """Fill `out` with the rows of `variable`, or of its `slot`, that begin at `row_start`.
+    def fill(self, wanted: Iterable[Rows]) -> None:
+        """Read rows of variables and slots into arrays that are there already: each file is gone through once.
 
         Raises
         ------
         CheckpointError
-            As `rows`; then the content of `out` is undefined.
+            As `rows`; then the content of the arrays is undefined.
         """
-        self._spec(variable)
-        row_stop = row_start + (len(out) if out.shape else 1)
-        for entry in self._entries_of(variable, slot):
-            start, stop = max(row_start, entry.row_start), min(row_stop, entry.row_stop)
-            if start < stop:
-                part = self._part(entry, start - entry.row_start, stop - entry.row_start)
-                target = out[start - row_start : stop - row_start] if out.shape else out
-                np.copyto(target, part, casting="no")
+        parts: dict[int, list[Wanted]] = {}
+        for rows in wanted:
+            self._spec(rows.variable)
+            row_stop = rows.row_start + (len(rows.out) if rows.out.shape else 1)
+            for entry in self._entries_of(rows.variable, rows.slot):
+                start, stop = max(rows.row_start, entry.row_start), min(row_stop, entry.row_stop)
+                if start < stop:
+                    out = rows.out[start - rows.row_start : stop - rows.row_start] if rows.out.shape else rows.out
+                    parts.setdefault(entry.shard, []).append(self._part(entry, start - entry.row_start, out))
+        for shard, part in parts.items():
+            self._file(shard).read(part)
 
     def table(self, spec: TableSpec) -> Table:
         """Return the whole table that `spec` describes, its weights alone: for evaluation and prediction.
@@ -136,19 +149,20 @@ class CheckpointReader:
             yield from table_blocks(spec, part, num_shards, slots, self._read_rows, self._file(shard).path)
 
     def _read_rows(self, arrays: Mapping[TableEntry, NDArray[Any]], start: int) -> None:
-        for entry, out in arrays.items():
-            np.copyto(out, self._part(entry, start, start + len(out)), casting="no")
+        parts = [self._part(entry, start, out) for entry, out in arrays.items()]
+        self._file(next(iter(arrays)).shard).read(parts)
 
-    def _part(self, entry: TensorEntry | TableEntry, start: int, stop: int) -> NDArray[Any]:
+    def _part(self, entry: TensorEntry | TableEntry, start: int, out: NDArray[Any]) -> Wanted:
+        """Say where the rows of a tensor that begin at `start` lie in its file, and that `out` takes them."""
+        assert out.dtype.name == entry.dtype
+        assert out.flags.c_contiguous
         file = self._file(entry.shard)
-        part = file.rows(entry.key, start, stop)
-        shape = (stop - start, *entry.shape[1:]) if entry.shape else ()
-        if (part.dtype.name, part.shape) != (entry.dtype, shape):
-            raise CheckpointError(
-                file.path,
-                f"tensor {entry.key!r} is {part.dtype}{list(part.shape)}, expected {entry.dtype}{list(shape)}",
-            )
-        return part
+        place = file.place(entry.key)
+        if (place.dtype, place.shape) != (entry.dtype, entry.shape):
+            found, expected = f"{place.dtype}{list(place.shape)}", f"{entry.dtype}{list(entry.shape)}"
+            raise CheckpointError(file.path, f"tensor {entry.key!r} is {found}, expected {expected}")
+        row_nbytes = entry.nbytes // max(1, entry.shape[0]) if entry.shape else 0
+        return place.start + start * row_nbytes, out.reshape(-1).view(np.uint8)
 
     def _file(self, index: int) -> TensorFile:
         if index not in self._opened:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.checkpoint.entries import ShardRecord, TableEntry, TensorEntry
-from ps_runtime.checkpoint.reader import CheckpointReader
+from ps_runtime.checkpoint.reader import CheckpointReader, Rows
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.errors import CheckpointError
 from ps_runtime.optimizers.base import FloatArray
@@ -114,8 +114,7 @@ def load_shard(
             f"of step {manifest.step}",
             f"it is of another model: {'; '.join(differences)}; choose another model_dir, or train the same model",
         )
-    for piece, slot, view in _views(layout, arena, slots):
-        reader.read_into(view, piece.variable, slot, piece.row_start)
+    reader.fill(Rows(piece.variable, slot, piece.row_start, view) for piece, slot, view in _views(layout, arena, slots))
     for table in tables:
         table.clear()
         for rows in reader.table_rows(table.spec, table.optimizer.slot_names if table.optimizer else ()):

@@ -1,56 +1,39 @@
-"""Shard files: safetensors, written as a stream with a running checksum, checked whole before they are read.
+"""Shard files: safetensors, written as a stream with a running checksum, checked whole as they are first read.
 
 The library's own ``save_file`` neither tells a checksum nor writes to a store that is not local, and its ``save``
-holds a second copy of everything; the format itself is a JSON header and raw bytes, so it is written here. Reading
-is the library's.
+holds a second copy of everything. Its reader gives fresh arrays only, of which each page costs more than its bytes; a
+shard has its memory already. So both ways are here; the format is the library's.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
+import os
+import weakref
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 
+from ps_runtime.checkpoint.direct_io import BLOCK_BYTES, open_direct, read_blocks
 from ps_runtime.checkpoint.file_store import FileStore
+from ps_runtime.checkpoint.tensor_format import (
+    LENGTH_BYTES,
+    TensorPlace,
+    decode_header,
+    encode_header,
+    header_nbytes,
+    plain_array,
+)
 from ps_runtime.errors import CheckpointError
 
-__all__ = ["DTYPES", "TensorFile", "checksum_of", "plain_array", "write_tensors"]
+__all__ = ["TensorFile", "Wanted", "write_tensors"]
 
-CHUNK_BYTES = 1 << 20
-"""Small enough to be still in the processor's cache between checksum and write."""
-
-DTYPES: Mapping[str, str] = {
-    "bool": "BOOL",
-    "int8": "I8",
-    "int16": "I16",
-    "int32": "I32",
-    "int64": "I64",
-    "uint8": "U8",
-    "uint16": "U16",
-    "uint32": "U32",
-    "uint64": "U64",
-    "float16": "F16",
-    "float32": "F32",
-    "float64": "F64",
-    "complex64": "C64",
-}
-"""numpy's names of the dtypes that safetensors can hold, and safetensors' own."""
-
-
-def plain_array(array: Any) -> NDArray[Any]:
-    """Return `array` as a C-contiguous, native-endian array of at least 0 dimensions; itself where it is one.
-
-    safetensors silently writes wrong values for Fortran-ordered or strided arrays.
-    """
-    array = np.asarray(array)
-    native = array.astype(array.dtype.newbyteorder("="), copy=False)
-    return np.asarray(native, order="C")
+Wanted = tuple[int, NDArray[np.uint8]]
+"""Bytes of a file: where they begin, and the array that takes them."""
 
 
 def write_tensors(files: FileStore, name: str, tensors: Mapping[str, Any]) -> tuple[int, str]:
@@ -64,7 +47,7 @@ def write_tensors(files: FileStore, name: str, tensors: Mapping[str, Any]) -> tu
     # The format wants tensors aligned: larger items first keeps them so without padding.
     plain = {key: plain_array(array) for key, array in tensors.items()}
     ordered = dict(sorted(plain.items(), key=lambda item: (-item[1].itemsize, item[0])))
-    header = _header(ordered)
+    header = memoryview(encode_header(ordered))
     nbytes = checksum = 0
 
     def counted() -> Iterator[memoryview]:
@@ -78,17 +61,8 @@ def write_tensors(files: FileStore, name: str, tensors: Mapping[str, Any]) -> tu
     return nbytes, _tell(checksum)
 
 
-def checksum_of(path: str) -> str:
-    """Return the checksum of the local file `path`, as `write_tensors` tells it."""
-    checksum = 0
-    with open(path, "rb") as stream:
-        while chunk := stream.read(CHUNK_BYTES):
-            checksum = zlib.crc32(chunk, checksum)
-    return _tell(checksum)
-
-
 class TensorFile:
-    """An open shard file whose bytes have been found to be those that were written.
+    """An open shard file.
 
     Parameters
     ----------
@@ -105,60 +79,101 @@ class TensorFile:
 
     Notes
     -----
-    The content is mapped into memory: it stays readable after the file is removed, and takes no memory by itself.
-    A file of a store that is not local is copied to a temporary one, whose name is gone once it is mapped.
+    It stays readable after the file is removed. A file of a store that is not local is copied to a temporary one,
+    whose name is gone at once. Not thread-safe.
     """
 
     def __init__(self, files: FileStore, name: str, *, nbytes: int, checksum: str) -> None:
         self.path = files.path(name)
+        self._nbytes = nbytes
+        self._checksum = checksum
+        self._is_proven = False
         size = files.size(name)
         if size != nbytes:
             found = "is missing" if size is None else f"has {size} bytes"
             raise CheckpointError(self.path, f"the file {found}, expected {nbytes} bytes; restore another checkpoint")
         with files.local_path(name) as path:
-            found = checksum_of(path)
-            if found != checksum:
-                raise CheckpointError(
-                    self.path, f"its bytes have changed: checksum {found}, expected {checksum}; use another checkpoint"
-                )
-            try:
-                self._tensors: Any = safe_open(path, framework="numpy")
-            except SafetensorError as error:
-                raise CheckpointError(self.path, f"no safetensors file: {error}") from error
+            self._descriptor = open_direct(path)
+        weakref.finalize(self, os.close, self._descriptor)
+        self._tensors = self._read_header()
 
-    def rows(self, key: str, start: int, stop: int) -> NDArray[Any]:
-        """Return rows ``[start, stop)`` of the tensor `key`; a scalar has one row."""
+    def place(self, key: str) -> TensorPlace:
+        """Return where the tensor `key` lies; CheckpointError if there is none."""
+        place = self._tensors.get(key)
+        if place is None:
+            raise CheckpointError(self.path, f"there is no tensor {key!r}; use another checkpoint")
+        return place
+
+    def read(self, wanted: Iterable[Wanted]) -> None:
+        """Fill arrays with bytes of the file, no byte twice. Blocks.
+
+        The first call reads the whole file and finds out whether its bytes are those that were written.
+
+        Raises
+        ------
+        CheckpointError
+            If they are not; then the content of the arrays is undefined.
+        """
+        ordered = sorted((w for w in wanted if w[1].size), key=lambda w: w[0])
+        assert all(a[0] + a[1].size <= b[0] for a, b in itertools.pairwise(ordered)), "a byte is wanted twice"
+        if not self._is_proven:
+            self._prove(ordered)
+            return
+        for start, target in ordered:
+            _scatter(read_blocks(self._descriptor, start, start + target.size), [(start, target)])
+
+    def _prove(self, ordered: Sequence[Wanted]) -> None:
+        checksum = 0
+
+        def counted() -> Iterator[tuple[int, NDArray[np.uint8]]]:
+            nonlocal checksum
+            for position, block in read_blocks(self._descriptor, 0, self._nbytes):
+                checksum = zlib.crc32(block.data, checksum)
+                yield position, block
+
+        _scatter(counted(), ordered)
+        if _tell(checksum) != self._checksum:
+            raise CheckpointError(
+                self.path,
+                f"its bytes have changed: checksum {_tell(checksum)}, expected {self._checksum}; "
+                "use another checkpoint",
+            )
+        self._is_proven = True
+
+    def _read_header(self) -> dict[str, TensorPlace]:
         try:
-            part = self._tensors.get_slice(key)
-            shape = part.get_shape()
-            if not shape:
-                return np.asarray(self._tensors.get_tensor(key))
-            # The library slices no empty range.
-            array: NDArray[Any] = part[start:stop] if start < stop else self._tensors.get_tensor(key)[start:stop]
-        except SafetensorError as error:
-            raise CheckpointError(self.path, f"tensor {key!r} cannot be read: {error}") from error
-        return array
+            nbytes = header_nbytes(self._bytes(min(LENGTH_BYTES, self._nbytes)), self._nbytes)
+            return decode_header(self._bytes(nbytes), self._nbytes)
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
+            self._prove([])  # damage has another name
+            raise CheckpointError(self.path, f"no safetensors file: {type(error).__name__}: {error}") from error
+
+    def _bytes(self, nbytes: int) -> bytes:
+        target = np.empty(nbytes, np.uint8)
+        _scatter(read_blocks(self._descriptor, 0, nbytes), [(0, target)])
+        return target.tobytes()
+
+
+def _scatter(blocks: Iterable[tuple[int, NDArray[np.uint8]]], ordered: Sequence[Wanted]) -> None:
+    """Copy blocks of a file to where their bytes are wanted. Takes all blocks, also those that nobody wants."""
+    waiting = deque(ordered)
+    for position, block in blocks:
+        end = position + block.size
+        while waiting and waiting[0][0] < end:
+            start, target = waiting[0]
+            begin, stop = max(start, position), min(start + target.size, end)
+            np.copyto(target[begin - start : stop - start], block[begin - position : stop - position])
+            if stop < start + target.size:
+                break
+            waiting.popleft()
 
 
 def _tell(checksum: int) -> str:
     return f"crc32:{checksum:08x}"
 
 
-def _header(tensors: Mapping[str, NDArray[Any]]) -> memoryview:
-    entries: dict[str, Any] = {}
-    end = 0
-    for key, array in tensors.items():
-        if array.dtype.name not in DTYPES:
-            raise TypeError(f"{key}: a checkpoint holds {', '.join(DTYPES)}; got {array.dtype.name}")
-        start, end = end, end + array.nbytes
-        entries[key] = {"dtype": DTYPES[array.dtype.name], "shape": array.shape, "data_offsets": [start, end]}
-    text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return memoryview(len(text).to_bytes(8, "little") + text)
-
-
 def _raw_chunks(arrays: Iterable[NDArray[Any]]) -> Iterator[memoryview]:
     for array in arrays:
         raw = array.reshape(-1).view(np.uint8).data
-        for start in range(0, len(raw), CHUNK_BYTES):
-            yield raw[start : start + CHUNK_BYTES]
+        for start in range(0, len(raw), BLOCK_BYTES):
+            yield raw[start : start + BLOCK_BYTES]

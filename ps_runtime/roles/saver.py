@@ -93,9 +93,9 @@ class Saver:
         if cut.step == self._last_step or not self._job.config.saves_checkpoints:
             self._client.resume(cut)
             return
+        started = time.monotonic()
         for listener in self._listeners:
             listener.before_save(cut.step)
-        started = time.monotonic()
         self._client.snapshot(cut)
         self.last_cut_at = time.monotonic()
         records = [ShardRecord.from_facts(facts) for facts in self._client.write(cut.step)]

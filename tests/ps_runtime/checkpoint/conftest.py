@@ -101,6 +101,14 @@ class Power:
 
         return guarded
 
+    def write(self, descriptor: int, data: memoryview, write: Callable[..., int] = os.write) -> int:
+        try:
+            self.spend()
+        except PowerCutError:
+            write(descriptor, data[: len(data) // 2])
+            raise
+        return write(descriptor, data)
+
     def open(self, *args: Any, **kwargs: Any) -> Any:
         self.spend()
         stream = open(*args, **kwargs)  # noqa: SIM115 - the caller closes what it gets
@@ -138,6 +146,7 @@ def until_done(action: Callable[[], Any]) -> Iterator[bool]:
         power = Power(num_steps)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(files, "open", power.open, raising=False)
+            patch.setattr(os, "write", power.write)
             for name in ("fsync", "replace", "rename", "remove", "unlink", "rmdir", "mkdir"):
                 patch.setattr(os, name, power.guard(getattr(os, name)))
             try:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import zlib
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load
 
 from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.checkpoint.tensor_file import DTYPES, TensorFile, write_tensors
+from ps_runtime.checkpoint.tensor_file import TensorFile, write_tensors
+from ps_runtime.checkpoint.tensor_format import DTYPES
 from ps_runtime.errors import CheckpointError
 
 NAME = "shard.safetensors"
@@ -22,13 +24,21 @@ def roundtrip(files: FileStore, tensors: dict[str, Any]) -> TensorFile:
     return TensorFile(files, NAME, nbytes=nbytes, checksum=checksum)
 
 
+def read(file: TensorFile, key: str) -> Any:
+    """Return a whole tensor."""
+    place = file.place(key)
+    out = np.empty(place.shape, place.dtype)
+    file.read([(place.start, out.reshape(-1).view(np.uint8))])
+    return out
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_comes_back_also_through_the_library(url: str, dtype: str) -> None:
     files = FileStore(url)
     array = np.arange(6).astype(dtype).reshape(2, 3)
-    read = roundtrip(files, {"a": array}).rows("a", 0, 2)
+    ours = read(roundtrip(files, {"a": array}), "a")
     theirs = load(files.read(NAME))["a"]
-    for found in (read, theirs):
+    for found in (ours, theirs):
         assert found.dtype == array.dtype
         np.testing.assert_array_equal(found, array)
 
@@ -53,7 +63,7 @@ base = np.arange(24.0).reshape(4, 6)
 )
 def test_any_layout_is_written_right(url: str, array: Any) -> None:
     file = roundtrip(FileStore(url), {"a": array, "b": np.ones(3, np.uint8)})
-    found = file.rows("a", 0, array.shape[0] if array.shape else 1)
+    found = read(file, "a")
     assert found.shape == array.shape
     np.testing.assert_array_equal(found, array)
 
@@ -65,10 +75,7 @@ def test_many_tensors_of_many_dtypes_come_back(arrays: list[Any]) -> None:
     file = roundtrip(files, {str(i): array for i, array in enumerate(arrays)})
     theirs = load(files.read(NAME))
     for i, array in enumerate(arrays):
-        whole = file.rows(str(i), 0, len(array) if array.shape else 1)
-        assert whole.tobytes() == theirs[str(i)].tobytes() == array.tobytes()
-        if array.shape:
-            assert file.rows(str(i), 1, len(array)).tobytes() == array[1:].tobytes()
+        assert read(file, str(i)).tobytes() == theirs[str(i)].tobytes() == array.tobytes()
 
 
 def test_a_dtype_that_the_format_lacks_is_refused_before_anything_is_written(url: str) -> None:
@@ -86,7 +93,7 @@ def test_any_flipped_byte_and_any_cut_is_found(url: str) -> None:
     for place in range(0, nbytes, 1 if not files.is_local else 17):
         files.put(NAME, intact[:place] + bytes([intact[place] ^ 1 << place % 8]) + intact[place + 1 :])
         with pytest.raises(CheckpointError, match=r"shard.safetensors: its bytes have changed: checksum crc32:"):
-            TensorFile(files, NAME, nbytes=nbytes, checksum=checksum)
+            TensorFile(files, NAME, nbytes=nbytes, checksum=checksum).read([])
     files.put(NAME, intact[:-1])
     with pytest.raises(CheckpointError, match=rf"the file has {nbytes - 1} bytes, expected {nbytes}"):
         TensorFile(files, NAME, nbytes=nbytes, checksum=checksum)
@@ -95,21 +102,72 @@ def test_any_flipped_byte_and_any_cut_is_found(url: str) -> None:
         TensorFile(files, NAME, nbytes=nbytes, checksum=checksum)
 
 
+def test_parts_of_several_tensors_are_read_in_one_go_and_again(url: str) -> None:
+    file = roundtrip(FileStore(url), {"a": np.arange(9.0), "b": np.arange(5, dtype=np.int32)})
+    for _ in range(2):
+        a, b = np.zeros(3), np.zeros(2, np.int32)
+        nothing = np.empty(0, np.uint8)
+        starts = file.place("a").start + 8 * 4, file.place("b").start + 4 * 3
+        file.read([(starts[1], b.view(np.uint8)), (7, nothing), (starts[0], a.view(np.uint8))])
+        assert (a.tolist(), b.tolist()) == ([4, 5, 6], [3, 4])
+
+
+def test_a_file_of_many_blocks(tmp_path: Any) -> None:
+    """Larger than two blocks, and no part of it begins where a block does."""
+    random = np.random.default_rng(0)
+    arrays = {"a": random.random(170_001), "b": random.random(200_003).astype(np.float32), "c": np.arange(99)}
+    file = roundtrip(FileStore(str(tmp_path)), arrays)
+    for _ in range(2):
+        for key, array in arrays.items():
+            np.testing.assert_array_equal(read(file, key), array)
+    part = np.empty(140_000)
+    file.read([(file.place("a").start + 8 * 1000, part.view(np.uint8))])
+    np.testing.assert_array_equal(part, arrays["a"][1000:141_000])
+
+
 def test_a_tensor_that_is_not_there_is_named(url: str) -> None:
     file = roundtrip(FileStore(url), {"a": np.arange(4.0)})
-    with pytest.raises(CheckpointError, match="tensor 'b' cannot be read"):
-        file.rows("b", 0, 1)
+    with pytest.raises(CheckpointError, match="there is no tensor 'b'"):
+        file.place("b")
 
 
 def test_a_file_stays_readable_after_it_is_removed(url: str) -> None:
     files = FileStore(url)
     file = roundtrip(files, {"a": np.arange(4.0)})
     files.remove(NAME)
-    np.testing.assert_array_equal(file.rows("a", 1, 3), [1.0, 2.0])
+    assert read(file, "a").tolist() == [0, 1, 2, 3]
 
 
-def test_what_is_no_safetensors_file_is_an_error_even_with_the_right_checksum(url: str) -> None:
+def header_of(entries: Any) -> bytes:
+    text = entries if isinstance(entries, bytes) else json.dumps(entries).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+A = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "its header should have 8 bytes, the file has 0"),
+        (b"\xff" * 16, r"its header should have \d+ bytes, the file has 16"),
+        (header_of(b"{"), "JSONDecodeError"),
+        (header_of(b"[" * 100_000), "RecursionError"),
+        (header_of([A]), "expected an object"),
+        (header_of({"a": 3}), "TypeError"),
+        (header_of({"a": A | {"dtype": "OBJECT"}}), "KeyError: 'OBJECT'"),
+        (header_of({"a": A | {"shape": [-2]}}), "shape of a: expected a whole number >= 0, got -2"),
+        (header_of({"a": A | {"shape": [3]}}) + bytes(8), r"a is said to lie in bytes .*: float32\[3\]"),
+        (header_of({"a": A | {"data_offsets": [-8, 0]}}), "data_offsets of a: expected a whole number >= 0, got -8"),
+        (header_of({"a": A | {"data_offsets": [8, 0]}}) + bytes(8), "a is said to lie in bytes"),
+        (header_of({"a": A | {"data_offsets": [0, 8, 16]}}), "ValueError: too many values"),
+        (header_of({"a": A}) + bytes(7), r"a is said to lie in bytes \[69, 77\) of 76"),
+    ],
+)
+def test_what_is_no_safetensors_file_is_an_error_even_with_the_right_checksum(
+    url: str, content: bytes, words: str
+) -> None:
     files = FileStore(url)
-    files.put(NAME, b"\xff" * 16)
-    with pytest.raises(CheckpointError, match="no safetensors file"):
-        TensorFile(files, NAME, nbytes=16, checksum=f"crc32:{zlib.crc32(bytes([255]) * 16):08x}")
+    files.put(NAME, content)
+    with pytest.raises(CheckpointError, match=rf"no safetensors file: .*{words}"):
+        TensorFile(files, NAME, nbytes=len(content), checksum=f"crc32:{zlib.crc32(content):08x}")
