@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -220,6 +220,9 @@ class Links:
 
     def __len__(self) -> int:
         return len(self._links)
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(self._links)
 
     def __getitem__(self, index: int) -> Link:
         return self._links[index]

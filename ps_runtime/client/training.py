@@ -10,17 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.client.link import Links
+from ps_runtime.client.parameters import REPLY_TIMEOUT_SECS, Parameters
+from ps_runtime.client.push_writer import Gradients, PushWriter
+from ps_runtime.client.rows import RowClient
 from ps_runtime.errors import InputError, RefusedError
 from ps_runtime.server.input_position import RecordRange
-from ps_runtime.specs.layout import piece_views, place
+from ps_runtime.specs.layout import place
 from ps_runtime.specs.variables import ModelSpec
 from ps_runtime.transport.message import Kind, Message
-from ps_runtime.transport.payloads import GRANT, PushBuffer, PushLayout
+from ps_runtime.transport.payloads import GRANT
 
 __all__ = ["Grant", "JobEnd", "TrainingClient"]
 
-REPLY_TIMEOUT_SECS = 60.0
-"""For replies that no ps ever holds."""
 HOLD_TIMEOUT_SECS = 7200.0
 GOOD_BYE_SECS = 5.0
 
@@ -41,17 +42,6 @@ class JobEnd:
     global_step: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a piece of a variable lies: its rows, and its views in the pulled arena and in the push."""
-
-    shard: int
-    piece: int
-    rows: slice | None
-    pulled: NDArray[Any]
-    gradient: NDArray[Any] | None
-
-
 class TrainingClient:
     """Pulls and pushes all shards of a model.
 
@@ -64,81 +54,120 @@ class TrainingClient:
         How long ps-0 may hold the first grant: until the variables have their values.
     hold_timeout_secs : float
         How long it may hold a later one: while a cut is made, or while others use the last tickets.
+    in_place : bool
+        Whether to read the memory of a ps in place where that can be: see `Hogwild`.
 
     Notes
     -----
     Not thread-safe. `variables` holds views that `pull` refreshes in place; with one worker the whole is deterministic.
+    Between a ticket and its push there must be a pull: it tells the other ps what ps-0 has decided.
     """
 
     def __init__(
-        self, links: Links, model: ModelSpec, start_timeout_secs: float, hold_timeout_secs: float = HOLD_TIMEOUT_SECS
+        self,
+        links: Links,
+        model: ModelSpec,
+        start_timeout_secs: float,
+        hold_timeout_secs: float = HOLD_TIMEOUT_SECS,
+        *,
+        in_place: bool = False,
     ) -> None:
         self._links = links
         self._grant_timeout_secs = start_timeout_secs
         self._hold_timeout_secs = hold_timeout_secs
-        self._layouts = place(model, len(links))
-        self._arenas = [np.zeros(layout.nbytes, np.uint8) for layout in self._layouts]
-        self._pushes = [PushBuffer(PushLayout.of(layout, len(model.optimizers))) for layout in self._layouts]
-        self._versions = [0] * len(links)
+        layouts = place(model, len(links))
+        self._parameters = Parameters(links, model, layouts, in_place=in_place)
+        self._writers = [PushWriter(x, len(model.optimizers), model.tables, len(links)) for x in layouts]
+        self._others = [i for i, x in enumerate(layouts) if i and (x.nbytes or model.tables)]
         self._sequence = links[0].sequence
+        self._num_tickets = 0
         self._log = b""
         """What was decided about pushes, which other ps may not have heard of yet."""
-        self._places = self._find_places()
-        self._split = {v.name: np.zeros(v.shape, v.dtype) for v in model.variables if len(self._places[v.name]) > 1}
-        self.variables: Mapping[str, NDArray[Any]] = {
-            name: self._split.get(name, places[0].pulled) for name, places in self._places.items()
-        }
+        self._rows_asked = False
+        self.rows = RowClient(links, model.tables)
+        """The rows of the model's tables."""
+        self.variables: Mapping[str, NDArray[Any]] = self._parameters.variables
 
     def pull(self) -> None:
         """Refresh `variables`: one version of each shard. Blocks."""
-        for link in self._each():
-            self._links[link].send(Message(Kind.PULL, body=self._log if link else b""))
-        for link in self._each():
-            into = self._arenas[link].data
-            reply = self._links[link].receive("the parameters", REPLY_TIMEOUT_SECS, into)
-            self._versions[link] = reply.version
-        for name, whole in self._split.items():
-            for place_ in self._places[name]:
-                whole[place_.rows] = place_.pulled
+        self.start_pull()
+        self.finish_pull()
 
-    def push(
-        self, gradients: Mapping[str, NDArray[Any]], learning_rates: Sequence[float], num_examples: int
-    ) -> Grant | JobEnd:
-        """Push one gradient: to the other shards first, then to ps-0, which decides on it. Blocks.
+    def start_pull(self, rows: Mapping[str, NDArray[np.int64]] | None = None) -> None:
+        """Ask for the parameters, and for the rows of unique ids of some tables; nothing else before `finish_pull`."""
+        self._rows_asked = bool(rows)
+        if rows:
+            self.rows.start(rows, self._log)
+        else:
+            self._parameters.start(self._log)
 
-        Before the next push there must be a pull: it tells the other shards what ps-0 has decided.
+    def finish_pull(self) -> None:
+        """Refresh `variables`, and have the rows that were asked for. Blocks."""
+        if self._rows_asked:
+            self.rows.finish()
+            self._parameters.start(self._log)
+        self._parameters.finish()
+
+    def push(self, gradients: Gradients, learning_rates: Sequence[float], num_examples: int) -> Grant | JobEnd:
+        """Push one gradient and wait for what comes next: `start_push`, then `finish_push`. Blocks."""
+        self.start_push(gradients, learning_rates, num_examples)
+        answer = self.finish_push()
+        assert answer is not None
+        return answer
+
+    def start_push(self, gradients: Gradients, learning_rates: Sequence[float], num_examples: int) -> None:
+        """Push one gradient: to the other shards first, then to ps-0, which decides on it.
+
+        Blocks until the others have it, but not for ps-0; nothing else may be asked of it before `finish_push`.
 
         Parameters
         ----------
-        gradients : mapping of variable name to array
-            Variables that are not named are left alone.
+        gradients : mapping of name to array or RowGradient
+            Variables and tables that are not named are left alone.
         learning_rates : sequence of float
             Of each optimizer of the model.
         num_examples : int
             Rows of the batch.
-
-        Returns
-        -------
-        Grant or JobEnd
-            What to do next.
         """
         sequence = self._sequence + 1
-        self._fill(gradients, learning_rates, num_examples)
-        for index in self._each(beyond_ps_0=True):
-            self._links[index].send(self._push_message(index, sequence))
-        for index in self._each(beyond_ps_0=True):
+        messages = {}
+        for index in (*self._others, 0):
+            push = self._writers[index].write(self._links[index].connection, gradients, learning_rates, num_examples)
+            version = self._parameters.versions[index]
+            messages[index] = Message(Kind.PUSH, sequence=sequence, version=version, body=push.body)
+        for index in self._others:
+            self._links[index].send(messages[index])
+        for index in self._others:
             self._links[index].receive("to take a push", REPLY_TIMEOUT_SECS)
-        answer = self._granted(self._push_message(0, sequence), "the next ticket")
-        self._sequence = sequence
+        self._num_tickets -= 1
+        messages[0].flags = self._num_tickets
+        self._links[0].send(messages[0])
+
+    def finish_push(self) -> Grant | JobEnd | None:
+        """Wait for the answer to the push: the next ticket, or the end; None if there is none besides that in hand."""
+        answer = self._answer("the next ticket")
+        self._sequence += 1
         return answer
 
     def next_grant(self) -> Grant | JobEnd:
         """Ask for a ticket when holding none: at the start, or when a stream ended. Blocks."""
-        return self._granted(Message(Kind.NEXT), "the first ticket")
+        self._num_tickets = 0
+        answer = self.further_grant("the first ticket")
+        assert answer is not None
+        return answer
+
+    def further_grant(self, what: str = "a further ticket") -> Grant | JobEnd | None:
+        """Ask for a ticket besides the one in hand; None if there is none now. Blocks only when holding none."""
+        self._links[0].send(Message(Kind.NEXT, flags=self._num_tickets))
+        return self._answer(what)
 
     def stop(self, reason: str) -> JobEnd | Grant:
-        """Give the ticket back and ask the job to end. Blocks until it has."""
-        return self._granted(Message.of(Kind.STOP, {"reason": reason}), "the end of the job")
+        """Give the tickets back and ask the job to end. Blocks until it has."""
+        self._num_tickets = 0
+        self._links[0].send(Message.of(Kind.STOP, {"reason": reason}))
+        answer = self._answer("the end of the job")
+        assert answer is not None
+        return answer
 
     def fetch(self, index: int) -> memoryview | None:
         """Fetch batch `index` of a stream; None if the stream ended before it. Blocks.
@@ -168,45 +197,20 @@ class TrainingClient:
 
     def statistics(self) -> dict[str, Any]:
         """Return counters, as plain data."""
-        return self._links.statistics() | {"pushes": self._sequence, "versions": list(self._versions)}
+        return self._links.statistics() | {
+            "pushes": self._sequence,
+            "versions": list(self._parameters.versions),
+            "rows_pulled": self.rows.num_pulled,
+        }
 
-    def _find_places(self) -> dict[str, list[_Place]]:
-        places: dict[str, list[_Place]] = {}
-        for shard, layout in enumerate(self._layouts):
-            pulled = piece_views(layout, self._arenas[shard])
-            gradients = piece_views(layout, self._pushes[shard].gradients)
-            for index, piece in enumerate(layout.pieces):
-                rows = slice(piece.row_start, piece.row_stop) if piece.shape else None
-                gradient = gradients[index] if index < len(gradients) else None
-                places.setdefault(piece.variable, []).append(_Place(shard, index, rows, pulled[index], gradient))
-        return places
-
-    def _each(self, beyond_ps_0: bool = False) -> list[int]:
-        """Return the shards that hold something; ps-0 counts always, because it commits."""
-        return [i for i, layout in enumerate(self._layouts) if (not i and not beyond_ps_0) or (i and layout.nbytes)]
-
-    def _fill(self, gradients: Mapping[str, NDArray[Any]], learning_rates: Sequence[float], num_examples: int) -> None:
-        for push in self._pushes:
-            push.mask[:] = 0
-            push.learning_rates[:] = learning_rates
-            push.num_examples = num_examples
-        for name, gradient in gradients.items():
-            places = self._places[name]
-            for place_ in places:
-                assert place_.gradient is not None
-                part = gradient if len(places) == 1 else gradient[place_.rows]
-                np.copyto(place_.gradient, part, casting="same_kind")
-                self._pushes[place_.shard].mask[place_.piece] = 1
-
-    def _push_message(self, index: int, sequence: int) -> Message:
-        body = self._pushes[index].bytes.data
-        return Message(Kind.PUSH, sequence=sequence, version=self._versions[index], body=body)
-
-    def _granted(self, message: Message, what: str) -> Grant | JobEnd:
-        reply = self._links[0].request(message, what, self._grant_timeout_secs)
+    def _answer(self, what: str) -> Grant | JobEnd | None:
+        reply = self._links[0].receive(what, self._grant_timeout_secs)
         self._grant_timeout_secs = self._hold_timeout_secs
         if reply.kind is Kind.FINISHED:
             return JobEnd(reply.step)
+        if reply.kind is Kind.DONE:
+            return None
         step, epoch, start, stop, staleness = GRANT.unpack_from(reply.body)
         self._log = bytes(reply.body[GRANT.size :])
+        self._num_tickets += 1
         return Grant(step, RecordRange(epoch, start, stop), staleness)

@@ -18,7 +18,7 @@ from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.roles.saver import Saver
 from ps_runtime.roles.session import MonitoredSession, build_model
-from ps_runtime.roles.trainer import open_links, open_session
+from ps_runtime.roles.trainer import open_client, open_links, open_session
 from ps_runtime.server.peers import Purpose
 
 __all__ = ["run_chief"]
@@ -57,7 +57,7 @@ def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict
             saver.check()
 
         links = stack.enter_context(open_links(job, context, dials, Purpose.TRAIN, check))
-        client = TrainingClient(links, job.model, job.config.session_creation_timeout_secs)
+        client = open_client(job, links)
         session = open_session(job, context, client, _ChiefWork(job, context, client, saver))
         last_checkpoint = _give_values(job, saving, session, store)
         start = saving.statistics()["job"]

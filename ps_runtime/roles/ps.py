@@ -51,6 +51,8 @@ class PsParts:
         shard = Shard(
             layout,
             [optimizer_from_config(config) for config in job.model.optimizers],
+            job.model.tables,
+            job.num_ps,
             staleness_aware=isinstance(consistency, Async) and consistency.staleness_aware,
         )
         self._storage = ShardStorage(job, index, lambda *news: post(lambda: self.handler.written(*news)))

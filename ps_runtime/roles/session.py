@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ps_runtime.client.training import Grant, JobEnd, TrainingClient
 from ps_runtime.errors import ModelFnError
@@ -21,7 +22,8 @@ from ps_runtime.model.hooks import (
     SessionRunValues,
     pick,
 )
-from ps_runtime.model.scope import read_only
+from ps_runtime.model.lookups import Lookups
+from ps_runtime.model.scope import KeyPath, read_only
 from ps_runtime.model.spec import ModeKeys
 from ps_runtime.server.input_position import RecordRange
 from ps_runtime.specs.variables import ModelSpec
@@ -54,6 +56,15 @@ def build_model(caller: ModelCaller, batch: tuple[Any, Any], seed: int, expected
     return built
 
 
+@dataclass(slots=True)
+class _Work:
+    """A ticket, its batch, and what is known of the ids in it."""
+
+    grant: Grant
+    batch: tuple[Any, Any]
+    lookups: Lookups = field(default_factory=Lookups)
+
+
 @dataclass
 class MonitoredSession:
     """Runs the steps of one training replica.
@@ -71,6 +82,8 @@ class MonitoredSession:
     hooks_of : callable
     on_step : callable
         Called after each step with the session: the role's own work.
+    pipeline_depth : int
+        0, or 1: the next batch is read and its values pulled while a gradient is computed.
     """
 
     client: TrainingClient
@@ -80,6 +93,7 @@ class MonitoredSession:
     seed: int
     hooks_of: HooksOf
     on_step: Callable[[MonitoredSession], None]
+    pipeline_depth: int = 0
 
     def __post_init__(self) -> None:
         self.global_step = 0
@@ -87,9 +101,12 @@ class MonitoredSession:
         self.num_examples = 0
         """Rows of the last batch."""
         self.loss = float("nan")
+        self.staleness = 0
+        """Of the last push."""
         self.summaries: Mapping[str, Any] = {}
         self.coordinator = Coordinator()
         self.built: BuiltModel | None = None
+        self._further: Grant | None = None
         self.variables = {name: read_only(view) for name, view in self.client.variables.items()}
         """The variables as last pulled: read-only views, refreshed in place."""
 
@@ -99,12 +116,12 @@ class MonitoredSession:
         if isinstance(answer, JobEnd):
             return answer
         if self.built is None:
-            self.built = build_model(self.caller, answer[1], self.seed, self.model)
+            self.built = build_model(self.caller, answer.batch, self.seed, self.model)
         gradient_fn = GradientFn(self.caller, self.built)
         self._hooks = list(self.hooks_of(self.built))
         for hook in self._hooks:
             hook.begin()
-        self.global_step = answer[0].global_step
+        self.global_step = answer.grant.global_step
         self.client.pull()
         for hook in self._hooks:
             hook.after_create_session(self, self.coordinator)
@@ -113,30 +130,71 @@ class MonitoredSession:
             hook.end(self)
         return end
 
-    def _loop(self, gradient_fn: GradientFn, answer: tuple[Grant, Any] | JobEnd) -> JobEnd:
-        while not isinstance(answer, JobEnd):
+    def _loop(self, gradient_fn: GradientFn, work: _Work | JobEnd) -> JobEnd:
+        """Use ticket after ticket; with a pipeline, hold the next one while this one is used."""
+        is_pulled = False
+        while not isinstance(work, JobEnd):
             if self.coordinator.stop_reason is not None:
-                answer = self._skip_to_batch(self.client.stop(self.coordinator.stop_reason))
+                work, is_pulled = self._skip_to_batch(self.client.stop(self.coordinator.stop_reason)), False
                 continue
-            answer = self._skip_to_batch(self._step(gradient_fn, *answer))
-        return answer
+            if not is_pulled:
+                self.client.pull()
+            ahead = self._look_ahead() if self.pipeline_depth else None
+            answer = self._step(gradient_fn, work, ahead)
+            work, is_pulled = (self._skip_to_batch(answer), False) if ahead is None else (ahead, True)
+        return work
 
-    def _step(self, gradient_fn: GradientFn, grant: Grant, batch: tuple[Any, Any]) -> Grant | JobEnd:
+    def _look_ahead(self) -> _Work | None:
+        """Return what is to be done after this step, if there is a ticket for it now."""
+        grant = self._further or self.client.further_grant()
+        self._further = None
+        if not isinstance(grant, Grant):
+            return None
+        batch = self.reader.read(grant.records)
+        assert batch is not None, "a stream has no pipeline"
+        return _Work(grant, batch)
+
+    def _step(self, gradient_fn: GradientFn, work: _Work, ahead: _Work | None) -> Grant | JobEnd:
         context = SessionRunContext(self, self.coordinator)
         wanted = [hook.before_run(context) for hook in self._hooks]
-        self.client.pull()
-        features, labels = batch
-        result = gradient_fn(features, labels, self.variables, grant.global_step)
+        features, labels = work.batch
+        if ahead is not None:
+            self.client.start_pull(self._ids_of(ahead))
+        result = gradient_fn(features, labels, self.variables, work.grant.global_step, self.client.rows, work.lookups)
+        if ahead is not None:
+            self.client.finish_pull()
         num_examples = _num_rows(features)
-        answer: Grant | JobEnd = grant
+        answer: Grant | JobEnd = work.grant
         if math.isfinite(result.loss):  # else the guard among the hooks ends training, and no ps is spoilt
-            answer = self.client.push(result.gradients, result.learning_rates, num_examples)
-            self.num_steps += 1
-        self.global_step = answer.global_step
+            answer = self._push(result, num_examples, ahead)
         self.num_examples, self.loss, self.summaries = num_examples, result.loss, result.summaries
         self._tell(context, wanted, result)
         self.on_step(self)
         return answer
+
+    def _push(self, result: StepResult, num_examples: int, ahead: _Work | None) -> Grant | JobEnd:
+        self.client.start_push(result.gradients, result.learning_rates, num_examples)
+        self.num_steps += 1
+        answer = self.client.finish_push()
+        if isinstance(answer, Grant):
+            self.staleness = answer.staleness
+        if ahead is None:
+            assert answer is not None
+            self.global_step = answer.global_step
+            return answer
+        self._further = answer if isinstance(answer, Grant) else None
+        self.global_step = ahead.grant.global_step if answer is None else answer.global_step
+        return ahead.grant
+
+    def _ids_of(self, work: _Work) -> dict[str, NDArray[np.int64]]:
+        """Return the ids that the first call of model_fn has shown that `work` will look up."""
+        assert self.built is not None
+        specs = {table.name: table for table in self.model.tables}
+        return {
+            name: work.lookups.of(specs[name], _at(work.batch[0], paths[0])).unique
+            for name, paths in self.built.table_features.items()
+            if len(paths) == 1
+        }
 
     def _tell(self, context: SessionRunContext, wanted: Sequence[SessionRunArgs | None], result: StepResult) -> None:
         values = _Fetched(self, result)
@@ -144,12 +202,12 @@ class MonitoredSession:
             picked = None if args is None else pick(args.fetches, values)
             hook.after_run(context, SessionRunValues(picked))
 
-    def _skip_to_batch(self, answer: Grant | JobEnd) -> tuple[Grant, Any] | JobEnd:
+    def _skip_to_batch(self, answer: Grant | JobEnd) -> _Work | JobEnd:
         """Read the batch of a grant; where a stream has ended, ask what comes instead."""
         while isinstance(answer, Grant):
             batch = self.reader.read(answer.records)
             if batch is not None:
-                return answer, batch
+                return _Work(answer, batch)
             answer = self.client.next_grant()
         return answer
 
@@ -189,3 +247,9 @@ def _num_rows(features: Any) -> int:
     while isinstance(features, Mapping):
         features = next(iter(features.values()))
     return int(np.shape(features)[0]) if np.ndim(features) else 1
+
+
+def _at(features: Any, path: KeyPath) -> Any:
+    for key in path:
+        features = features[key]
+    return features

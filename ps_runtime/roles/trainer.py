@@ -18,9 +18,10 @@ from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.roles.session import MonitoredSession
 from ps_runtime.server.peers import Purpose
+from ps_runtime.specs.consistency import Hogwild
 from ps_runtime.specs.roles import Role
 
-__all__ = ["open_links", "open_session", "run_worker"]
+__all__ = ["open_client", "open_links", "open_session", "run_worker"]
 
 
 def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
@@ -34,7 +35,7 @@ def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dic
         How to reach each ps.
     """
     with open_links(job, context, dials, Purpose.TRAIN, context.check) as links:
-        client = TrainingClient(links, job.model, job.config.session_creation_timeout_secs)
+        client = open_client(job, links)
         session = open_session(job, context, client, on_step=lambda session: _tell_first_step(context, session))
         session.run()
         client.leave()
@@ -57,6 +58,12 @@ def open_links(
     return Links(dials, identity, check, job.config.session_creation_timeout_secs)
 
 
+def open_client(job: JobSpec, links: Links) -> TrainingClient:
+    """Return the client that this replica trains with."""
+    in_place = isinstance(job.config.consistency, Hogwild)
+    return TrainingClient(links, job.model, job.config.session_creation_timeout_secs, in_place=in_place)
+
+
 def open_session(
     job: JobSpec, context: RoleContext, client: TrainingClient, on_step: Callable[[MonitoredSession], None]
 ) -> MonitoredSession:
@@ -75,6 +82,7 @@ def open_session(
         seed=job.seed,
         hooks_of=lambda built: _hooks(job, context, built),
         on_step=on_step,
+        pipeline_depth=0 if job.input.is_stream else job.config.pipeline_depth,
     )
 
 

@@ -7,14 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ps_runtime.errors import CheckpointError, ProtocolError
+import numpy as np
+
+from ps_runtime.errors import CheckpointError, InputError, ProtocolError
 from ps_runtime.server.entries import decode_entries
 from ps_runtime.server.instructions import Cut, Refusal
 from ps_runtime.server.job_desk import JobDesk
 from ps_runtime.server.peers import Peer, Purpose
 from ps_runtime.server.shard import Shard
 from ps_runtime.transport.base import Reply
-from ps_runtime.transport.message import MAX_JSON_BYTES, Kind, Message, refusal
+from ps_runtime.transport.message import MAX_JSON_BYTES, NO_BODY, Kind, Message, refusal
 from ps_runtime.transport.payloads import PushBuffer
 
 __all__ = ["JobKey", "PsHandler", "Storage"]
@@ -73,6 +75,7 @@ class PsHandler:
         self._written: tuple[int, Mapping[str, Any]] | None = None
         self._kinds: dict[Kind, Callable[[int, Peer, Message], Iterable[Reply]]] = {
             Kind.PULL: self._pull,
+            Kind.PULL_ROWS: self._pull_rows,
             Kind.PUSH: self._push,
             Kind.INITIALIZE: self._initialize,
             Kind.RESTORE: self._restore,
@@ -119,7 +122,9 @@ class PsHandler:
         if peer not in self._peers:
             return MAX_CONTROL_BYTES if kind is Kind.HELLO else 0
         if kind is Kind.PUSH:
-            return self.shard.push_layout.nbytes
+            return self.shard.max_push_nbytes
+        if kind is Kind.PULL_ROWS:
+            return self.shard.push_layout.rows.max_nbytes(self.shard.num_shards)
         if kind is Kind.INITIALIZE:
             return self.shard.layout.nbytes
         return MAX_JSON_BYTES if kind in (Kind.SNAPSHOT, Kind.PULL) else MAX_CONTROL_BYTES
@@ -175,12 +180,28 @@ class PsHandler:
             raise Refusal("phase", "the variables have no values yet")
         if who.purpose is Purpose.TRAIN and self.desk is None:
             self.shard.settle(*decode_entries(message.body))
-        body = self.shard.arrays.arena.data
+        body = b"" if message.flags & NO_BODY else self.shard.arrays.arena.data
         return [(peer, Message(Kind.PARAMETERS, version=self.shard.version, body=body))]
+
+    def _pull_rows(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        if not self.shard.is_ready:
+            raise Refusal("phase", "the variables have no values yet")
+        ids, end = self.shard.push_layout.rows.read_ids(np.frombuffer(message.body, np.uint8))
+        if who.purpose is Purpose.TRAIN and self.desk is None:
+            self.shard.settle(*decode_entries(message.body[end:]))
+        try:
+            rows = self.shard.pull_rows(ids)
+        except InputError as error:
+            raise ProtocolError(who.name, str(error)) from error
+        return [(peer, Message(Kind.ROWS, version=self.shard.version, body=rows.data))]
 
     def _push(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_train(message)
         push = PushBuffer(self.shard.push_layout, message.body)
+        try:
+            self.shard.check_rows(push)
+        except InputError as error:
+            raise ProtocolError(who.name, str(error)) from error
         if self.desk is None:
             self.shard.hold(who.life, message.sequence, message.version, push)
             self.shard.keep(who.life)

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from ps_runtime.specs.layout import ShardLayout
-from ps_runtime.transport.payloads import PushBuffer, PushLayout
+from ps_runtime.tables.dedupe import sum_rows, unique_ids
+from ps_runtime.transport.payloads import PushBuffer
 
-__all__ = ["PushSum"]
+__all__ = ["PushSum", "RowGradients"]
+
+RowGradients = list[tuple[NDArray[np.int64], NDArray[Any]]]
+"""Of each table of the model: ids, each once, and their gradients ``(n, dim)``."""
 
 
 class PushSum:
@@ -16,15 +23,13 @@ class PushSum:
     Parameters
     ----------
     layout : ShardLayout
-    push_layout : PushLayout
     """
 
-    def __init__(self, layout: ShardLayout, push_layout: PushLayout) -> None:
-        self._push_layout = push_layout
+    def __init__(self, layout: ShardLayout) -> None:
         self._groups = [group for group in layout.groups if group.optimizer is not None]
         self._trained = [p for p in layout.pieces if p.offset + p.nbytes <= layout.gradient_nbytes]
         self._sum: PushBuffer | None = None
-        self._num_summed = 0
+        self._rows: list[RowGradients] = []
 
     def add(self, push: PushBuffer) -> None:
         """Add the gradients of a push; a variable that it has none of counts as zero. Changes `push`."""
@@ -33,25 +38,30 @@ class PushSum:
                 if not is_present:
                     push.gradients[piece.offset : piece.offset + piece.nbytes] = 0
         if self._sum is None:
-            self._sum = PushBuffer(self._push_layout)
-        self._num_summed += 1
-        if self._num_summed == 1:
-            np.copyto(self._sum.bytes, push.bytes)
+            self._sum = push.copy()
+            self._rows = [self._sum.rows()]
             return
+        self._rows.append([(ids.copy(), values.copy()) for ids, values in push.rows()])
         np.bitwise_or(self._sum.mask, push.mask, out=self._sum.mask)
         for group in self._groups:
             total = self._sum.gradients[group.start : group.stop].view(group.dtype)
             np.add(total, push.gradients[group.start : group.stop].view(group.dtype), out=total)
 
-    def mean(self, num_gradients: int) -> PushBuffer:
-        """Return the sum divided by `num_gradients`, at the learning rates of the first, and begin anew.
-
-        Valid until the next `add`.
-        """
+    def mean(self, num_gradients: int) -> tuple[PushBuffer, RowGradients]:
+        """Return the sum divided by `num_gradients`, at the learning rates of the first push, and begin anew."""
         assert self._sum is not None
-        assert self._num_summed == num_gradients
+        assert len(self._rows) == num_gradients
+        mean, self._sum = self._sum, None
         for group in self._groups:
-            total = self._sum.gradients[group.start : group.stop].view(group.dtype)
+            total = mean.gradients[group.start : group.stop].view(group.dtype)
             np.divide(total, num_gradients, out=total)
-        self._num_summed = 0
-        return self._sum
+        return mean, [_mean_rows(of_table, num_gradients) for of_table in zip(*self._rows, strict=True)]
+
+
+def _mean_rows(
+    parts: tuple[tuple[NDArray[np.int64], NDArray[Any]], ...], num_gradients: int
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    ids, inverse = unique_ids(np.concatenate([ids for ids, _ in parts]))
+    values = sum_rows(inverse, np.concatenate([values for _, values in parts]), len(ids))
+    np.divide(values, num_gradients, out=values)
+    return ids, values

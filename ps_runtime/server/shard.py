@@ -14,11 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ps_runtime.errors import InputError
 from ps_runtime.optimizers.base import FloatArray, Optimizer
 from ps_runtime.server.entries import Decision, Entry
 from ps_runtime.server.instructions import Life, Refusal
-from ps_runtime.server.push_sum import PushSum
+from ps_runtime.server.push_sum import PushSum, RowGradients
 from ps_runtime.specs.layout import Group, ShardLayout
+from ps_runtime.specs.tables import TableSpec
+from ps_runtime.tables.bounds import places_of
+from ps_runtime.tables.table import Table
 from ps_runtime.transport.arena import Arena
 from ps_runtime.transport.payloads import PushBuffer, PushLayout
 
@@ -69,7 +73,10 @@ class Shard:
     ----------
     layout : ShardLayout
     optimizers : sequence of Optimizer
-        Indexed by ``Group.optimizer``.
+        Indexed by ``Group.optimizer`` and ``TableSpec.optimizer``.
+    tables : sequence of TableSpec
+        Of which this shard holds its rows.
+    num_shards : int
     arena : Arena, optional
         Of `layout.nbytes`; memory of this process alone if left out.
     staleness_aware : bool
@@ -80,16 +87,20 @@ class Shard:
         self,
         layout: ShardLayout,
         optimizers: Sequence[Optimizer],
-        arena: Arena | None = None,
+        tables: Sequence[TableSpec] = (),
+        num_shards: int = 1,
         *,
+        arena: Arena | None = None,
         staleness_aware: bool = False,
     ) -> None:
         self.layout = layout
         self.optimizers = tuple(optimizers)
-        self.push_layout = PushLayout.of(layout, len(self.optimizers))
+        self.push_layout = PushLayout.of(layout, len(self.optimizers), tables)
+        self.num_shards = num_shards
         self.arena = arena or Arena.private(layout.nbytes)
         self.arrays = ShardArrays.over(self.arena.bytes, layout, self.optimizers)
         self.snapshot_arrays = ShardArrays.over(np.empty(layout.nbytes, np.uint8), layout, self.optimizers)
+        self.tables, self.snapshot_tables = self._make_tables(tables), self._make_tables(tables)
         self.snapshot_step: int | None = None
         """The global_step that `snapshot_arrays` are of."""
         self.version = 0
@@ -101,8 +112,9 @@ class Shard:
         self._held: dict[Life, _Held] = {}
         self._settled: dict[Life, int] = {}
         self._spare: list[PushBuffer] = []
-        self._round = PushSum(layout, self.push_layout)
+        self._round = PushSum(layout)
         self._scratch = [self._view(g, np.empty(layout.nbytes, np.uint8)) for g in layout.groups]
+        self._pulled = np.empty(0, np.uint8)
         self._pieces = [p for p in layout.pieces if p.offset + p.nbytes <= layout.gradient_nbytes]
 
     def initialize(self, parameters: bytes | bytearray | memoryview) -> None:
@@ -118,6 +130,8 @@ class Shard:
         self.arena.begin()
         self.snapshot_arrays.copy_into(self.arrays)
         self.arena.end(step)
+        for table, copy in zip(self.tables, self.snapshot_tables, strict=True):
+            copy.copy_into(table)
         self.snapshot_step = step
         self.is_ready = True
 
@@ -138,20 +152,23 @@ class Shard:
         """Copy the push of `life`, if it is held still and was only borrowed."""
         held = self._held.get(life)
         if held is not None and held.is_borrowed:
-            kept = self._spare.pop() if self._spare else PushBuffer(self.push_layout)
-            np.copyto(kept.bytes, held.push.bytes)
+            if self._spare:
+                kept = self._spare.pop()
+                np.copyto(kept.bytes, held.push.bytes)
+            else:
+                kept = held.push.copy()
             held.push, held.is_borrowed = kept, False
 
     def settle(self, start: int, entries: Sequence[Entry]) -> None:
         """Do what was decided; entries that were carried out before are skipped. `start` is the first one's place."""
-        if not self.layout.nbytes:
+        if not self.holds_something:
             return  # nobody pushes or pulls here
         if start > self._place:
             raise Refusal("log", f"entries from {start} on came to a shard that has heard of the first {self._place}")
         for entry in entries[self._place - start :]:
             self._place += 1
             if entry.decision is Decision.CLOSE:
-                self._update(self._round.mean(entry.sequence))
+                self._update(*self._round.mean(entry.sequence))
             else:
                 self._carry_out(entry)
 
@@ -161,13 +178,51 @@ class Shard:
         for life in list(self._held):
             self._tear(life)
         self.arrays.copy_into(self.snapshot_arrays)
+        for table, copy in zip(self.tables, self.snapshot_tables, strict=True):
+            table.expire(self.version)
+            table.copy_into(copy)
         self.snapshot_step = step
+
+    def pull_rows(self, ids: Sequence[NDArray[np.int64]]) -> NDArray[np.uint8]:
+        """Return the rows of `ids` of each table, as bytes that are valid until the next call.
+
+        Raises
+        ------
+        InputError
+            If an id is not of this shard.
+        """
+        rows, counts = self.push_layout.rows, [len(some) for some in ids]
+        nbytes = rows.values_nbytes(counts)
+        if len(self._pulled) < nbytes:
+            self._pulled = np.empty(nbytes + nbytes // 4, np.uint8)
+        body = self._pulled[:nbytes]
+        for table, some, out in zip(self.tables, ids, rows.values(body, counts), strict=True):
+            table.pull(some, out)
+        return body
+
+    def check_rows(self, push: PushBuffer) -> None:
+        """Raise InputError if `push` names a row that is not of this shard, or of a table that no optimizer moves."""
+        for table, (ids, _) in zip(self.tables, push.rows(), strict=bool(self.tables)):
+            places_of(table.spec.name, ids, table.spec.num_rows, table.shard, table.num_shards)
+            if len(ids) and table.optimizer is None:
+                raise InputError((f"no optimizer moves table {table.spec.name!r}, but a push names rows of it",))
+
+    @property
+    def max_push_nbytes(self) -> int:
+        """Size of the largest push."""
+        return self.push_layout.rows_start + self.push_layout.rows.max_nbytes(self.num_shards)
+
+    @property
+    def holds_something(self) -> bool:
+        """Whether there is anything to push to, or pull from, this shard."""
+        return bool(self.layout.nbytes or self.tables)
 
     def statistics(self) -> dict[str, Any]:
         """Return counters, as plain data."""
         return {
             "version": self.version,
             "arena_bytes": self.layout.nbytes,
+            "created_rows": {table.spec.name: table.num_created for table in self.tables},
             "held_pushes": len(self._held),
             "torn_pushes": self.torn_pushes,
         }
@@ -190,7 +245,7 @@ class Shard:
         staleness = self.version - held.version
         if self._staleness_aware and staleness > 1:
             held.push.learning_rates /= staleness
-        self._update(held.push)
+        self._update(held.push, held.push.rows())
 
     def _tear(self, life: Life) -> None:
         self._release(life)
@@ -198,12 +253,22 @@ class Shard:
 
     def _release(self, life: Life) -> None:
         held = self._held.pop(life)
-        if not held.is_borrowed:
+        if not held.is_borrowed and not self.tables:  # with tables, each push has a size of its own
             self._spare.append(held.push)
 
-    def _update(self, push: PushBuffer) -> None:
+    def _make_tables(self, specs: Sequence[TableSpec]) -> list[Table]:
+        optimizers = [None if spec.optimizer is None else self.optimizers[spec.optimizer] for spec in specs]
+        shard = self.layout.index
+        return [Table(spec, rule, shard, self.num_shards) for spec, rule in zip(specs, optimizers, strict=True)]
+
+    def _update(self, push: PushBuffer, rows: RowGradients) -> None:
         """Make a push an update, in place. Its gradients are used up."""
         self.version += 1
+        for table, (ids, gradients) in zip(self.tables, rows, strict=True):
+            if len(ids):
+                assert table.spec.optimizer is not None
+                rate = float(push.learning_rates[table.spec.optimizer])
+                table.push(ids, gradients, learning_rate=rate, num_updates=self.version)
         is_whole = bool(push.mask.all())
         self.arena.begin()
         for index, group in enumerate(self.layout.groups):

@@ -13,8 +13,12 @@ from ps_runtime.errors import ProtocolError, RefusedError
 
 __all__ = [
     "HEADER",
+    "IN_MAILBOX",
     "MAX_JSON_BYTES",
+    "NO_BODY",
     "NO_MEMBER",
+    "SECOND_HALF",
+    "TRANSPORT_FLAGS",
     "Body",
     "Kind",
     "Message",
@@ -31,7 +35,15 @@ MAGIC = b"psf1"
 HEADER = struct.Struct("<4sHHIIQQqQQ")
 """magic, kind, flags, member, incarnation, sequence, version, step, model digest, body length."""
 
+IN_MAILBOX = 0x8000
+"""Flag: the body lies in the mailbox of the connection, and only the header comes by the socket."""
+SECOND_HALF = 0x4000
+"""Flag: in the second half of the tray."""
+TRANSPORT_FLAGS = IN_MAILBOX | SECOND_HALF
+
 MAX_JSON_BYTES = 16 * 1024 * 1024
+NO_BODY = 1
+"""Flag of a PULL whose sender reads the parameters by itself."""
 NO_MEMBER = 0xFFFF_FFFF
 """`member` of a peer that trains nothing: an evaluator, a watcher."""
 
@@ -59,6 +71,8 @@ class Kind(IntEnum):
     FINISH = 17
     LEAVE = 18
     STATISTICS = 19
+    SHARE = 20
+    PULL_ROWS = 21
     # replies, from a ps to a role
     DONE = 128
     PARAMETERS = 129
@@ -68,6 +82,7 @@ class Kind(IntEnum):
     FINAL_CUT = 133
     FINISHED = 134
     REFUSED = 135
+    ROWS = 136
 
     @property
     def is_reply(self) -> bool:
@@ -96,7 +111,7 @@ class Message:
     digest : int
         `ModelSpec.digest` of the speaker, so that two models never mix.
     flags : int
-        Bits that the kind gives a meaning.
+        Bits that the kind gives a meaning; the two highest are the transport's, and not seen here.
     body : bytes-like
         Raw bytes: ``bytes``, or a C-contiguous view of any format, such as the ``.data`` of a flat array. A received
         body is borrowed: a request's for the time of `Handler.handle`, a reply's until the connection's next receive.
@@ -160,12 +175,12 @@ def body_view(message: Message) -> memoryview:
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 
-def encode_header(message: Message, num_body_bytes: int) -> bytes:
+def encode_header(message: Message, num_body_bytes: int, transport_flags: int = 0) -> bytes:
     """Return the `HEADER.size` bytes that announce `message` and a body of `num_body_bytes`."""
     return HEADER.pack(
         MAGIC,
         message.kind,
-        message.flags,
+        message.flags | transport_flags,
         message.member,
         message.incarnation,
         message.sequence,

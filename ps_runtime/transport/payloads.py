@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.errors import ProtocolError
 from ps_runtime.specs.layout import ALIGNMENT_BYTES, ShardLayout
+from ps_runtime.specs.tables import TableSpec
+from ps_runtime.transport.row_payloads import RowLayout
 
 __all__ = ["GRANT", "PushBuffer", "PushLayout"]
 
@@ -24,19 +28,20 @@ _COUNT = struct.Struct("<Q")
 class PushLayout:
     """Where the parts of a push to one shard lie.
 
-    ``[num_examples | learning rate of each optimizer | a byte for each piece: has a gradient | gradients]``,
-    the gradients aligned and laid out as the shard's arena is.
+    ``[num_examples | learning rate of each optimizer | a byte for each piece: has a gradient | gradients | rows]``,
+    the gradients aligned and laid out as the shard's arena is, the rows of tables aligned too.
     """
 
     num_optimizers: int
     num_pieces: int
     gradient_nbytes: int
+    rows: RowLayout = field(default_factory=lambda: RowLayout(()))
 
     @classmethod
-    def of(cls, layout: ShardLayout, num_optimizers: int) -> PushLayout:
+    def of(cls, layout: ShardLayout, num_optimizers: int, tables: Sequence[TableSpec] = ()) -> PushLayout:
         """Return the layout of pushes to the shard that `layout` describes."""
         num_pieces = sum(p.offset + p.nbytes <= layout.gradient_nbytes for p in layout.pieces)
-        return cls(num_optimizers, num_pieces, layout.gradient_nbytes)
+        return cls(num_optimizers, num_pieces, layout.gradient_nbytes, RowLayout(tuple(tables)))
 
     @property
     def rates_start(self) -> int:
@@ -51,12 +56,23 @@ class PushLayout:
     @property
     def gradients_start(self) -> int:
         """Offset of the gradients."""
-        return -(-(self.mask_start + self.num_pieces) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        return _aligned(self.mask_start + self.num_pieces)
 
     @property
-    def nbytes(self) -> int:
-        """Size of a push in bytes: all pushes to a shard have the same."""
-        return self.gradients_start + self.gradient_nbytes
+    def rows_start(self) -> int:
+        """Offset of the ids and rows of tables."""
+        end = self.gradients_start + self.gradient_nbytes
+        return _aligned(end) if self.rows.tables else end
+
+    def nbytes(self, counts: Sequence[int] = ()) -> int:
+        """Return the size of a push in bytes, with so many rows of each table."""
+        if not self.rows.tables:
+            return self.rows_start
+        return self.rows_start + self.rows.ids_nbytes(counts) + self.rows.values_nbytes(counts)
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
 
 
 class PushBuffer:
@@ -65,8 +81,8 @@ class PushBuffer:
     Parameters
     ----------
     layout : PushLayout
-    buffer : bytes-like, optional
-        What was received; a fresh buffer if left out.
+    buffer : bytes-like
+        What is to be filled, or was received.
 
     Raises
     ------
@@ -74,18 +90,49 @@ class PushBuffer:
         If `buffer` has another length than `layout` says.
     """
 
-    def __init__(self, layout: PushLayout, buffer: bytes | bytearray | memoryview | None = None) -> None:
-        if buffer is None:
-            self.bytes: NDArray[np.uint8] = np.zeros(layout.nbytes, np.uint8)
-        else:
-            if len(buffer) != layout.nbytes:
-                raise ProtocolError("peer", f"expected a push of {layout.nbytes} bytes, got {len(buffer)}")
-            self.bytes = np.frombuffer(buffer, np.uint8)
-            if not self.bytes.flags.writeable:
-                self.bytes = self.bytes.copy()
+    def __init__(self, layout: PushLayout, buffer: bytes | bytearray | memoryview) -> None:
+        if len(buffer) < layout.rows_start or (len(buffer) != layout.rows_start and not layout.rows.tables):
+            raise ProtocolError("peer", f"expected a push of {layout.rows_start} bytes, got {len(buffer)}")
+        self._layout = layout
+        self.body = memoryview(buffer)
+        """The buffer itself, to be sent."""
+        self.bytes: NDArray[np.uint8] = np.frombuffer(buffer, np.uint8)
+        if not self.bytes.flags.writeable:
+            self.bytes = self.bytes.copy()
         self.learning_rates: NDArray[np.float64] = self.bytes[layout.rates_start : layout.mask_start].view(np.float64)
         self.mask: NDArray[np.uint8] = self.bytes[layout.mask_start : layout.mask_start + layout.num_pieces]
-        self.gradients: NDArray[np.uint8] = self.bytes[layout.gradients_start :]
+        self.gradients: NDArray[np.uint8] = self.bytes[layout.gradients_start :][: layout.gradient_nbytes]
+
+    @classmethod
+    def empty(cls, layout: PushLayout, counts: Sequence[int] = ()) -> Self:
+        """Return a new push with room for so many rows of each table, nothing in it yet."""
+        return cls(layout, bytearray(layout.nbytes(counts)))
+
+    def copy(self) -> Self:
+        """Return a push of its own memory that says the same."""
+        return type(self)(self._layout, self.bytes.copy().data)
+
+    def write_rows(self, gradients: Sequence[tuple[NDArray[np.int64], NDArray[Any]]]) -> None:
+        """Write ids and gradients of each table; the buffer has room for just those."""
+        rows, body = self._layout.rows, self.bytes[self._layout.rows_start :]
+        end = rows.write_ids(body, [ids for ids, _ in gradients])
+        views = rows.values(body[end:], [len(ids) for ids, _ in gradients])
+        for view, (_, values) in zip(views, gradients, strict=True):
+            np.copyto(view, values, casting="same_kind")
+
+    def rows(self) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
+        """Return views of ids and gradients of each table.
+
+        Raises
+        ------
+        ProtocolError
+            If the buffer does not hold what it says.
+        """
+        if not self._layout.rows.tables:
+            return []
+        body = self.bytes[self._layout.rows_start :]
+        ids, end = self._layout.rows.read_ids(body)
+        return list(zip(ids, self._layout.rows.values(body[end:], [len(some) for some in ids]), strict=True))
 
     @property
     def num_examples(self) -> int:

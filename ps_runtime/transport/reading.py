@@ -53,6 +53,12 @@ class ArenaReader:
         self._mark = mark
         self._patience_secs = 10 * _copy_secs(self.bytes.size)
 
+    @property
+    def version(self) -> int:
+        """Number of the last whole version; negative before there is one, and after `close`."""
+        version: int = self._words[1]
+        return version
+
     def read(self, into: NDArray[np.uint8]) -> int | None:
         """Copy one version of the bytes into `into`, of the same size, and return its number.
 

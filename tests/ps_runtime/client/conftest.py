@@ -70,6 +70,12 @@ class FragileConnection(Connection):
             raise BrokenPeerError(self.peer, "the line went dead")
         return self.inner.receive(timeout_secs, into)
 
+    def share(self, timeout_secs: float) -> None:
+        pass
+
+    def outbox(self, nbytes: int) -> None:
+        return None
+
     def statistics(self) -> dict[str, int | str]:
         return self.inner.statistics()
 

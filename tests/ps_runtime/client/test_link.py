@@ -71,6 +71,12 @@ class Line(Connection):
             raise answer
         return answer
 
+    def share(self, timeout_secs: float) -> None:
+        pass
+
+    def outbox(self, nbytes: int) -> None:
+        return None
+
     def statistics(self) -> dict[str, int | str]:
         return {}
 

@@ -113,7 +113,7 @@ class Servers:
 
     def push_body(self, ps: int, gradients: Mapping[str, np.ndarray], num_examples: int = 1) -> Any:
         """Return the body of a push of learning rate 1."""
-        push = PushBuffer(self.handlers[ps].shard.push_layout)
+        push = PushBuffer.empty(self.handlers[ps].shard.push_layout)
         push.learning_rates[:] = 1.0
         push.num_examples = num_examples
         layout = self.layouts[ps]

@@ -198,7 +198,7 @@ def test_a_life_that_is_over_pushes_no_more(job):
 @pytest.mark.parametrize("change", [-1, 1, -1000])
 @pytest.mark.parametrize("ps", [0, 1])
 def test_a_push_has_its_size(job, ps, change):
-    size = job.servers.handlers[ps].shard.push_layout.nbytes
+    size = job.servers.handlers[ps].shard.push_layout.nbytes()
     body = bytes(max(0, size + change))
     job.breaks("too long" if change > 0 else "expected a push of", job.chief[ps], Message(Kind.PUSH, body=body), ps=ps)
 
@@ -365,7 +365,7 @@ def test_garbage_ends_a_peer_and_nothing_else(servers_of, data):
             data.draw(BIG | BIG.map(lambda n: -n)),
             data.draw(st.just(MODEL.digest) | BIG),
             0,
-            data.draw(BODIES | st.just(bytes(job.servers.handlers[ps].shard.push_layout.nbytes))),
+            data.draw(BODIES | st.just(bytes(job.servers.handlers[ps].shard.push_layout.nbytes()))),
         )
         before = job.servers.state()
         try:

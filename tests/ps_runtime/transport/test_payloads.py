@@ -28,11 +28,11 @@ LAYOUT = PushLayout.of(place(MODEL, 1)[0], 2)
 def test_where_the_parts_lie():
     assert (LAYOUT.num_optimizers, LAYOUT.num_pieces, LAYOUT.gradient_nbytes) == (2, 2, 64 + 16)
     assert (LAYOUT.rates_start, LAYOUT.mask_start, LAYOUT.gradients_start) == (8, 24, ALIGNMENT_BYTES)
-    assert LAYOUT.nbytes == ALIGNMENT_BYTES + 80
+    assert LAYOUT.nbytes() == ALIGNMENT_BYTES + 80
 
 
 def test_what_is_filled_in_is_read_out_of_the_bytes():
-    sent = PushBuffer(LAYOUT)
+    sent = PushBuffer.empty(LAYOUT)
     sent.num_examples = 32
     sent.learning_rates[:] = [0.5, 2.0]
     sent.mask[:] = [0, 1]
@@ -47,13 +47,13 @@ def test_what_is_filled_in_is_read_out_of_the_bytes():
 
 
 def test_a_receiver_may_use_the_gradients_up_also_of_bytes_that_cannot_change():
-    body = bytes(LAYOUT.nbytes)
+    body = bytes(LAYOUT.nbytes())
     PushBuffer(LAYOUT, body).gradients[:] = 1
-    assert body == bytes(LAYOUT.nbytes)
+    assert body == bytes(LAYOUT.nbytes())
 
 
 def test_a_push_may_lie_anywhere_in_memory():
-    memory = np.zeros(LAYOUT.nbytes + 1, np.uint8)
+    memory = np.zeros(LAYOUT.nbytes() + 1, np.uint8)
     push = PushBuffer(LAYOUT, memory[1:].data)
     push.learning_rates[:] = 0.25
     assert push.learning_rates.tolist() == [0.25, 0.25]
@@ -62,12 +62,12 @@ def test_a_push_may_lie_anywhere_in_memory():
 @pytest.mark.parametrize("change", [-1, 1])
 def test_a_push_has_its_size(change):
     with pytest.raises(ProtocolError, match=rf"expected a push of 144 bytes, got {144 + change}"):
-        PushBuffer(LAYOUT, bytes(LAYOUT.nbytes + change))
+        PushBuffer(LAYOUT, bytes(LAYOUT.nbytes() + change))
 
 
 def test_a_shard_without_variables_takes_a_push_too():
     empty = PushLayout.of(place(MODEL, 4)[3], 2)
-    push = PushBuffer(empty)
+    push = PushBuffer.empty(empty)
     assert (empty.gradient_nbytes, push.mask.size, push.gradients.size) == (0, 0, 0)
 
 

@@ -1,0 +1,109 @@
+"""What a replica knows of the parameters: pulled from every ps, or read where the ps keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.client.link import Link, Links
+from ps_runtime.specs.layout import ShardLayout, piece_views
+from ps_runtime.specs.variables import ModelSpec
+from ps_runtime.transport.message import NO_BODY, Kind, Message
+
+__all__ = ["REPLY_TIMEOUT_SECS", "Parameters"]
+
+REPLY_TIMEOUT_SECS = 60.0
+"""For replies that no ps ever holds."""
+
+
+class Parameters:
+    """The variables of a model, one version of each shard.
+
+    Parameters
+    ----------
+    links : Links
+        Opened.
+    model : ModelSpec
+    layouts : sequence of ShardLayout
+        Of each ps.
+    in_place : bool
+        Whether to read the memory of a ps in place where that can be: while it is being written.
+
+    Notes
+    -----
+    `variables` holds views that `finish` refreshes in place. Not thread-safe.
+    """
+
+    def __init__(self, links: Links, model: ModelSpec, layouts: Sequence[ShardLayout], *, in_place: bool) -> None:
+        self._links = links
+        self._layouts = layouts
+        self._readers = [link.connection.arena if in_place else None for link in links]
+        self._arenas = [
+            np.zeros(layout.nbytes, np.uint8) if reader is None else reader.bytes
+            for layout, reader in zip(layouts, self._readers, strict=True)
+        ]
+        self.versions = [0] * len(links)
+        """Of each shard, when it was last pulled."""
+        self._asked: dict[int, Message] = {}
+        self._split: dict[str, tuple[NDArray[Any], list[tuple[slice, NDArray[Any]]]]] = {}
+        self.variables: Mapping[str, NDArray[Any]] = self._find(model)
+
+    def start(self, log: bytes) -> None:
+        """Ask for what must be asked for; `log` is what other ps than ps-0 may not have heard of.
+
+        Nothing else may be asked of the ps before `finish`.
+        """
+        for index, layout in enumerate(self._layouts):
+            link = self._links[index]
+            is_read = link.connection.arena is not None or not layout.nbytes
+            if index == 0 and is_read:
+                continue
+            ask = Message(Kind.PULL, flags=NO_BODY if is_read else 0, body=log if index else b"")
+            self._asked[index] = ask
+            link.send(ask)
+
+    def finish(self) -> None:
+        """Refresh `variables`. Blocks."""
+        for index, ask in self._asked.items():
+            self._receive(index, ask)
+        self._asked.clear()
+        for index, link in enumerate(self._links):
+            reader = link.connection.arena
+            if reader is not None and self._layouts[index].nbytes:
+                self._read(index, link)
+        for whole, parts in self._split.values():
+            for rows, part in parts:
+                whole[rows] = part
+
+    def _receive(self, index: int, ask: Message) -> None:
+        into = None if ask.flags & NO_BODY else self._arenas[index].data
+        reply = self._links[index].receive("the parameters", REPLY_TIMEOUT_SECS, into)
+        self.versions[index] = reply.version
+
+    def _read(self, index: int, link: Link) -> None:
+        reader = link.connection.arena
+        assert reader is not None
+        if self._readers[index] is not None:
+            self.versions[index] = reader.version
+            return
+        version = reader.read(self._arenas[index])
+        if version is None:  # it changed all the while: the ps itself has one version for sure
+            ask = Message(Kind.PULL)
+            link.send(ask)
+            self._receive(index, ask)
+        else:
+            self.versions[index] = version
+
+    def _find(self, model: ModelSpec) -> dict[str, NDArray[Any]]:
+        parts: dict[str, list[tuple[slice, NDArray[Any]]]] = {}
+        for layout, arena in zip(self._layouts, self._arenas, strict=True):
+            for piece, view in zip(layout.pieces, piece_views(layout, arena), strict=True):
+                parts.setdefault(piece.variable, []).append((slice(piece.row_start, piece.row_stop), view))
+        for variable in model.variables:
+            if len(parts[variable.name]) > 1:
+                whole = np.zeros(variable.shape, variable.dtype)
+                self._split[variable.name] = (whole, parts[variable.name])
+        return {name: self._split[name][0] if name in self._split else views[0][1] for name, views in parts.items()}

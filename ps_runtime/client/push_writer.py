@@ -1,0 +1,102 @@
+"""The push of one replica to one ps, written where the ps will read it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime.client.rows import on_shard
+from ps_runtime.model.sparse import RowGradient
+from ps_runtime.specs.layout import ShardLayout, piece_views
+from ps_runtime.specs.tables import TableSpec
+from ps_runtime.transport.base import Connection
+from ps_runtime.transport.payloads import PushBuffer, PushLayout
+
+__all__ = ["Gradients", "PushWriter"]
+
+Gradients = Mapping[str, NDArray[Any] | RowGradient]
+"""Of variables by name, and of tables by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A buffer and its views."""
+
+    connection: Connection
+    push: PushBuffer
+    gradients: Mapping[str, list[tuple[int, slice | None, NDArray[Any]]]]
+    """For each variable: piece, rows (None: of a scalar), and where the gradient goes."""
+
+
+class PushWriter:
+    """Writes pushes to one shard.
+
+    Parameters
+    ----------
+    layout : ShardLayout
+    num_optimizers : int
+    tables : sequence of TableSpec
+        All of the model.
+    num_shards : int
+    """
+
+    def __init__(self, layout: ShardLayout, num_optimizers: int, tables: Sequence[TableSpec], num_shards: int) -> None:
+        self._layout = layout
+        self._push_layout = PushLayout.of(layout, num_optimizers, tables)
+        self._tables = tables
+        self._num_shards = num_shards
+        self._last: _Body | None = None
+
+    def write(
+        self, connection: Connection, gradients: Gradients, learning_rates: Sequence[float], num_examples: int
+    ) -> PushBuffer:
+        """Return a push for `connection`, in its memory if it has any for that. Valid until the next call.
+
+        Parameters
+        ----------
+        connection : Connection
+        gradients : Gradients
+            Whole ones; the parts of this shard are taken. What is not named is left alone.
+        learning_rates : sequence of float
+            Of each optimizer of the model.
+        num_examples : int
+        """
+        rows = [self._rows_of(table, gradients.get(table.name)) for table in self._tables]
+        body = self._body(connection, [len(ids) for ids, _ in rows])
+        push = body.push
+        push.num_examples = num_examples
+        push.learning_rates[:] = learning_rates
+        push.mask[:] = 0
+        for name, places in body.gradients.items():
+            gradient = gradients.get(name)
+            if gradient is None:
+                continue
+            for piece, part, view in places:
+                np.copyto(view, gradient if part is None else gradient[part], casting="same_kind")  # type: ignore[index, arg-type]
+                push.mask[piece] = 1
+        if self._tables:
+            push.write_rows(rows)
+        return push
+
+    def _rows_of(self, table: TableSpec, gradient: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        if gradient is None:
+            return np.empty(0, np.int64), np.empty((0, table.dim), table.dtype)
+        mine = on_shard(gradient.ids, self._layout.index, self._num_shards)
+        return gradient.ids[mine], gradient.values[mine]
+
+    def _body(self, connection: Connection, counts: Sequence[int]) -> _Body:
+        if self._last is not None and self._last.connection is connection and not self._tables:
+            return self._last
+        nbytes = self._push_layout.nbytes(counts)
+        push = PushBuffer(self._push_layout, connection.outbox(nbytes) or memoryview(bytearray(nbytes)))
+        gradients: dict[str, list[tuple[int, slice | None, NDArray[Any]]]] = {}
+        for index, view in enumerate(piece_views(self._layout, push.gradients)):
+            piece = self._layout.pieces[index]
+            rows = slice(piece.row_start, piece.row_stop) if piece.shape else None
+            gradients.setdefault(piece.variable, []).append((index, rows, view))
+        self._last = _Body(connection, push, gradients)
+        return self._last
