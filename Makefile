@@ -1,12 +1,16 @@
-# make venv | test | check | demo | clean. Needs Python >= 3.11 and nothing else; PYTHON=... chooses one.
+# make venv | test | check | demo | bench-peers | bench | clean. Needs Python >= 3.11 and nothing else; PYTHON=... chooses one.
 
 PYTHON ?= $(or $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done),python3)
 VENV ?= .venv
 BIN = $(VENV)/bin
 STAMP = $(VENV)/.installed
+PEERS = .venv-peers
+PEERS_STAMP = $(PEERS)/.installed
+PEERS_PYTHON ?= python3.11
+BENCHES ?= mlp dense embedding predict checkpoint startup memory scaling
 
-.PHONY: venv test check demo clean
+.PHONY: venv test check demo bench bench-peers clean
 
 venv: $(STAMP)
 
@@ -33,6 +37,21 @@ check: venv
 demo: venv
 	$(BIN)/python examples/demo.py
 
+# All benchmarks, or those named: make bench BENCHES="mlp dense"
+bench: venv
+	for name in $(BENCHES); do $(BIN)/psflow bench $$name || exit 1; done
+
+# TensorFlow Estimator, which the benchmarks compare with, in an environment of its own
+bench-peers: $(PEERS_STAMP)
+
+$(PEERS_STAMP):
+	@"$(PEERS_PYTHON)" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || \
+		{ echo "TensorFlow 2.15, the last one with the Estimator that trains with ps, needs Python 3.11, which '$(PEERS_PYTHON)' is not;" \
+		"say which: make bench-peers PEERS_PYTHON=/path/to/python3.11. The benchmarks run without it, too" >&2; exit 1; }
+	"$(PEERS_PYTHON)" -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check tensorflow-cpu==2.15.1
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

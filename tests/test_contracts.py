@@ -11,7 +11,7 @@ import pytest
 from importlinter.cli import lint_imports
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("flows", "tasks", "ps_runtime")
+PACKAGES = ("flows", "tasks", "ps_runtime", "benchmarks")
 CONFIG_ROOM = "ps_runtime/config/"
 
 MAX_FILE_LINES = 400

@@ -23,13 +23,13 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
 PAGES = sorted([README, ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
-PACKAGES = ("flows", "tasks", "ps_runtime")
+PACKAGES = ("flows", "tasks", "ps_runtime", "benchmarks")
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-SOURCE_PATH = re.compile(r"(?:flows|tasks|ps_runtime|tests|docs|examples|conf)/[\w./-]*")
-MODULE_NAME = re.compile(r"(?:flows|tasks|ps_runtime)(?:\.\w+)+")
+SOURCE_PATH = re.compile(r"(?:flows|tasks|ps_runtime|benchmarks|tests|docs|examples|conf)/[\w./-]*")
+MODULE_NAME = re.compile(r"(?:flows|tasks|ps_runtime|benchmarks)(?:\.\w+)+")
 CLASS_NAME = re.compile(r"(_?[A-Z]\w*[a-z]\w*)(?:\.(\w+))?")
 
 NAMES_OF_OTHERS = {"MLmodel", "Pending", "Worker", "LocalCluster", "PyYAML"}

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
-__all__ = ["child_environment", "mlflow_tracking_uri", "telemetry_off"]
+__all__ = [
+    "bench_peer_python",
+    "child_environment",
+    "environment",
+    "mlflow_tracking_uri",
+    "prefect_api_url",
+    "telemetry_off",
+]
 
 TELEMETRY_OFF = {
     "DO_NOT_TRACK": "true",  # Prefect takes 1 as well, MLflow does not
@@ -27,6 +35,36 @@ def telemetry_off() -> None:
 def mlflow_tracking_uri() -> str | None:
     """Return the MLflow store to use, or None if nobody chose one."""
     return os.environ.get("MLFLOW_TRACKING_URI") or None
+
+
+def bench_peer_python() -> str | None:
+    """Return the interpreter that has the peer of the benchmarks, or None if nobody named one."""
+    return os.environ.get("PSFLOW_BENCH_PEER_PYTHON") or None
+
+
+def prefect_api_url() -> str | None:
+    """Return the Prefect API that a variable names, or None; a profile of Prefect's may name one, too."""
+    return os.environ.get("PREFECT_API_URL") or None
+
+
+@contextmanager
+def environment(settings: Mapping[str, str]) -> Iterator[None]:
+    """Set variables for a block, for what reads them in it: processes that it starts, libraries that it loads.
+
+    Notes
+    -----
+    They are those of the whole process: other threads see them, too.
+    """
+    before = {name: os.environ.get(name) for name in settings}
+    os.environ.update(settings)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def child_environment(settings: Mapping[str, str]) -> dict[str, str]:

@@ -1,0 +1,27 @@
+"""A sparse table: only the rows that a batch touches travel."""
+
+from __future__ import annotations
+
+from benchmarks.cases import Case
+from benchmarks.rows import Row
+from benchmarks.settings import Settings
+from benchmarks.throughput import Contest, measure_contests
+from benchmarks.workloads import Workload
+
+__all__ = ["CLAIM", "measure"]
+
+CLAIM = """\
+A table of 1,000,000 x 16, batches of 1024 x 26 ids, Adagrad, 2 replicas: at least 1.5 times the steps of TensorFlow
+Estimator with uniform ids, 2.5 times with Zipf ids (share of the k-th row ~ k ** -1.05), and 0.7 of the bare kernels
+(unique ids, their rows, gradient sums, row updates), with 1 and with 2 ps."""
+
+
+def measure(settings: Settings) -> list[Row]:
+    """Measure uniform and Zipf ids with 1 and 2 ps."""
+    contests = []
+    for num_ps in (1, 2):
+        for ids in ("zipf", "uniform"):
+            workload = Workload("embedding", report_steps=5, slice_secs=1.5, params={"ids": ids})
+            cases = [Case("async", transport, num_ps, variant=ids) for transport in ("shm", "tcp")]
+            contests.append(Contest(workload, cases))
+    return measure_contests(contests, settings)

@@ -1,0 +1,39 @@
+"""The limit as a program: ``python -m benchmarks.limit MODEL REPORT_STEPS PARAMS`` repeats a bare step for ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+from threadpoolctl import threadpool_limits
+
+from benchmarks.systems.program import Command, ProgramSystem
+from benchmarks.workloads import Workload
+
+__all__ = ["limit_system", "main"]
+
+
+def limit_system(workload: Workload, num_replicas: int) -> ProgramSystem:
+    """Return the limit of a workload: a bare loop for each replica, but no more than there are cores."""
+    number = min(num_replicas, len(os.sched_getaffinity(0)))
+    arguments = ["benchmarks.limit", workload.model, str(workload.report_steps), json.dumps(dict(workload.params))]
+    commands = {f"loop-{i}": Command([sys.executable, "-m", *arguments]) for i in range(number)}
+    return ProgramSystem(f"limit {workload.model}/{num_replicas}w", lambda _: commands, counting=list(commands))
+
+
+def main(model: str, report_steps: int, params: str) -> None:
+    """Repeat the bare step of a model, and print how far it is every `report_steps`."""
+    step = Workload(model, report_steps, 0.0, json.loads(params)).bare_step()
+    count = 0
+    with threadpool_limits(limits=1):
+        while True:
+            step()
+            count += 1
+            if count % report_steps == 0:
+                print(json.dumps({"step": count, "time": time.monotonic()}), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,94 @@
+"""A table of 1,000,000 x 16, of which a batch looks up 1024 x 26 rows; their sum is the logit of an event. Adagrad.
+
+Ids are uniform, or follow a Zipf law: the k-th most frequent row has a share proportional to ``k ** -1.05``, and
+frequent rows lie scattered over the table.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ps_runtime import Adagrad, Dataset, EstimatorSpec, ModeKeys, get_variable, initializers, summary
+from ps_runtime.losses import sigmoid_cross_entropy
+from ps_runtime.model.embedding import embedding_lookup
+from ps_runtime.model.sparse import SparseGradient
+from ps_runtime.tables.dedupe import sum_rows, unique_ids
+
+__all__ = ["NUM_ROWS", "arrays", "bare_step", "input_fn", "model_fn"]
+
+NUM_ROWS, DIM = 1_000_000, 16
+BATCH_SIZE, NUM_IDS = 1024, 26
+NUM_BATCHES = 40
+ZIPF_EXPONENT = 1.05
+SCATTER = 736_338_717
+"""Coprime to the numbers of rows used here: ranks times it, modulo the rows, are a permutation."""
+LEARNING_RATE, ACCUMULATOR = 0.05, 0.1
+
+
+def arrays(params: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Return `features`, (records, 26) ids as `params["ids"]` says, and `labels`, (records,) of 0 and 1."""
+    rng = np.random.default_rng(3)
+    shape = (NUM_BATCHES * BATCH_SIZE, NUM_IDS)
+    ids = {"uniform": _uniform_ids, "zipf": _zipf_ids}[params["ids"]](rng, shape)
+    return {"features": ids, "labels": rng.integers(0, 2, len(ids)).astype(np.float32)}
+
+
+def input_fn(params: Mapping[str, Any]) -> Dataset:
+    """Read the records for ever."""
+    data = arrays(params)
+    return Dataset(data["features"], data["labels"]).batch(BATCH_SIZE).repeat()
+
+
+def model_fn(features: NDArray[Any], labels: NDArray[Any], mode: ModeKeys) -> EstimatorSpec:
+    """Return loss and hand-written gradients of a batch."""
+    bias = get_variable("bias", initializer=initializers.zeros)
+    summed = embedding_lookup("items", features, NUM_ROWS, DIM, combiner="sum")
+    loss, gradient = sigmoid_cross_entropy(labels, summed.sum(axis=-1) + bias)
+    if mode != ModeKeys.TRAIN:
+        return EstimatorSpec(mode, loss=loss)
+    summary.scalar("clock", time.monotonic())
+    values = np.broadcast_to(gradient[:, None, None], (*features.shape, DIM))
+    gradients = {"bias": gradient.sum(), "items": SparseGradient(features, values)}
+    optimizer = Adagrad(learning_rate=LEARNING_RATE, initial_accumulator_value=ACCUMULATOR)
+    return EstimatorSpec(mode, loss=loss, train_op=optimizer.apply_gradients(gradients))
+
+
+def bare_step(params: Mapping[str, Any]) -> Callable[[], object]:
+    """Return a function that does what no system can leave out: unique ids, their rows, gradient sums, row updates.
+
+    Weights and accumulators lie side by side, so that each row is touched once for reading and once for writing.
+    """
+    batches = arrays(params)["features"].reshape(NUM_BATCHES, -1)
+    table = np.full((NUM_ROWS, 2 * DIM), ACCUMULATOR, np.float32)
+    gradients = np.full((BATCH_SIZE * NUM_IDS, DIM), 1e-3, np.float32)
+    number = 0
+
+    def step() -> object:
+        nonlocal number
+        number = (number + 1) % NUM_BATCHES
+        unique, inverse = unique_ids(batches[number])
+        pulled = table[:, :DIM].take(unique, axis=0)
+        summed = sum_rows(inverse, gradients, len(unique))
+        rows = table.take(unique, axis=0)
+        rows[:, DIM:] += summed * summed
+        rows[:, :DIM] -= LEARNING_RATE * summed / np.sqrt(rows[:, DIM:])
+        table[unique] = rows
+        return pulled
+
+    return step
+
+
+def _uniform_ids(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.int64]:
+    return rng.integers(0, NUM_ROWS, shape)
+
+
+def _zipf_ids(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.int64]:
+    shares = np.cumsum(np.arange(1, NUM_ROWS + 1, dtype=np.float64) ** -ZIPF_EXPONENT)
+    ranks = np.searchsorted(shares, rng.random(shape) * shares[-1])
+    ids: NDArray[np.int64] = ranks * SCATTER % NUM_ROWS
+    return ids

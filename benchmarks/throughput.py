@@ -1,0 +1,97 @@
+"""Steps per second of psflow, its limit and its peer on one workload, in turn."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.cases import Case
+from benchmarks.limit import limit_system
+from benchmarks.peer import find_peer, peer_system
+from benchmarks.rounds import Slice, alternate, samples_of
+from benchmarks.rows import Row
+from benchmarks.settings import Settings
+from benchmarks.systems.base import System
+from benchmarks.systems.product import ProductSystem
+from benchmarks.workloads import Workload
+
+__all__ = ["Contest", "chosen", "measure_contests"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Cases that have a limit and a peer in common, and are measured in the same rounds.
+
+    Parameters
+    ----------
+    workload : Workload
+    cases : sequence of Case
+        With the same number of ps and of replicas.
+    peer_is_local : bool
+        The peer trains in one process, without any ps.
+    """
+
+    workload: Workload
+    cases: Sequence[Case]
+    peer_is_local: bool = False
+
+
+def measure_contests(contests: Iterable[Contest], settings: Settings) -> list[Row]:
+    """Measure one contest after the other; return a row for each case."""
+    return [row for contest in chosen(contests, settings) for row in _measure(contest, settings)]
+
+
+def chosen(contests: Iterable[Contest], settings: Settings) -> list[Contest]:
+    """Return the contests that are left of the cases that are wanted."""
+    left = []
+    for contest in contests:
+        cases = [case for case in contest.cases if settings.wants(case.key)]
+        if cases:
+            left.append(Contest(contest.workload, cases, contest.peer_is_local))
+    if settings.quick and left:
+        return [Contest(left[0].workload, left[0].cases[:1], left[0].peer_is_local)]
+    return left
+
+
+def _measure(contest: Contest, settings: Settings) -> list[Row]:
+    slices: dict[str, list[Slice]] = defaultdict(list)
+    limit, peer = "", ""
+    products: dict[str, Case] = {}
+    for number, num_rounds in enumerate(settings.rounds):
+        limit_of, peer_of, products_of = _systems(contest, settings)
+        limit, peer = limit_of.name, "" if peer_of is None else peer_of.name
+        products = {system.name: case for system, case in zip(products_of, contest.cases, strict=True)}
+        systems = [*([] if peer_of is None else [peer_of]), limit_of, *products_of]
+        names = ", ".join(system.name for system in systems)
+        logger.info("start %d of %d, %d rounds: %s", number + 1, len(settings.rounds), num_rounds, names)
+        secs = settings.slice_secs(contest.workload.slice_secs)
+        for name, more in alternate(systems, num_rounds, secs).items():
+            slices[name] += more
+    return [_row(case, slices, name, limit, peer) for name, case in products.items()]
+
+
+def _systems(contest: Contest, settings: Settings) -> tuple[System, System | None, list[System]]:
+    """Return new systems: the limit, the peer if it takes part, and psflow in each case."""
+    workload, first = contest.workload, contest.cases[0]
+    found = None if settings.quick else find_peer()
+    peer = None if found is None else peer_system(found, workload, first, is_local=contest.peer_is_local)
+    products: list[System] = [ProductSystem(workload, case) for case in contest.cases]
+    return limit_system(workload, first.num_replicas), peer, products
+
+
+def _row(case: Case, slices: dict[str, list[Slice]], name: str, limit: str, peer: str) -> Row:
+    mine = samples_of(slices, name)
+    assert mine is not None
+    theirs = samples_of(slices, peer)
+    factor = case.gradients_per_update
+    return Row.of(
+        case.key,
+        case.unit,
+        mine.scaled(factor),
+        samples_of(slices, limit),
+        None if theirs is None else theirs.scaled(factor),
+    )
