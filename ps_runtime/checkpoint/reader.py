@@ -77,7 +77,20 @@ class CheckpointReader:
         CheckpointError
             If there is no such variable, or its bytes are missing or have changed.
         """
-        return self.rows(name, None, 0, self._spec(name).num_rows)
+        return self.variables([name])[name]
+
+    def variables(self, names: Iterable[str]) -> dict[str, NDArray[Any]]:
+        """Return some variables whole, by name: each file is gone through once.
+
+        Raises
+        ------
+        CheckpointError
+            As `variable`.
+        """
+        specs = [self._spec(name) for name in names]
+        values: dict[str, NDArray[Any]] = {spec.name: np.empty(spec.shape, spec.dtype) for spec in specs}
+        self.fill(Rows(name, None, 0, value) for name, value in values.items())
+        return values
 
     def rows(self, variable: str, slot: str | None, row_start: int, row_stop: int) -> NDArray[Any]:
         """Return rows ``[row_start, row_stop)`` of `variable`, or of its `slot`: a new array.

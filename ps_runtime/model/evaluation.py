@@ -42,7 +42,7 @@ def read_values(reader: CheckpointReader) -> ModelValues:
     """
     model = reader.manifest.model
     return ModelValues(
-        {variable.name: reader.variable(variable.name) for variable in model.variables},
+        reader.variables(variable.name for variable in model.variables),
         {table.name: reader.table(table) for table in model.tables},
     )
 

@@ -138,9 +138,20 @@ def test_rows_are_assembled_over_shard_files(store: CheckpointStore) -> None:
         reader.rows("table", None, 990, 1001)
 
 
+def test_variables_are_read_together(store: CheckpointStore, toy: Any) -> None:
+    toy.save(store, 2)
+    found = CheckpointReader(store, 2).variables(variable.name for variable in toy.model.variables)
+    assert len(found) == len(toy.model.variables)
+    for variable in toy.model.variables:
+        np.testing.assert_array_equal(found[variable.name], toy.expected(2, variable))
+        assert found[variable.name].dtype == variable.dtype
+
+
 def test_what_is_not_there_is_named(store: CheckpointStore, toy: Any) -> None:
     toy.save(store, 1)
     reader = CheckpointReader(store, 1)
+    with pytest.raises(CheckpointError, match="no variable 'kernal'; did you mean 'kernel'"):
+        reader.variables(["bias", "kernal"])
     with pytest.raises(CheckpointError, match="no variable 'kernal'; did you mean 'kernel'"):
         reader.variable("kernal")
     with pytest.raises(CheckpointError, match="variable 'scale' has no slot 'velocity'; it has m, v"):
@@ -175,6 +186,6 @@ def test_a_flipped_byte_in_a_shard_is_found_before_its_first_number_is_used(stor
 def test_a_shard_file_is_checked_once(store: CheckpointStore, toy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     toy.save(store, 1)
     reader = CheckpointReader(store, 1)
-    reader.variable("kernel"), reader.variable("bias"), reader.variable("steps"), reader.variable("scale")
+    assert list(reader.variables(["kernel", "bias", "steps", "scale"])) == ["kernel", "bias", "steps", "scale"]
     monkeypatch.setattr(tensor_file.TensorFile, "_prove", None)
     assert reader.variable("kernel").shape == (5, 3)
