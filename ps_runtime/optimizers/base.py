@@ -86,7 +86,7 @@ class Optimizer(ABC):
 
         Parameters
         ----------
-        gradients : mapping of variable name to array of the variable's shape
+        gradients : mapping of name to array of the variable's shape, or for a table to SparseGradient
             A variable that is not named, or whose gradient is None, is left alone, its slots too.
 
         Returns
@@ -104,7 +104,8 @@ class Optimizer(ABC):
         loss : scalar
             Computed with ``autograd.numpy``; also the `loss` of the EstimatorSpec.
         var_list : sequence of str, optional
-            Names of the variables to train; all trainable ones if left out.
+            Names of the variables and tables to train; if left out, all trainable variables, and all tables that were
+            looked up.
 
         Returns
         -------
