@@ -18,7 +18,9 @@ from ps_runtime.server.job_desk import JobDesk
 from ps_runtime.server.shard import Shard
 from ps_runtime.specs.consistency import Async
 from ps_runtime.specs.layout import place
+from ps_runtime.transport.arena import Arena
 from ps_runtime.transport.base import Reply
+from ps_runtime.transport.shared_memory import why_no_shared_memory
 from ps_runtime.transport.socket_server import SocketServer
 
 __all__ = ["Post", "PsParts", "run_ps"]
@@ -43,9 +45,13 @@ class PsParts:
         Which ps.
     post : callable
         The server's; it is called only once the server runs.
+    allocate : callable
+        Makes the arena of so many bytes.
     """
 
-    def __init__(self, job: JobSpec, index: int, post: Post) -> None:
+    def __init__(
+        self, job: JobSpec, index: int, post: Post, allocate: Callable[[int], Arena] = Arena.private
+    ) -> None:
         layout = place(job.model, job.num_ps)[index]
         consistency = job.config.consistency
         shard = Shard(
@@ -53,6 +59,7 @@ class PsParts:
             [optimizer_from_config(config) for config in job.model.optimizers],
             job.model.tables,
             job.num_ps,
+            arena=allocate(layout.nbytes),
             staleness_aware=isinstance(consistency, Async) and consistency.staleness_aware,
         )
         self._storage = ShardStorage(job, index, lambda *news: post(lambda: self.handler.written(*news)))
@@ -95,8 +102,9 @@ def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:
     host : str
         Address to listen on for TCP.
     """
-    parts = PsParts(job, context.role.index, lambda event: server.post(event))
-    server = SocketServer(parts.handler, tcp_host=host, unix=job.transport != "tcp")
+    parts = PsParts(job, context.role.index, lambda event: server.post(event), _arena_for(job.transport))
+    arena = parts.handler.shard.arena
+    server = SocketServer(parts.handler, tcp_host=host, unix=job.transport != "tcp", arena=arena)
     try:
         context.emit("listening", address=server.address.to_dict())
         _serve(server, parts.handler, context, num_replicas=job.num_workers + 1)
@@ -104,6 +112,13 @@ def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:
     finally:
         parts.close()
         server.close()
+        arena.close()
+
+
+def _arena_for(transport: str) -> Callable[[int], Arena]:
+    """Return what makes the arena: in memory that others can map, where replicas may come that way."""
+    can_share = transport in ("auto", "shm") and not why_no_shared_memory()
+    return Arena.shared if can_share else Arena.private
 
 
 def _serve(server: SocketServer, handler: PsHandler, context: RoleContext, num_replicas: int) -> None:

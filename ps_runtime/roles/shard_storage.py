@@ -41,7 +41,7 @@ class ShardStorage:
         """Fill the shard's snapshot arrays from the checkpoint of `step`; return the facts of its cut. Blocks."""
         arrays = shard.snapshot_arrays
         with CheckpointReader.pinned(self._store, step, f"ps-{self._index}") as reader:
-            load_shard(reader, shard.layout, self._job.model, arrays.arena, arrays.slots)
+            load_shard(reader, shard.layout, self._job.model, arrays.arena, arrays.slots, shard.snapshot_tables)
             return reader.manifest.job
 
     def write(self, step: int, shard: Shard) -> None:
@@ -55,7 +55,15 @@ class ShardStorage:
     def _write(self, step: int, shard: Shard) -> None:
         arrays = shard.snapshot_arrays
         try:
-            record = save_shard(self._store, step, self._job.num_ps, shard.layout, arrays.arena, arrays.slots)
+            record = save_shard(
+                self._store,
+                step,
+                self._job.num_ps,
+                shard.layout,
+                arrays.arena,
+                arrays.slots,
+                shard.snapshot_tables,
+            )
         except Exception as error:  # whatever a store raises: the saver waits for an answer
             what = f"ps-{self._index} could not write its part of checkpoint {step}"
             self._written(step, None, f"{what}: {type(error).__name__}: {error}")

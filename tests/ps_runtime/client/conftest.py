@@ -96,9 +96,8 @@ class Ps:
         self.unnoticed: list[Connection] = []
         self.kinds: list[Kind] = []
         self.key = JobKey("job", "token", model.digest)
-        shards = [
-            Shard(layout, [optimizer_from_config(c) for c in model.optimizers]) for layout in place(model, num_ps)
-        ]
+        optimizers = [optimizer_from_config(config) for config in model.optimizers]
+        shards = [Shard(layout, optimizers, model.tables, num_ps) for layout in place(model, num_ps)]
         self.desk = JobDesk(job, Stream() if is_stream else None, shards[0])
         self.handlers, self.servers, self.storages = [], [], []
         for index, shard in enumerate(shards):
@@ -150,12 +149,15 @@ def ps_of() -> Iterator[Callable[..., Ps]]:
     made: list[Ps] = []
 
     def make(
-        model: ModelSpec, num_ps: int = 1, max_steps: int | None = None, input_spec: InputSpec | None = None
+        model: ModelSpec,
+        num_ps: int = 1,
+        max_steps: int | None = None,
+        input_spec: InputSpec | None = None,
+        **facts: Any,
     ) -> Ps:
         input_spec = input_spec or InputSpec(1000, num_epochs=None)
-        made.append(
-            Ps(model, num_ps, Job(input_spec, max_steps, None, num_shards=num_ps), is_stream=input_spec.is_stream)
-        )
+        job = Job(input_spec, max_steps, None, num_shards=num_ps, **facts)
+        made.append(Ps(model, num_ps, job, is_stream=input_spec.is_stream))
         return made[-1]
 
     yield make
