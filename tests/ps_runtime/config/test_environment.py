@@ -20,7 +20,7 @@ def test_telemetry_is_off_in_the_words_that_each_library_understands(monkeypatch
 
 @pytest.mark.parametrize(
     ("name", "accessor"),
-    [("MLFLOW_TRACKING_URI", environment.mlflow_tracking_uri)],
+    [("MLFLOW_TRACKING_URI", environment.mlflow_tracking_uri), ("PREFECT_API_URL", environment.prefect_api_url)],
 )
 def test_an_address_is_what_was_set_or_none(monkeypatch, name, accessor):
     monkeypatch.setenv(name, "http://127.0.0.1:1")
@@ -39,3 +39,14 @@ def test_a_child_gets_this_environment_without_telemetry_and_with_its_settings(m
 
     assert (child["PSFLOW_TEST"], child["EXTRA"], child["DO_NOT_TRACK"]) == ("here", "1", "true")
     assert "DO_NOT_TRACK" not in os.environ
+
+
+def test_variables_are_set_for_a_block_alone(monkeypatch):
+    monkeypatch.setenv("PSFLOW_TEST", "before")
+    monkeypatch.delenv("PSFLOW_NEW", raising=False)
+
+    with environment.environment({"PSFLOW_TEST": "in it", "PSFLOW_NEW": "1"}):
+        assert (os.environ["PSFLOW_TEST"], os.environ["PSFLOW_NEW"]) == ("in it", "1")
+
+    assert os.environ["PSFLOW_TEST"] == "before"
+    assert "PSFLOW_NEW" not in os.environ

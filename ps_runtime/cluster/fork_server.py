@@ -1,0 +1,39 @@
+"""The process that the workers of a local cluster are copies of: multiprocessing's fork server, started ahead of them.
+
+It imports what a role needs once, while the command that wants a cluster still plans; a worker is there a moment after
+it is asked for, and shares the memory of these imports with the others.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from multiprocessing import forkserver
+from typing import Any
+
+from ps_runtime.config.environment import environment
+
+__all__ = ["start_fork_server", "stop_fork_server"]
+
+PRELOAD = "ps_runtime.cluster.fork_preload"
+
+ONE_BLAS_THREAD = {"MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+"""As Dask sets it for the workers that it spawns. Here it keeps threads out of the process that is copied, too."""
+
+
+def start_fork_server() -> None:
+    """Start the fork server of this process, unless it runs already. Does not wait for its imports."""
+    forkserver.set_forkserver_preload([PRELOAD])
+    with environment(ONE_BLAS_THREAD):
+        forkserver.ensure_running()
+
+
+def stop_fork_server() -> None:
+    """End the fork server, if there is one, when its copies are gone: left alone it ends a moment after this process.
+
+    Idempotent.
+    """
+    server: Any = forkserver._forkserver  # there is no public way
+    if server._forkserver_pid is not None:
+        os.kill(server._forkserver_pid, signal.SIGKILL)  # it has nothing to write down
+        server._stop()

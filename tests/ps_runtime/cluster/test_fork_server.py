@@ -1,0 +1,80 @@
+"""The workers of a local cluster: copies of a process that is ready, which end with the one that wants them."""
+
+from __future__ import annotations
+
+import multiprocessing.forkserver
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import psutil
+import pytest
+from distributed import Client
+from threadpoolctl import threadpool_info
+
+from ps_runtime.cluster.connecting import QUIET_LOCAL_CLUSTER, open_cluster
+
+pytestmark = pytest.mark.cluster(shared=True)
+
+
+@pytest.fixture(scope="module")
+def client(no_leaks: Any) -> Iterator[Client]:
+    with no_leaks(), open_cluster(None, 2, 60) as client:
+        yield client
+
+
+def test_the_process_that_is_copied_has_one_thread(client: Client) -> None:
+    server: Any = multiprocessing.forkserver._forkserver
+    assert psutil.Process(server._forkserver_pid).num_threads() == 1
+
+
+def test_workers_have_imported_what_roles_need(client: Client) -> None:
+    imported = client.run(lambda: ("ps_runtime.cluster.role_task" in sys.modules, "pandas" in sys.modules))
+    assert list(imported.values()) == [(True, False)] * 2
+
+
+def test_settings_reach_the_workers(client: Client) -> None:
+    settings = {name: value for name, value in QUIET_LOCAL_CLUSTER.items() if value is not None}
+    assert list(client.run(lambda: {name: dask.config.get(name) for name in settings}).values()) == [settings] * 2
+    assert set(client.run(os.environ.get, "MALLOC_TRIM_THRESHOLD_").values()) == {None}
+    assert all(info["num_threads"] == 1 for infos in client.run(threadpool_info).values() for info in infos)
+
+
+def test_workers_leave_signals_to_the_owner(client: Client) -> None:
+    handlers = client.run(lambda: {signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)})
+    assert list(handlers.values()) == [{signal.SIG_IGN}] * 2
+
+
+def test_copies_draw_different_random_numbers(client: Client) -> None:
+    drawn = client.run(lambda: float(np.random.random()))
+    assert len(set(drawn.values())) == 2
+
+
+OWNER = """
+import os, signal, sys
+if __name__ == "__main__":
+    import multiprocessing.forkserver
+    from ps_runtime.cluster.connecting import open_cluster
+
+    with open_cluster(None, 2, 60) as client:
+        pids = [multiprocessing.forkserver._forkserver._forkserver_pid, *client.run(os.getpid).values()]
+        print(*pids, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_all_of_them_end_when_their_owner_is_killed(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    owner = subprocess.run(
+        [sys.executable, "-c", OWNER], env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
+    pids = [int(word) for word in owner.stdout.split()]
+    assert len(pids) == 3
+    left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+    assert psutil.wait_procs(left, timeout=20)[1] == []
