@@ -11,6 +11,7 @@ import errno
 import fcntl
 import mmap
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from ps_runtime.checkpoint.files import Chunk
 
-__all__ = ["BLOCK_BYTES", "open_direct", "read_blocks", "write_direct"]
+__all__ = ["BLOCK_BYTES", "DirectReader", "write_direct"]
 
 BLOCK_BYTES = 1 << 20
 """What moves in one go: large for a disk, small enough to stay in the processor's cache for a checksum."""
@@ -28,13 +29,6 @@ ALIGNMENT_BYTES = 4096
 """Of memory, offsets and lengths: the most that devices ask for."""
 
 _O_DIRECT = getattr(os, "O_DIRECT", 0)
-
-
-def open_direct(path: str) -> int:
-    """Return a descriptor to read the file `path` by `read_blocks`; the caller closes it."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    _pass_cache(descriptor)
-    return descriptor
 
 
 def write_direct(descriptor: int, chunks: Iterable[Chunk]) -> None:
@@ -56,40 +50,56 @@ def write_direct(descriptor: int, chunks: Iterable[Chunk]) -> None:
     _write(descriptor, block[:filled])
 
 
-def read_blocks(descriptor: int, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """Yield the bytes ``[start, stop)`` of a file as (offset, bytes), in order; each block overwrites the one before.
+class DirectReader:
+    """A file, open for reading.
 
-    The next block is read by another thread while the caller looks at the present one.
+    Parameters
+    ----------
+    path : str
 
-    Raises
-    ------
-    OSError
-        If the file ends before `stop`, or cannot be read.
+    Notes
+    -----
+    The file is closed when this object goes. Not thread-safe.
     """
-    begins = range(start - start % ALIGNMENT_BYTES, stop, BLOCK_BYTES)
-    size = min(BLOCK_BYTES, max(0, stop - begins.start))
-    buffers = [_aligned(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES) for _ in begins[:2]]
 
-    def read(index: int) -> NDArray[np.uint8]:
-        begin, buffer = begins[index], buffers[index % 2]
-        end = min(stop, begin + BLOCK_BYTES)
-        _read(descriptor, buffer, begin, end - begin)
-        return buffer[max(start - begin, 0) : end - begin]
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        weakref.finalize(self, os.close, self._descriptor)
+        _pass_cache(self._descriptor)
+        self._buffers = _aligned(BLOCK_BYTES), _aligned(BLOCK_BYTES)
 
-    if len(begins) <= 1:  # not worth a thread
-        yield from ((start, read(index)) for index in range(len(begins)))
-        return
-    with ThreadPoolExecutor(1, thread_name_prefix="psflow-reader") as ahead:
-        coming = ahead.submit(read, 0)
-        for index, begin in enumerate(begins):
-            block = coming.result()
-            if index + 1 < len(begins):
-                coming = ahead.submit(read, index + 1)
-            yield max(start, begin), block
+    def blocks(self, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+        """Yield the bytes ``[start, stop)`` as (offset, bytes), in order; each block overwrites the one before.
+
+        The next block is read by another thread while the caller looks at the present one.
+
+        Raises
+        ------
+        OSError
+            If the file ends before `stop`, or cannot be read.
+        """
+        begins = range(start - start % ALIGNMENT_BYTES, stop, BLOCK_BYTES)
+
+        def read(index: int) -> NDArray[np.uint8]:
+            begin, buffer = begins[index], self._buffers[index % 2]
+            end = min(stop, begin + BLOCK_BYTES)
+            _read(self._descriptor, buffer, begin, end - begin)
+            return buffer[max(start - begin, 0) : end - begin]
+
+        if len(begins) <= 1:  # not worth a thread
+            yield from ((start, read(index)) for index in range(len(begins)))
+            return
+        with ThreadPoolExecutor(1, thread_name_prefix="psflow-reader") as ahead:
+            coming = ahead.submit(read, 0)
+            for index, begin in enumerate(begins):
+                block = coming.result()
+                if index + 1 < len(begins):
+                    coming = ahead.submit(read, index + 1)
+                yield max(start, begin), block
 
 
 def _aligned(nbytes: int) -> NDArray[np.uint8]:
-    return np.frombuffer(mmap.mmap(-1, max(nbytes, 1)), np.uint8)
+    return np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
 
 
 def _write(descriptor: int, block: NDArray[np.uint8]) -> None:

@@ -15,7 +15,7 @@ from ps_runtime.specs.tables import TableSpec
 
 __all__ = ["Read", "table_blocks"]
 
-BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 32 << 20
 """What is read in one go of the rows of a table: no more of it need be in memory twice."""
 
 Read = Callable[[dict[TableEntry, NDArray[Any]], int], None]

@@ -8,8 +8,6 @@ shard has its memory already. So both ways are here; the format is the library's
 from __future__ import annotations
 
 import itertools
-import os
-import weakref
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.checkpoint.direct_io import BLOCK_BYTES, open_direct, read_blocks
+from ps_runtime.checkpoint.direct_io import BLOCK_BYTES, DirectReader
 from ps_runtime.checkpoint.file_store import FileStore
 from ps_runtime.checkpoint.tensor_format import (
     LENGTH_BYTES,
@@ -93,8 +91,7 @@ class TensorFile:
             found = "is missing" if size is None else f"has {size} bytes"
             raise CheckpointError(self.path, f"the file {found}, expected {nbytes} bytes; restore another checkpoint")
         with files.local_path(name) as path:
-            self._descriptor = open_direct(path)
-        weakref.finalize(self, os.close, self._descriptor)
+            self._reader = DirectReader(path)
         self._tensors = self._read_header()
 
     def place(self, key: str) -> TensorPlace:
@@ -120,14 +117,14 @@ class TensorFile:
             self._prove(ordered)
             return
         for start, target in ordered:
-            _scatter(read_blocks(self._descriptor, start, start + target.size), [(start, target)])
+            _scatter(self._reader.blocks(start, start + target.size), [(start, target)])
 
     def _prove(self, ordered: Sequence[Wanted]) -> None:
         checksum = 0
 
         def counted() -> Iterator[tuple[int, NDArray[np.uint8]]]:
             nonlocal checksum
-            for position, block in read_blocks(self._descriptor, 0, self._nbytes):
+            for position, block in self._reader.blocks(0, self._nbytes):
                 checksum = zlib.crc32(block.data, checksum)
                 yield position, block
 
@@ -150,7 +147,7 @@ class TensorFile:
 
     def _bytes(self, nbytes: int) -> bytes:
         target = np.empty(nbytes, np.uint8)
-        _scatter(read_blocks(self._descriptor, 0, nbytes), [(0, target)])
+        _scatter(self._reader.blocks(0, nbytes), [(0, target)])
         return target.tobytes()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ps_runtime.checkpoint import direct_io
-from ps_runtime.checkpoint.direct_io import BLOCK_BYTES, open_direct, read_blocks, write_direct
+from ps_runtime.checkpoint.direct_io import BLOCK_BYTES, DirectReader, write_direct
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 2 * BLOCK_BYTES + 12_345, dtype=np.uint8).tobytes()
 
@@ -24,15 +24,11 @@ def write(path: Any, *chunks: Any) -> None:
 
 
 def read(path: Any, start: int, stop: int) -> bytes:
-    descriptor = open_direct(str(path))
-    try:
-        parts = []
-        for position, block in read_blocks(descriptor, start, stop):
-            assert position == start + sum(map(len, parts))
-            parts.append(block.tobytes())
-        return b"".join(parts)
-    finally:
-        os.close(descriptor)
+    parts = []
+    for position, block in DirectReader(str(path)).blocks(start, stop):
+        assert position == start + sum(map(len, parts))
+        parts.append(block.tobytes())
+    return b"".join(parts)
 
 
 def always(_: int) -> None:
