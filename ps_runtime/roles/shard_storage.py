@@ -38,7 +38,7 @@ class ShardStorage:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="psflow-writer")
 
     def load(self, step: int, shard: Shard) -> Mapping[str, Any]:
-        """Fill the shard's snapshot arrays from the checkpoint of `step`; return the facts of its cut. Blocks."""
+        """Fill the shard's snapshot from the checkpoint of `step`; return the facts of its cut. Blocks."""
         arrays = shard.snapshot_arrays
         with CheckpointReader.pinned(self._store, step, f"ps-{self._index}") as reader:
             load_shard(reader, shard.layout, self._job.model, arrays.arena, arrays.slots, shard.snapshot_tables)
