@@ -6,7 +6,8 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, TypeVar
 
 from ps_runtime.errors import BrokenPeerError, ClosedError, TransportError, WaitTimeoutError
 from ps_runtime.server.peers import Purpose
@@ -14,6 +15,8 @@ from ps_runtime.transport.base import Connection
 from ps_runtime.transport.message import NO_MEMBER, Kind, Message
 
 __all__ = ["Dial", "Identity", "Link", "Links", "never_stop"]
+
+_T = TypeVar("_T")
 
 SLICE_SECS = 0.25
 """How long a wait goes on before the role looks whether it should end."""
@@ -88,7 +91,7 @@ class Link:
         self.sequence = 0
 
     def open(self, timeout_secs: float) -> None:
-        """Connect and say HELLO; `sequence` is then what the ps remembers of this life.
+        """Connect, say HELLO and share memory if that can be; `sequence` is what the ps remembers of this life.
 
         Raises
         ------
@@ -103,7 +106,9 @@ class Link:
         try:
             connection.send(self._identity.hello())
             what = f"to let {self._identity.name} in"
-            self.sequence = self._await(connection, what, timeout_secs, time.monotonic() + timeout_secs).sequence
+            deadline = time.monotonic() + timeout_secs
+            self.sequence = self._await(connection.receive, connection.peer, what, timeout_secs, deadline).sequence
+            self._await(connection.share, connection.peer, "to share memory", timeout_secs, deadline)
         except BaseException:
             connection.close()
             raise
@@ -136,7 +141,8 @@ class Link:
         deadline = time.monotonic() + timeout_secs
         while True:
             try:
-                return self._await(self.connection, what, timeout_secs, deadline, into)
+                attempt = partial(self.connection.receive, into=into)
+                return self._await(attempt, self.connection.peer, what, timeout_secs, deadline)
             except BrokenPeerError as error:
                 self._come_back(error)
 
@@ -156,20 +162,18 @@ class Link:
             self._connection.close()
             self._connection = None
 
-    def _await(
-        self, connection: Connection, what: str, timeout_secs: float, deadline: float, into: memoryview | None = None
-    ) -> Message:
-        """Wait for a reply in slices, looking up between them, and now and then also where no wait is long."""
+    def _await(self, attempt: Callable[[float], _T], whom: str, what: str, timeout_secs: float, deadline: float) -> _T:
+        """Attempt in slices of time, looking up between them, and now and then also where no wait is long."""
         while True:
             now = time.monotonic()
             if now - self._checked_at >= SLICE_SECS:
                 self._check()
                 self._checked_at = now
             try:
-                return connection.receive(max(0.0, min(SLICE_SECS, deadline - now)), into)
+                return attempt(max(0.0, min(SLICE_SECS, deadline - now)))
             except WaitTimeoutError:
                 if time.monotonic() >= deadline:
-                    raise WaitTimeoutError(what, connection.peer, timeout_secs) from None
+                    raise WaitTimeoutError(what, whom, timeout_secs) from None
 
     def _come_back(self, error: BrokenPeerError) -> None:
         """Connect again and repeat the request under way, or raise `error` when the ps stays away."""

@@ -41,15 +41,17 @@ class RowClient:
     def __init__(self, links: Links, tables: Sequence[TableSpec]) -> None:
         self._links = links
         self._layout = RowLayout(tuple(tables))
-        self._ahead: dict[str, tuple[Ids, NDArray[Any]]] = {}
+        self._known: dict[str, tuple[Ids, NDArray[Any]]] = {}
+        self._coming: dict[str, tuple[Ids, NDArray[Any]]] = {}
         self._asked: tuple[list[Ids], list[list[Any]]] | None = None
         self.num_pulled = 0
 
     def rows(self, spec: TableSpec, ids: Ids) -> NDArray[Any]:
         """Return the rows of ``(n,)`` unique `ids`, ``(n, dim)``: pulled ahead if just these were, else now. Blocks."""
-        known = self._ahead.get(spec.name)
+        known = self._known.get(spec.name)
         if known is not None and known[0] is ids:
             return known[1]
+        self._take_what_was_asked()
         wanted = {table.name: ids if table.name == spec.name else ids[:0] for table in self._layout.tables}
         self._send(wanted, b"")
         return self._receive()[spec.name]
@@ -60,9 +62,13 @@ class RowClient:
 
     def finish(self) -> None:
         """Wait for the rows that `start` asked for: `rows` has them from now on. Blocks."""
-        assert self._asked is not None
-        ids = dict(zip((table.name for table in self._layout.tables), self._asked[0], strict=True))
-        self._ahead = {name: (ids[name], rows) for name, rows in self._receive().items()}
+        self._take_what_was_asked()
+        self._known, self._coming = self._coming, {}
+
+    def _take_what_was_asked(self) -> None:
+        if self._asked is not None:
+            ids = dict(zip((table.name for table in self._layout.tables), self._asked[0], strict=True))
+            self._coming = {name: (ids[name], rows) for name, rows in self._receive().items()}
 
     def _send(self, wanted: Mapping[str, Ids], log: bytes) -> None:
         ids = list(wanted.values())

@@ -17,7 +17,7 @@ from ps_runtime.errors import InputError, RefusedError
 from ps_runtime.server.input_position import RecordRange
 from ps_runtime.specs.layout import place
 from ps_runtime.specs.variables import ModelSpec
-from ps_runtime.transport.message import Kind, Message
+from ps_runtime.transport.message import NO_BODY, Kind, Message
 from ps_runtime.transport.payloads import GRANT
 
 __all__ = ["Grant", "JobEnd", "TrainingClient"]
@@ -60,7 +60,6 @@ class TrainingClient:
     Notes
     -----
     Not thread-safe. `variables` holds views that `pull` refreshes in place; with one worker the whole is deterministic.
-    Between a ticket and its push there must be a pull: it tells the other ps what ps-0 has decided.
     """
 
     def __init__(
@@ -83,6 +82,7 @@ class TrainingClient:
         self._num_tickets = 0
         self._log = b""
         """What was decided about pushes, which other ps may not have heard of yet."""
+        self._is_told = True
         self._rows_asked = False
         self.rows = RowClient(links, model.tables)
         """The rows of the model's tables."""
@@ -96,6 +96,7 @@ class TrainingClient:
     def start_pull(self, rows: Mapping[str, NDArray[np.int64]] | None = None) -> None:
         """Ask for the parameters, and for the rows of unique ids of some tables; nothing else before `finish_pull`."""
         self._rows_asked = bool(rows)
+        self._is_told = True
         if rows:
             self.rows.start(rows, self._log)
         else:
@@ -129,6 +130,8 @@ class TrainingClient:
         num_examples : int
             Rows of the batch.
         """
+        if not self._is_told:
+            self._tell()
         sequence = self._sequence + 1
         messages = {}
         for index in (*self._others, 0):
@@ -203,14 +206,23 @@ class TrainingClient:
             "rows_pulled": self.rows.num_pulled,
         }
 
+    def _tell(self) -> None:
+        """Tell the other ps what ps-0 has decided, as a pull does too."""
+        for index in self._others:
+            self._links[index].send(Message(Kind.PULL, flags=NO_BODY, body=self._log))
+        for index in self._others:
+            self._links[index].receive("to hear what was decided", REPLY_TIMEOUT_SECS)
+        self._is_told = True
+
     def _answer(self, what: str) -> Grant | JobEnd | None:
         reply = self._links[0].receive(what, self._grant_timeout_secs)
         self._grant_timeout_secs = self._hold_timeout_secs
         if reply.kind is Kind.FINISHED:
             return JobEnd(reply.step)
+        self._log = bytes(reply.body[0 if reply.kind is Kind.DONE else GRANT.size :])
+        self._is_told = False
         if reply.kind is Kind.DONE:
             return None
         step, epoch, start, stop, staleness = GRANT.unpack_from(reply.body)
-        self._log = bytes(reply.body[GRANT.size :])
         self._num_tickets += 1
         return Grant(step, RecordRange(epoch, start, stop), staleness)

@@ -138,7 +138,8 @@ class MonitoredSession:
                 work, is_pulled = self._skip_to_batch(self.client.stop(self.coordinator.stop_reason)), False
                 continue
             if not is_pulled:
-                self.client.pull()
+                self._start_pull(work)
+                self.client.finish_pull()
             ahead = self._look_ahead() if self.pipeline_depth else None
             answer = self._step(gradient_fn, work, ahead)
             work, is_pulled = (self._skip_to_batch(answer), False) if ahead is None else (ahead, True)
@@ -158,10 +159,13 @@ class MonitoredSession:
         context = SessionRunContext(self, self.coordinator)
         wanted = [hook.before_run(context) for hook in self._hooks]
         features, labels = work.batch
-        if ahead is not None:
-            self.client.start_pull(self._ids_of(ahead))
+        overlaps = ahead is not None and self._ids_are_features
+        if ahead is not None and overlaps:
+            self._start_pull(ahead)
         result = gradient_fn(features, labels, self.variables, work.grant.global_step, self.client.rows, work.lookups)
         if ahead is not None:
+            if not overlaps:
+                self._start_pull(ahead)
             self.client.finish_pull()
         num_examples = _num_rows(features)
         answer: Grant | JobEnd = work.grant
@@ -186,15 +190,21 @@ class MonitoredSession:
         self.global_step = ahead.grant.global_step if answer is None else answer.global_step
         return ahead.grant
 
-    def _ids_of(self, work: _Work) -> dict[str, NDArray[np.int64]]:
-        """Return the ids that the first call of model_fn has shown that `work` will look up."""
+    @property
+    def _ids_are_features(self) -> bool:
+        """Whether the first call of model_fn has shown which ids of a batch will be looked up."""
         assert self.built is not None
-        specs = {table.name: table for table in self.model.tables}
-        return {
-            name: work.lookups.of(specs[name], _at(work.batch[0], paths[0])).unique
-            for name, paths in self.built.table_features.items()
-            if len(paths) == 1
-        }
+        return all(len(self.built.table_features.get(table.name, ())) == 1 for table in self.model.tables)
+
+    def _start_pull(self, work: _Work) -> None:
+        """Ask for the variables and, with a pipeline, for the rows that `work` will look up."""
+        rows: dict[str, NDArray[np.int64]] = {}
+        if self.pipeline_depth and self._ids_are_features:
+            assert self.built is not None
+            for table in self.model.tables:
+                (path,) = self.built.table_features[table.name]
+                rows[table.name] = work.lookups.of(table, _at(work.batch[0], path)).unique
+        self.client.start_pull(rows)
 
     def _tell(self, context: SessionRunContext, wanted: Sequence[SessionRunArgs | None], result: StepResult) -> None:
         values = _Fetched(self, result)

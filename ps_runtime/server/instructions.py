@@ -111,10 +111,11 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class NoTicket:
-    """Tell `member` that there is no further ticket now, and that it shall use the one it has."""
+    """Tell `member` that there is no further ticket now, and that it shall use the one it has; `log` as in `Granted`."""
 
     member: int
     global_step: int
+    log: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,7 +157,7 @@ class Job:
             raise Refusal("ticket", f"replica {member} has no ticket for push {sequence}")
         ticket = life.tickets.popleft()
         life.sequence = sequence
-        self._updates.log.forget(life.log_told)  # it pulls from every shard between a ticket and a push
+        self._updates.log.forget(life.log_told)  # it has handed that on before it pushed
         self._updates.take(ticket, incarnation, sequence, self.global_step if version is None else version)
         self.ask(member, incarnation, num_known)
         records = ticket.records
@@ -340,7 +340,7 @@ class Job:
             if len(life.tickets) > life.num_known:
                 answers.append(self._granted(member, life))
             elif life.num_known:
-                answers.append(NoTicket(member, self.global_step))
+                answers.append(NoTicket(member, self.global_step, self._log_for(life)))
             else:
                 continue
             del self._waiting[member]
@@ -363,10 +363,14 @@ class Job:
 
     def _granted(self, member: int, life: Member) -> Granted:
         ticket = life.tickets[life.num_known]
+        staleness = self._updates.staleness.get(member, 0)
+        return Granted(member, ticket.step, ticket.records, staleness, self._log_for(life))
+
+    def _log_for(self, life: Member) -> bytes:
+        """Return what a member is to hand on to the other shards before its next push."""
         log = self._updates.log
         life.log_told = log.end
-        staleness = self._updates.staleness.get(member, 0)
-        return Granted(member, ticket.step, ticket.records, staleness, log.encode() if self.num_shards > 1 else b"")
+        return log.encode() if self.num_shards > 1 else b""
 
     @property
     def _is_done(self) -> bool:

@@ -129,8 +129,8 @@ class JobDesk:
                 case Granted(member, step, records, staleness, log):
                     body = GRANT.pack(step, records.epoch, records.start, records.stop, staleness) + log
                     self._answer(member, Message(Kind.GRANT, step=step, body=body), replies)
-                case NoTicket(member, step):
-                    self._answer(member, Message(Kind.DONE, step=step), replies)
+                case NoTicket(member, step, log):
+                    self._answer(member, Message(Kind.DONE, step=step, body=log), replies)
                 case Finished(member, step):
                     self._answer(member, Message(Kind.FINISHED, step=step), replies)
                 case CutReady(cut, is_final):
