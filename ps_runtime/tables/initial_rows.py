@@ -18,7 +18,7 @@ __all__ = ["initial_rows", "initializer_faults"]
 _PARAMETERS = {"zeros": (), "constant": ("value",), "uniform": ("scale",), "normal": ("scale",)}
 """The initializers, and what each is told."""
 
-_BLOCK = 1 << 14
+_NUM_CACHED = 1 << 15
 """Hashes made in one go: they fit the cache."""
 
 
@@ -73,25 +73,18 @@ def initial_rows(spec: TableSpec, ids: NDArray[np.int64]) -> NDArray[Any]:
     config = spec.initializer
     if config["name"] in ("zeros", "constant"):
         return np.full((len(ids), spec.dim), config.get("value", 0.0), spec.dtype)
+    fill = _fill_uniform if config["name"] == "uniform" else _fill_normal
     rows = np.empty((len(ids), spec.dim), spec.dtype)
     num_pairs = -(-spec.dim // 2)
-    step = max(1, _BLOCK // num_pairs)
+    step = max(1, _NUM_CACHED // num_pairs)
     for start in range(0, len(ids), step):
-        u, v = _uniform_pairs(spec.seed, ids[start : start + step], num_pairs)
-        if config["name"] == "uniform":
-            np.multiply(np.subtract(u, 0.5, out=u), 2.0 * config["scale"], out=u)
-            np.multiply(np.subtract(v, 0.5, out=v), 2.0 * config["scale"], out=v)
-        else:
-            u, v = _normal_pairs(u, v, config["scale"])
-        rows[start : start + step, 0::2] = u
-        rows[start : start + step, 1::2] = v[:, : spec.dim // 2]
+        numbers = _symmetric_numbers(spec.seed, ids[start : start + step], num_pairs)
+        fill(rows[start : start + step], numbers, config["scale"])
     return rows
 
 
-def _uniform_pairs(
-    seed: int, ids: NDArray[np.int64], num_pairs: int
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return two arrays (n, num_pairs) of numbers in the open interval (0, 1)."""
+def _symmetric_numbers(seed: int, ids: NDArray[np.int64], num_pairs: int) -> NDArray[np.float32]:
+    """Return (n, 2 * num_pairs) odd multiples of 1/2 between -(2**22) and 2**22: exact in float32, and never 0."""
     start = np.array([seed % 2**64], np.uint64)
     _mix(start)  # far apart for neighbouring seeds, so that no two tables share rows
     keys = ids.astype(np.uint64)
@@ -99,18 +92,24 @@ def _uniform_pairs(
     _mix(keys)
     hashes = keys[:, None] + _GAMMA * np.arange(1, num_pairs + 1, dtype=np.uint64)
     _mix(hashes)
-    # the odd multiples of 2**-24: exact in float32, and neither 0 nor 1 among them
-    halves = hashes.view(np.uint32).reshape(*hashes.shape, 2) >> np.uint32(9)
-    numbers = (halves.astype(np.float32) + np.float32(0.5)) * np.float32(2.0**-23)
-    return np.ascontiguousarray(numbers[..., 0]), np.ascontiguousarray(numbers[..., 1])
+    halves = hashes.view(np.uint32)
+    np.right_shift(halves, np.uint32(9), out=halves)
+    numbers = halves.astype(np.float32)
+    numbers += np.float32(0.5 - 2.0**22)
+    return numbers
 
 
-def _normal_pairs(
-    u: NDArray[np.float32], v: NDArray[np.float32], scale: float
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _fill_uniform(rows: NDArray[Any], numbers: NDArray[np.float32], scale: float) -> None:
+    numbers *= np.float32(scale * 2.0**-22)
+    rows[...] = numbers[:, : rows.shape[1]]
+
+
+def _fill_normal(rows: NDArray[Any], numbers: NDArray[np.float32], scale: float) -> None:
+    numbers *= np.float32(2.0**-23)
+    u, v = numbers[:, 0::2] + np.float32(0.5), numbers[:, 1::2] * np.float32(2.0 * math.pi)
     radius = np.sqrt(np.float32(-2.0) * np.log(u)) * np.float32(scale)
-    angle = v * np.float32(2.0 * math.pi)
-    return radius * np.cos(angle), radius * np.sin(angle)
+    rows[:, 0::2] = radius * np.cos(v)
+    rows[:, 1::2] = (radius * np.sin(v))[:, : rows.shape[1] // 2]
 
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)

@@ -1,4 +1,4 @@
-"""Rows in memory: weights and slots of a row side by side, so that an update touches one place."""
+"""Rows in memory: weights, and each slot of the optimizer beside them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from ps_runtime.optimizers.base import FloatArray, Optimizer
 
 __all__ = ["Rows"]
 
-_BLOCK_BYTES = 1 << 18
+_CACHED_BYTES = 1 << 18
 """What an update holds in the cache at a time: all parts of some rows, their gradients and scratch."""
+
+_PAGE_BYTES = 4096
 
 
 class Rows:
-    """`num_rows` rows of several parts: weights first, then each slot of the optimizer.
+    """Memory of `num_rows` rows in several *parts*: weights, then each slot of the optimizer.
 
     Parameters
     ----------
@@ -25,11 +27,11 @@ class Rows:
     optimizer : Optimizer or None
         Its slots are the further parts.
     allocate : callable
-        Gives that many bytes, all zero.
+        Gives that many bytes, all zero: first all weights, then all rows of each slot.
 
     Notes
     -----
-    A *place* is the number of a row, in ``[0, num_rows)``; places are clipped to it, never out of bounds.
+    A *place* is the number of a row here, in ``[0, num_rows)``.
     """
 
     def __init__(
@@ -40,36 +42,36 @@ class Rows:
         optimizer: Optimizer | None,
         allocate: Callable[[int], NDArray[np.uint8]],
     ) -> None:
-        self.dim = dim
-        self.optimizer = optimizer
-        self.slot_names = optimizer.slot_names if optimizer else ()
-        self._num_parts = 1 + len(self.slot_names)
+        self.part_names = ("weights", *(optimizer.slot_names if optimizer else ()))
+        self._optimizer = optimizer
+        self._dim = dim
         item = np.dtype(dtype)
-        memory = allocate(num_rows * self._num_parts * dim * item.itemsize)
-        self.whole = memory.view(item).reshape(num_rows, self._num_parts, dim)
-        # numpy puts items of a plain record type at once, where it would walk through rows of a 2-d array
-        self._record = np.dtype((np.void, dim * item.itemsize))
-        self._parts = self.whole.reshape(num_rows * self._num_parts, dim)
-        self._records = memory.view(self._record)
-        self._block = max(1, _BLOCK_BYTES // ((self._num_parts + 2) * dim * item.itemsize))
-        self._cached = np.empty((self._num_parts + 1, self._block * dim), item)
+        row_nbytes = dim * item.itemsize
+        memory = allocate(len(self.part_names) * num_rows * row_nbytes)
+        self._parts: FloatArray = memory.view(item).reshape(len(self.part_names), num_rows, dim)
+        # numpy scatters items of a plain record type twice as fast as rows of a 2-d array
+        self._record = np.dtype((np.void, row_nbytes))
+        self._records = memory.view(self._record).reshape(len(self.part_names), num_rows)
+        self._rows_of_page = max(1, _PAGE_BYTES // row_nbytes)
+        self._num_cached = max(1, _CACHED_BYTES // ((len(self.part_names) + 2) * row_nbytes))
+        self._cached = np.empty((len(self.part_names) + 1, self._num_cached * dim), item)
 
     def take(self, part: int, places: NDArray[np.int64], out: FloatArray) -> None:
-        """Copy a part of some rows into `out` (n, dim), which is contiguous."""
-        np.take(self._parts, self._positions(part, places), axis=0, out=out, mode="clip")
+        """Copy a part of some rows into `out` (n, dim), contiguous and of the table's dtype."""
+        self._parts[part].take(places, axis=0, out=out, mode="clip")  # the other modes take through a copy of `out`
 
     def put(self, part: int, places: NDArray[np.int64], values: FloatArray) -> None:
         """Copy `values` (n, dim), contiguous and of the table's dtype, into a part of some rows."""
-        self._records[self._positions(part, places)] = values.reshape(-1).view(self._record)
+        self._records[part][places] = values.reshape(-1).view(self._record)
 
     def fill(self, part: int, places: NDArray[np.int64], value: float) -> None:
         """Set a part of some rows to one number."""
-        self._records[self._positions(part, places)] = np.full(self.dim, value, self._parts.dtype).view(self._record)
+        self._parts[part][places] = value
 
     def update(
         self, places: NDArray[np.int64], gradients: FloatArray, *, learning_rate: float, num_updates: int
     ) -> None:
-        """Apply the optimizer to some rows: gather a block of them, update it while it is cached, scatter it.
+        """Apply the optimizer to some rows: gather as many as the cache holds, update them there, scatter them.
 
         Parameters
         ----------
@@ -81,17 +83,16 @@ class Rows:
         num_updates : int
             As `Optimizer.update` takes them.
         """
-        assert self.optimizer is not None, "rows without an optimizer are not updated"
-        for start in range(0, len(places), self._block):
-            some = places[start : start + self._block]
-            weights, *slots, scratch = self._cached[:, : len(some) * self.dim]
-            parts = [weights, *slots]
+        assert self._optimizer is not None, "rows without an optimizer are not updated"
+        for start in range(0, len(places), self._num_cached):
+            some = places[start : start + self._num_cached]
+            *parts, scratch = self._cached[:, : len(some) * self._dim]
             for part, values in enumerate(parts):
-                self.take(part, some, values.reshape(-1, self.dim))
-            self.optimizer.update(
-                weights,
-                gradients[start : start + self._block].reshape(-1),
-                dict(zip(self.slot_names, slots, strict=True)),
+                self.take(part, some, values.reshape(-1, self._dim))
+            self._optimizer.update(
+                parts[0],
+                gradients[start : start + self._num_cached].reshape(-1),
+                dict(zip(self.part_names[1:], parts[1:], strict=True)),
                 scratch,
                 learning_rate=learning_rate,
                 num_updates=num_updates,
@@ -99,5 +100,12 @@ class Rows:
             for part, values in enumerate(parts):
                 self.put(part, some, values)
 
-    def _positions(self, part: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        return places if self._num_parts == 1 else places * self._num_parts + part
+    def copy_into(self, other: Rows, start: int, places: NDArray[np.int64], stop: int) -> None:
+        """Copy the rows at `places`, all within [start, stop), into those of `other`; the rest may be copied as well.
+
+        Where few rows are copied, no memory is backed but that of their pages.
+        """
+        if len(places) * self._rows_of_page >= stop - start:
+            np.copyto(other._parts[:, start:stop], self._parts[:, start:stop])
+        else:
+            other._records[:, places] = self._records[:, places]

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from ps_runtime.optimizers.base import FloatArray, Optimizer
 from ps_runtime.specs.tables import TableSpec
-from ps_runtime.tables.bounds import check_ids, check_shard_ids
+from ps_runtime.tables.bounds import check_ids, places_of
 from ps_runtime.tables.initial_rows import initial_rows
-from ps_runtime.tables.memory import lazy_zeros
+from ps_runtime.tables.memory import lazy_zeros, row_memory
 from ps_runtime.tables.rows import Rows
 
 __all__ = ["Table"]
@@ -54,7 +54,7 @@ class Table:
         shard: int = 0,
         num_shards: int = 1,
         *,
-        allocate: Callable[[int], NDArray[np.uint8]] = lazy_zeros,
+        allocate: Callable[[int], NDArray[np.uint8]] = row_memory,
     ) -> None:
         self.spec = spec
         self.optimizer = optimizer
@@ -85,10 +85,11 @@ class Table:
         """
         places = self._places(ids)
         self._rows.take(0, places, out)
-        # what was never written is zero, which few weights are: only those are looked up
-        zeros = np.flatnonzero(out[:, 0] == 0.0)
-        missing = zeros[self._pushes[places[zeros]] < self.spec.admit_after]
-        if missing.size:
+        # a row that is not created holds zeros, which few weights are: so most rows need not be looked up
+        first = out[:, 0]
+        if np.count_nonzero(first) < len(ids):
+            zeros = np.flatnonzero(first == 0.0)
+            missing = zeros[self._pushes[places[zeros]] < self.spec.admit_after]
             out[missing] = initial_rows(self.spec, ids[missing])
 
     def push(self, ids: NDArray[np.int64], gradients: FloatArray, *, learning_rate: float, num_updates: int) -> None:
@@ -136,13 +137,14 @@ class Table:
     def copy_into(self, other: Table) -> None:
         """Make `other`, of the same spec, optimizer and shard, the same as this table; untouched rows cost nothing."""
         for start in range(0, len(self._pushes), _BLOCK_ROWS):
-            block = slice(start, start + _BLOCK_ROWS)
-            if not (self._pushes[block].any() or other._pushes[block].any()):
-                continue
-            np.copyto(other._rows.whole[block], self._rows.whole[block])
-            np.copyto(other._pushes[block], self._pushes[block])
-            if self._last_push is not None and other._last_push is not None:
-                np.copyto(other._last_push[block], self._last_push[block])
+            stop = min(start + _BLOCK_ROWS, len(self._pushes))
+            mine, theirs = self._pushes[start:stop], other._pushes[start:stop]
+            other._forget(start + np.flatnonzero((theirs != 0) & (mine == 0)))
+            if mine.any():
+                self._rows.copy_into(other._rows, start, start + np.flatnonzero(mine), stop)
+                if self._last_push is not None and other._last_push is not None:
+                    np.copyto(other._last_push[start:stop], self._last_push[start:stop])
+                np.copyto(theirs, mine)
         other.num_created = self.num_created
 
     def tensors(self) -> dict[str, NDArray[Any]]:
@@ -159,7 +161,7 @@ class Table:
         is_created = self._pushes[touched] == self.spec.admit_after
         created, candidates = touched[is_created], touched[~is_created]
         found: dict[str, NDArray[Any]] = {"ids": self._ids(created)}
-        for part, name in enumerate(("weights", *self._rows.slot_names)):
+        for part, name in enumerate(self._rows.part_names):
             found[name] = np.empty((len(created), self.spec.dim), self.spec.dtype)
             self._rows.take(part, created, found[name])
         if self._last_push is not None:
@@ -182,7 +184,7 @@ class Table:
             If an id is outside the table.
         """
         places, mine = self._own(tensors["ids"])
-        for part, name in enumerate(("weights", *self._rows.slot_names)):
+        for part, name in enumerate(self._rows.part_names):
             self._rows.put(part, places, np.ascontiguousarray(tensors[name][mine], self.spec.dtype))
         self.num_created += len(places)
         self._pushes[places] = self.spec.admit_after
@@ -195,8 +197,7 @@ class Table:
                 self._last_push[places] = tensors["candidate_last_push"][mine]
 
     def _places(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
-        check_shard_ids(self.spec.name, ids, self.spec.num_rows, self.shard, self.num_shards)
-        return ids // self.num_shards if self.num_shards > 1 else ids
+        return places_of(self.spec.name, ids, self.spec.num_rows, self.shard, self.num_shards)
 
     def _ids(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         return places * self.num_shards + self.shard
@@ -219,8 +220,8 @@ class Table:
             self._pushes[places[young]] = counts[young]
             new = young[counts[young] == enough]
             self._rows.put(0, places[new], initial_rows(self.spec, ids[new]))
-            for part, name in enumerate(self._rows.slot_names, start=1):
-                assert self.optimizer is not None
+            for part, name in enumerate(self._rows.part_names[1:], start=1):
+                assert self.optimizer is not None, "only an optimizer has slots"
                 self._rows.fill(part, places[new], self.optimizer.initial_slot(name))
             self.num_created += len(new)
         is_created: NDArray[np.bool] = counts == enough
