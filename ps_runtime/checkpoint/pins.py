@@ -7,6 +7,7 @@ not in it: reading never writes where checkpoints live.
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import secrets
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from collections.abc import Iterator
 from ps_runtime.checkpoint.file_store import FileStore
 
 __all__ = ["STALE_SECS", "Pins"]
+
+logger = logging.getLogger(__name__)
 
 STALE_SECS = 3600.0
 """The reader of an older pin is taken for dead."""
@@ -35,10 +38,23 @@ class Pins:
 
     @contextlib.contextmanager
     def hold(self, step: int, holder: str, now: float) -> Iterator[None]:
-        """Pin `step` for the duration of the block. `now` is Unix time, `holder` a name for people."""
+        """Pin `step` for the duration of the block. `now` is Unix time, `holder` a name for people.
+
+        Where nothing can be written, the block runs without a pin, and a warning says what may happen then.
+        """
         who = re.sub(r"[^A-Za-z0-9_-]", "_", holder) or "_"
         name = f"pins/step_{step:08d}.at_{int(now)}.{who}.{secrets.token_hex(4)}"
-        self._files.mark(name)
+        try:
+            self._files.mark(name)
+        except OSError as error:
+            logger.warning(
+                "%s reads checkpoint %d without a pin, so a training job may remove it meanwhile: %s",
+                holder,
+                step,
+                error,
+            )
+            yield
+            return
         try:
             yield
         finally:

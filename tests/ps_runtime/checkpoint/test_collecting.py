@@ -92,6 +92,33 @@ def test_pinning_what_is_gone_says_so_and_leaves_no_pin(store: CheckpointStore) 
     assert store.files.names("pins") == []
 
 
+@pytest.mark.parametrize(
+    "error",
+    [PermissionError(13, "Permission denied"), OSError(30, "Read-only file system"), OSError(28, "No space left")],
+)
+def test_a_checkpoint_is_read_without_a_pin_where_nothing_can_be_written(
+    store: CheckpointStore, toy: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any, error: OSError
+) -> None:
+    toy.save(store, 1)
+
+    def refuse(name: str) -> None:
+        raise error
+
+    monkeypatch.setattr(store.files, "mark", refuse)
+    with CheckpointReader.pinned(store, 1, "estimator") as reader:
+        assert reader.variable("bias").tolist() == [1, 2, 3]
+    assert caplog.messages == [
+        f"estimator reads checkpoint 1 without a pin, so a training job may remove it meanwhile: {error}"
+    ]
+
+
+def test_an_error_of_the_reader_is_not_taken_for_one_of_the_pin(store: CheckpointStore, toy: Any) -> None:
+    toy.save(store, 1)
+    with pytest.raises(OSError, match="its own"), store.pin(1, "reader"):
+        raise OSError("its own")
+    assert store.files.names("pins") == []
+
+
 def test_reading_writes_nothing_where_checkpoints_live(tmp_path: Any, toy: Any) -> None:
     store = CheckpointStore(str(tmp_path))
     toy.save(store, 1)
