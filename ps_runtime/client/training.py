@@ -88,10 +88,10 @@ class TrainingClient:
         """The rows of the model's tables."""
         self.variables: Mapping[str, NDArray[Any]] = self._parameters.variables
 
-    def pull(self) -> None:
-        """Refresh `variables`: one version of each shard. Blocks."""
+    def pull(self) -> tuple[int, ...]:
+        """Refresh `variables`, one version of each shard; return the versions. Blocks."""
         self.start_pull()
-        self.finish_pull()
+        return self.finish_pull()
 
     def start_pull(self, rows: Mapping[str, NDArray[np.int64]] | None = None) -> None:
         """Ask for the parameters, and for the rows of unique ids of some tables; nothing else before `finish_pull`."""
@@ -102,21 +102,24 @@ class TrainingClient:
         else:
             self._parameters.start(self._log)
 
-    def finish_pull(self) -> None:
-        """Refresh `variables`, and have the rows that were asked for. Blocks."""
+    def finish_pull(self) -> tuple[int, ...]:
+        """Refresh `variables`, and have the rows that were asked for; return the version of each shard. Blocks."""
         if self._rows_asked:
             self.rows.finish()
             self._parameters.start(self._log)
         self._parameters.finish()
+        return tuple(self._parameters.versions)
 
     def push(self, gradients: Gradients, learning_rates: Sequence[float], num_examples: int) -> Grant | JobEnd:
-        """Push one gradient and wait for what comes next: `start_push`, then `finish_push`. Blocks."""
-        self.start_push(gradients, learning_rates, num_examples)
+        """Push one gradient of what was pulled last, and wait for what comes next. Blocks."""
+        self.start_push(gradients, learning_rates, num_examples, tuple(self._parameters.versions))
         answer = self.finish_push()
         assert answer is not None
         return answer
 
-    def start_push(self, gradients: Gradients, learning_rates: Sequence[float], num_examples: int) -> None:
+    def start_push(
+        self, gradients: Gradients, learning_rates: Sequence[float], num_examples: int, versions: Sequence[int]
+    ) -> None:
         """Push one gradient: to the other shards first, then to ps-0, which decides on it.
 
         Blocks until the others have it, but not for ps-0; nothing else may be asked of it before `finish_push`.
@@ -129,6 +132,8 @@ class TrainingClient:
             Of each optimizer of the model.
         num_examples : int
             Rows of the batch.
+        versions : sequence of int
+            What the gradient was computed on: as the pull returned it.
         """
         if not self._is_told:
             self._tell()
@@ -136,8 +141,7 @@ class TrainingClient:
         messages = {}
         for index in (*self._others, 0):
             push = self._writers[index].write(self._links[index].connection, gradients, learning_rates, num_examples)
-            version = self._parameters.versions[index]
-            messages[index] = Message(Kind.PUSH, sequence=sequence, version=version, body=push.body)
+            messages[index] = Message(Kind.PUSH, sequence=sequence, version=versions[index], body=push.body)
         for index in self._others:
             self._links[index].send(messages[index])
         for index in self._others:

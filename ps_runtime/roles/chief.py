@@ -59,7 +59,7 @@ def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict
         links = stack.enter_context(open_links(job, context, dials, Purpose.TRAIN, check))
         client = open_client(job, links)
         session = open_session(job, context, client, _ChiefWork(job, context, client, saver))
-        last_checkpoint = _give_values(job, saving, session, store)
+        last_checkpoint = _give_values(job, context, saving, session, store)
         start = saving.statistics()["job"]
         started = time.monotonic()
         saving.open()
@@ -72,11 +72,15 @@ def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict
         return context.report(links.transport, client.statistics() | {"train": train, "job": saver.statistics})
 
 
-def _give_values(job: JobSpec, saving: SavingClient, session: MonitoredSession, store: CheckpointStore) -> int:
+def _give_values(
+    job: JobSpec, context: RoleContext, saving: SavingClient, session: MonitoredSession, store: CheckpointStore
+) -> int:
     """Restore the latest checkpoint or initialise; return the step of the checkpoint, -1 if there is none."""
     latest = store.latest()
     if latest is not None:
+        started = time.monotonic()
         saving.restore(latest)
+        context.emit("restored", step=latest, secs=round(time.monotonic() - started, 6))
         return latest
     reader = session.reader
     assert isinstance(reader, BatchReader)

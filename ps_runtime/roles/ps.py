@@ -49,9 +49,7 @@ class PsParts:
         Makes the arena of so many bytes.
     """
 
-    def __init__(
-        self, job: JobSpec, index: int, post: Post, allocate: Callable[[int], Arena] = Arena.private
-    ) -> None:
+    def __init__(self, job: JobSpec, index: int, post: Post, allocate: Callable[[int], Arena] = Arena.private) -> None:
         layout = place(job.model, job.num_ps)[index]
         consistency = job.config.consistency
         shard = Shard(

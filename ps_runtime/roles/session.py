@@ -63,6 +63,8 @@ class _Work:
     grant: Grant
     batch: tuple[Any, Any]
     lookups: Lookups = field(default_factory=Lookups)
+    versions: tuple[int, ...] = ()
+    """Of each shard, as pulled for it."""
 
 
 @dataclass
@@ -139,7 +141,7 @@ class MonitoredSession:
                 continue
             if not is_pulled:
                 self._start_pull(work)
-                self.client.finish_pull()
+                work.versions = self.client.finish_pull()
             ahead = self._look_ahead() if self.pipeline_depth else None
             answer = self._step(gradient_fn, work, ahead)
             work, is_pulled = (self._skip_to_batch(answer), False) if ahead is None else (ahead, True)
@@ -166,18 +168,18 @@ class MonitoredSession:
         if ahead is not None:
             if not overlaps:
                 self._start_pull(ahead)
-            self.client.finish_pull()
+            ahead.versions = self.client.finish_pull()
         num_examples = _num_rows(features)
         answer: Grant | JobEnd = work.grant
         if math.isfinite(result.loss):  # else the guard among the hooks ends training, and no ps is spoilt
-            answer = self._push(result, num_examples, ahead)
+            self.client.start_push(result.gradients, result.learning_rates, num_examples, work.versions)
+            answer = self._next_ticket(ahead)
         self.num_examples, self.loss, self.summaries = num_examples, result.loss, result.summaries
         self._tell(context, wanted, result)
         self.on_step(self)
         return answer
 
-    def _push(self, result: StepResult, num_examples: int, ahead: _Work | None) -> Grant | JobEnd:
-        self.client.start_push(result.gradients, result.learning_rates, num_examples)
+    def _next_ticket(self, ahead: _Work | None) -> Grant | JobEnd:
         self.num_steps += 1
         answer = self.client.finish_push()
         if isinstance(answer, Grant):
@@ -208,8 +210,9 @@ class MonitoredSession:
 
     def _tell(self, context: SessionRunContext, wanted: Sequence[SessionRunArgs | None], result: StepResult) -> None:
         values = _Fetched(self, result)
+        tables = [table.name for table in self.model.tables]
         for hook, args in zip(self._hooks, wanted, strict=True):
-            picked = None if args is None else pick(args.fetches, values)
+            picked = None if args is None else pick(args.fetches, values, tables)
             hook.after_run(context, SessionRunValues(picked))
 
     def _skip_to_batch(self, answer: Grant | JobEnd) -> _Work | JobEnd:

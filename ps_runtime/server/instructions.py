@@ -111,7 +111,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class NoTicket:
-    """Tell `member` that there is no further ticket now, and that it shall use the one it has; `log` as in `Granted`."""
+    """Tell `member` to use the ticket it has, because there is no further one now; `log` is as in `Granted`."""
 
     member: int
     global_step: int

@@ -70,6 +70,8 @@ class Job:
         self._cut_at: int | None = None
         self._cut_requested = False
         self._told_final: bool | None = None
+        self._log_told = 0
+        """Where the log ended in the cut that the saver was told of; a late push may be dropped after that."""
         self._next_cut()
 
     # Events
@@ -211,7 +213,7 @@ class Job:
         self.phase = Phase.DRAINED if self._told_final else Phase.TRAINING
         self._cut_requested = False
         self._members.forget_past()
-        self._updates.log.forget(self._updates.log.end)
+        self._updates.log.forget(self._log_told)
         self._next_cut()
 
     def forget_saver(self) -> None:
@@ -242,6 +244,7 @@ class Job:
                 self._told_final = None
         if self.phase in (Phase.CUTTING, Phase.DRAINED) and saver_waits and self._told_final is None:
             self._told_final = self._is_done
+            self._log_told = self._updates.log.end
             instructions.append(CutReady(self.cut(), self._told_final))
         if self.phase is Phase.FINISHED:
             instructions += [Finished(member, self.global_step) for member in self._waiting]

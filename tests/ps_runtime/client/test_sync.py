@@ -60,8 +60,8 @@ class Training:
 
     def step(self, parts, rate):
         for replica, gradients in zip(self.replicas, parts, strict=True):
-            replica.pull()
-            replica.start_push(gradients, [rate], 1)
+            versions = replica.pull()
+            replica.start_push(gradients, [rate], 1, versions)
         return [replica.finish_push() for replica in self.replicas]
 
     def values(self, model):

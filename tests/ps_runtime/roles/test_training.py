@@ -42,7 +42,7 @@ def train(roles, estimator, input_fn=shuffled, max_steps=12, hooks=(), **size):
 
 @pytest.mark.parametrize("input_fn", [shuffled, batches])
 @pytest.mark.parametrize("num_ps", [1, 2])
-@pytest.mark.parametrize("transport", ["unix", "tcp"])
+@pytest.mark.parametrize("transport", ["shm", "unix", "tcp"])
 def test_sockets_and_shards_change_no_bit(roles, make, transport, num_ps, input_fn):
     make("here").train(input_fn, max_steps=10)
     there = make("there")
