@@ -4,7 +4,8 @@ Laws, which the test suite runs for every transport:
 
 1. A connection has at most one request under way; its reply comes in order, or not at all if the peer vanished.
 2. A handler sees one event at a time: whole messages only, bounds checked before anything is allocated.
-   The body of a request is borrowed for the time of `handle`: what is kept of it must be copied.
+   The body of a request is borrowed for the time of `handle`: what is kept of it must be copied. It may lie in memory
+   that the peer can still write: what decides where to read or write is copied first, then checked, then used.
 3. A reply may be held: `handle` returns nothing for it now, and a later event returns it.
 4. The body of a reply is copied or sent before the next event is handled.
 5. A peer that breaks the protocol is refused, disconnected, and changes nothing.
@@ -19,9 +20,12 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Protocol, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ps_runtime.transport.message import Kind, Message
 
-__all__ = ["Connection", "Handler", "Reply"]
+__all__ = ["Connection", "Handler", "ReadableArena", "Reply"]
 
 Reply = tuple[int, Message]
 """Who it is for (the number of a connection), and what it says."""
@@ -49,7 +53,29 @@ class Handler(Protocol):
     def max_body_bytes(self, peer: int, kind: Kind) -> int:
         """Return the largest body that a message of this kind may have from this peer now.
 
-        Asked before the body is read, so it must change nothing. May raise ProtocolError, as `handle`.
+        Asked before the body is read, so it must change nothing. May raise ProtocolError, as `handle`. Before a peer
+        is let in it is 0 for all kinds but HELLO: no memory is shared with it then.
+        """
+
+
+class ReadableArena(Protocol):
+    """The arena of a ps, as a role on the same host sees it."""
+
+    bytes: NDArray[np.uint8]
+    """As they are now, which may be in the midst of a change; read-only."""
+
+    @property
+    def version(self) -> int:
+        """Number of the last whole version; negative before there is one, and after the connection has ended."""
+
+    def read(self, into: NDArray[np.uint8]) -> int | None:
+        """Copy one version of the bytes into `into`, of the same size, and return its number.
+
+        Returns
+        -------
+        int or None
+            None if there is no version yet, or none came out whole in the time and the attempts that are allowed;
+            `into` is undefined then, and the ps can be asked.
         """
 
 
@@ -59,11 +85,13 @@ class Connection(ABC):
     peer: str
     """Whom it leads to, for error texts: ``ps-0 at 127.0.0.1:1234``."""
     transport: str
-    """``in-process``, ``unix`` or ``tcp``."""
+    """``in-process``, ``shm``, ``unix`` or ``tcp``."""
+    arena: ReadableArena | None = None
+    """The arena of the ps, to read without asking; None where it is not shared."""
 
     @abstractmethod
     def send(self, message: Message) -> None:
-        """Send a request. Blocks until it is handed over; the body may be changed after that.
+        """Send a request. Blocks until it is handed over; the body may be changed after that, unless it is an outbox.
 
         Raises
         ------
@@ -100,6 +128,33 @@ class Connection(ABC):
         """Send a request and wait for its reply."""
         self.send(message)
         return self.receive(timeout_secs, into)
+
+    @abstractmethod
+    def share(self, timeout_secs: float) -> None:
+        """Ask the ps, which has let this role in, for shared memory, if the transport asked for may use it.
+
+        Raises
+        ------
+        UsageError
+            If nothing else may be used and it cannot be had, or if what came cannot be mapped.
+        WaitTimeoutError
+            After `timeout_secs`: to be called again, for nothing else can be asked before.
+        ClosedError, BrokenPeerError, ProtocolError
+        """
+
+    @abstractmethod
+    def outbox(self, nbytes: int) -> memoryview | None:
+        """Return where the body of the next request can be made so that sending it copies nothing.
+
+        The view is this role's until a request is sent; then it is the ps's until the reply was received, also if the
+        request had another body. So ask anew for each body; there are two views of a size, returned in turn while a
+        request is under way, the same ones each time.
+
+        Returns
+        -------
+        memoryview or None
+            Writable, its content undefined; None where no memory is shared, or not so much.
+        """
 
     @abstractmethod
     def statistics(self) -> dict[str, int | str]:

@@ -7,11 +7,15 @@ import socket
 from ps_runtime.errors import BrokenPeerError, UsageError, WaitTimeoutError, did_you_mean
 from ps_runtime.transport.address import Address, unix_path
 from ps_runtime.transport.listeners import is_same_user, tune
-from ps_runtime.transport.socket_client import SocketConnection
+from ps_runtime.transport.shared_memory import why_no_shared_memory
+from ps_runtime.transport.sharing import no_sharing
+from ps_runtime.transport.socket_client import Sharing, SocketConnection
 
 __all__ = ["TRANSPORTS", "connect"]
 
-TRANSPORTS = ("auto", "unix", "tcp")
+TRANSPORTS = ("auto", "shm", "unix", "tcp")
+
+_SHARING: dict[str, Sharing] = {"auto": "maybe", "shm": "must", "unix": "never"}
 
 
 def connect(
@@ -29,7 +33,8 @@ def connect(
     ----------
     address : Address
     transport : str
-        ``auto`` takes a Unix socket on the same host if it connects, else TCP; ``unix`` and ``tcp`` take nothing else.
+        ``auto`` takes a Unix socket on the same host if it connects, and then shared memory if it can be had (see
+        `Connection.share`), else TCP; ``shm``, ``unix`` and ``tcp`` take nothing else.
     timeout_secs : float
         For each transport tried.
     peer : str
@@ -46,31 +51,39 @@ def connect(
     BrokenPeerError
         If there is nobody, or no such transport.
     UsageError
-        If `transport` is none of the three.
+        If `transport` is none of these, or is ``shm`` and this process cannot share memory with that ps.
     """
     if transport not in TRANSPORTS:
         fault = f"transport should be one of {', '.join(TRANSPORTS)}, got {transport!r}"
         raise UsageError((fault + did_you_mean(transport, TRANSPORTS),))
+    if transport == "shm" and (reason := why_no_shared_memory() or _why_no_unix(address)):
+        raise UsageError((no_sharing(peer, reason),))
     why = "it was asked for"
-    sock, name, kind = None, "", transport
     if transport != "tcp":
         try:
-            sock, name, kind = *_dial_unix(address, timeout_secs, peer), "unix"
-            why = "same host" if transport == "auto" else why
+            sock, name = _dial_unix(address, timeout_secs, peer)
         except (BrokenPeerError, WaitTimeoutError) as error:
-            if transport == "unix":
+            if transport != "auto":
                 raise
             why = f"no Unix socket: {error}"
-    if sock is None:
-        sock, name, kind = *_dial_tcp(address, timeout_secs, peer), "tcp"
-    return SocketConnection(sock, kind, why, name, send_timeout_secs, max_reply_bytes)
+        else:
+            why = "same host" if transport == "auto" else why
+            sharing = _SHARING[transport]
+            return SocketConnection(sock, "unix", why, name, send_timeout_secs, max_reply_bytes, sharing)
+    sock, name = _dial_tcp(address, timeout_secs, peer)
+    return SocketConnection(sock, "tcp", why, name, send_timeout_secs, max_reply_bytes)
+
+
+def _why_no_unix(address: Address) -> str:
+    if address.unix_name is None:
+        return "it listens on no Unix socket"
+    return "" if address.is_on_this_host else "it runs on another host"
 
 
 def _dial_unix(address: Address, timeout_secs: float, peer: str) -> tuple[socket.socket, str]:
-    if address.unix_name is None:
-        raise BrokenPeerError(peer, "it listens on no Unix socket")
-    if not address.is_on_this_host:
-        raise BrokenPeerError(peer, "it runs on another host")
+    reason = _why_no_unix(address)
+    if reason or address.unix_name is None:
+        raise BrokenPeerError(peer, reason)
     name = f"{peer} at @{address.unix_name}"
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     _dial(sock, unix_path(address.unix_name), timeout_secs, name)

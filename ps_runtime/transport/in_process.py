@@ -193,6 +193,12 @@ class InProcessConnection(Connection):
             finally:
                 self._into = None
 
+    def share(self, timeout_secs: float) -> None:  # noqa: D102
+        pass  # there is nothing between the two
+
+    def outbox(self, nbytes: int) -> memoryview | None:  # noqa: D102
+        return None
+
     def statistics(self) -> dict[str, int | str]:  # noqa: D102
         return {
             "peer": self.peer,

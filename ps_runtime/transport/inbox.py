@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ps_runtime.errors import BrokenPeerError, ProtocolError
-from ps_runtime.transport.message import HEADER, Kind, Message, decode_header
+from ps_runtime.transport.mailbox import Tray
+from ps_runtime.transport.message import HEADER, TRANSPORT_FLAGS, Kind, Message, decode_header
 
 __all__ = ["Inbox"]
 
@@ -34,7 +35,10 @@ class Inbox:
     """
 
     def __init__(self, sock: socket.socket, limit: Callable[[Kind], int]) -> None:
-        self._recv_into = sock.recv_into
+        self.tray: Tray | None = None
+        """Where bodies may lie instead of coming by the socket."""
+        self.recv_into: Callable[[memoryview, int, int], int] = sock.recv_into
+        """How bytes are received; takes what ``socket.recv_into`` takes."""
         self._limit = limit
         self._header = memoryview(bytearray(HEADER.size))
         self._num_header = 0
@@ -50,7 +54,8 @@ class Inbox:
         Parameters
         ----------
         into : writable bytes view, optional
-            Takes the body if that has exactly this length. Else the body lies in a buffer that the next message uses.
+            Takes the body if that has exactly this length. Else the body lies in the tray or in a buffer, both of which
+            later messages use.
 
         Raises
         ------
@@ -59,11 +64,15 @@ class Inbox:
         ProtocolError
             On a header that is none, or a body beyond the limit.
         """
-        if self._message is None:
-            self._message = self._read_header()
         message = self._message
         if message is None:
-            return None
+            message = self._read_header()
+            if message is None:
+                return None
+            if message.flags & TRANSPORT_FLAGS:
+                self._num_header = 0
+                return self._with_body_of_tray(message, into)
+            self._message = message
         if self._length:
             if not self._read_body(into):
                 return None
@@ -86,6 +95,17 @@ class Inbox:
                 "peer", f"announced {length} bytes as the body of {message.kind.name}, at most {limit} are allowed"
             )
         self._length = length
+        return message
+
+    def _with_body_of_tray(self, message: Message, into: memoryview | None) -> Message:
+        if self.tray is None:
+            raise ProtocolError("peer", "announced a body in a mailbox that it does not have")
+        body = self.tray.get(message.flags, self._length)
+        message.flags &= ~TRANSPORT_FLAGS
+        if into is not None and len(into) == self._length:
+            into[:] = body
+            body = into
+        message.body = body
         return message
 
     def _read_body(self, into: memoryview | None) -> bool:
@@ -117,7 +137,7 @@ class Inbox:
     def _receive(self, view: memoryview) -> int:
         try:
             # a blocking socket comes back with all of it, or with what there was when its time ran out
-            num_bytes = self._recv_into(view, 0, socket.MSG_WAITALL)
+            num_bytes = self.recv_into(view, 0, socket.MSG_WAITALL)
         except BlockingIOError:
             return 0
         except OSError as error:

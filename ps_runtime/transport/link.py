@@ -8,9 +8,13 @@ import socket
 from ps_runtime.errors import BrokenPeerError, ProtocolError
 from ps_runtime.transport.base import Handler
 from ps_runtime.transport.inbox import Inbox
+from ps_runtime.transport.mailbox import INLINE_BYTES, Mailbox
 from ps_runtime.transport.message import HEADER, Kind, Message, body_view, encode_header
 
 __all__ = ["Link", "say_at_once"]
+
+
+_NOTHING = memoryview(b"")
 
 
 class Link:
@@ -26,7 +30,7 @@ class Link:
         Asked for the bounds of what the peer may send.
     """
 
-    __slots__ = ("_handler", "_inbox", "_outbox", "is_answered", "is_handled", "number", "socket")
+    __slots__ = ("_handler", "_inbox", "_outbox", "is_answered", "is_handled", "mailbox", "number", "socket")
 
     def __init__(self, number: int, sock: socket.socket, handler: Handler) -> None:
         self.number = number
@@ -35,9 +39,17 @@ class Link:
         """Whether the handler has seen a message of it."""
         self.is_answered = True
         """Whether its last request was answered, even if the answer is still on its way out."""
+        self.mailbox: Mailbox | None = None
         self._handler = handler
         self._inbox = Inbox(sock, self._limit)
         self._outbox = memoryview(b"")
+
+    @property
+    def transport(self) -> str:
+        """How the peer comes: ``tcp``, ``unix`` or ``shm``."""
+        if self.mailbox is not None:
+            return "shm"
+        return "unix" if self.socket.family == socket.AF_UNIX else "tcp"
 
     @property
     def is_sending(self) -> bool:
@@ -74,15 +86,20 @@ class Link:
         """
         self.is_answered = True
         body = body_view(message)
-        header = encode_header(message, len(body))
         total = HEADER.size + len(body)
+        flags = 0
+        if self.mailbox is not None and len(body) > INLINE_BYTES:
+            flags = self.mailbox.replies.put(body)
+        header = encode_header(message, len(body), flags)
+        if flags:
+            body = _NOTHING
         try:
-            sent = self.socket.sendmsg((header, body))
+            sent = self.socket.sendmsg((header, body)) if body else self.socket.send(header)
         except BlockingIOError:
             sent = 0
         except OSError as error:
             raise BrokenPeerError("peer", str(error)) from error
-        if sent < total:
+        if sent < HEADER.size + len(body):
             self._outbox = memoryview(header[sent:] + bytes(body[max(0, sent - HEADER.size) :]))
         return total
 
@@ -101,6 +118,33 @@ class Link:
             raise BrokenPeerError("peer", str(error)) from error
         self._outbox = self._outbox[sent:] if sent < len(self._outbox) else memoryview(b"")
         return self.is_sending
+
+    def share(self, mailbox: Mailbox, reply: Message, descriptors: list[int]) -> int:
+        """Send the reply that brings the peer its mailbox, and use that from now on; return the reply's length.
+
+        Raises
+        ------
+        BrokenPeerError
+        """
+        self.is_answered = True
+        self.mailbox = mailbox
+        self._inbox.tray = mailbox.requests
+        words = encode_header(reply, len(reply.body)) + bytes(reply.body)
+        try:
+            sent = socket.send_fds(self.socket, [words], descriptors)
+        except OSError as error:
+            raise BrokenPeerError("peer", str(error)) from error
+        if sent < len(words):
+            raise BrokenPeerError("peer", "it reads nothing")
+        mailbox.memory.close_fd()
+        return sent
+
+    def close(self) -> None:
+        """Give up the socket and the mailbox."""
+        self.socket.close()
+        self._inbox.tray = None
+        if self.mailbox is not None:
+            self.mailbox.close()
 
     def _limit(self, kind: Kind) -> int:
         if kind.is_reply:

@@ -31,7 +31,7 @@ _MOMENT_SECS = 2e-3
 
 
 class ArenaReader:
-    """What another process sees of a shared arena.
+    """A shared arena, as another process sees it: a `ReadableArena`.
 
     Parameters
     ----------
@@ -59,15 +59,7 @@ class ArenaReader:
         version: int = self._words[1]
         return version
 
-    def read(self, into: NDArray[np.uint8]) -> int | None:
-        """Copy one version of the bytes into `into`, of the same size, and return its number.
-
-        Returns
-        -------
-        int or None
-            None if there is no version yet, or none came out whole in the time and the attempts that are allowed;
-            `into` is undefined then, and the ps can be asked.
-        """
+    def read(self, into: NDArray[np.uint8]) -> int | None:  # noqa: D102
         if self.bytes.size < _MARKED_BYTES:
             return self._read(into)
         self._mark[0] |= 1

@@ -41,7 +41,7 @@ class SharedMemory:
     Parameters
     ----------
     fd : int
-        Owned from here on.
+        For others to attach, owned from here on; -1 if it is not at hand.
     mapping : mmap
 
     Notes
@@ -83,7 +83,7 @@ class SharedMemory:
 
     @classmethod
     def attach(cls, fd: int, nbytes: int, *, writable: bool) -> SharedMemory:
-        """Map what another process created, and take over its descriptor.
+        """Map what another process created; its descriptor is used up.
 
         Raises
         ------
@@ -99,18 +99,21 @@ class SharedMemory:
             if size != nbytes:
                 raise ValueError(f"it has {size} bytes, expected {nbytes}")
             access = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
-            return cls(fd, mmap.mmap(fd, nbytes, prot=access))
-        except BaseException:
+            return cls(-1, mmap.mmap(fd, nbytes, prot=access))
+        finally:
             os.close(fd)
-            raise
 
-    def close(self) -> None:
-        """Give up the descriptor and `bytes`; the mapping ends with the last array that views it. Idempotent."""
-        self.bytes = _NOTHING
+    def close_fd(self) -> None:
+        """Give up the descriptor: from now on nobody else can come by this memory. Idempotent."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
+    def close(self) -> None:
+        """Give up the descriptor and `bytes`; the mapping ends with the last array that views it. Idempotent."""
+        self.bytes = _NOTHING
+        self.close_fd()
+
     def __del__(self) -> None:
         with contextlib.suppress(OSError):
-            self.close()
+            self.close_fd()

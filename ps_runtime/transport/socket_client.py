@@ -1,14 +1,27 @@
-"""A role's connection to a ps over TCP or a Unix socket: a blocking socket, header and body never joined."""
+"""A role's connection to a ps over TCP or a Unix socket: a blocking socket, header and body never joined.
+
+Over a Unix socket the two may come to share memory; large bodies then lie there, and the socket carries their headers.
+"""
 
 from __future__ import annotations
 
 import socket
 import struct
 import time
+from typing import Literal
 
-from ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, PsflowError, WaitTimeoutError
+from ps_runtime.errors import (
+    BrokenPeerError,
+    ClosedError,
+    ProtocolError,
+    PsflowError,
+    RefusedError,
+    UsageError,
+    WaitTimeoutError,
+)
 from ps_runtime.transport.base import Connection
 from ps_runtime.transport.inbox import Inbox
+from ps_runtime.transport.mailbox import INLINE_BYTES
 from ps_runtime.transport.message import (
     HEADER,
     MAX_JSON_BYTES,
@@ -18,11 +31,17 @@ from ps_runtime.transport.message import (
     encode_header,
     refused_error,
 )
+from ps_runtime.transport.shared_memory import why_no_shared_memory
+from ps_runtime.transport.sharing import Descriptors, Shared, no_sharing, take_over
 
-__all__ = ["SocketConnection"]
+__all__ = ["Sharing", "SocketConnection"]
+
+Sharing = Literal["never", "maybe", "must"]
+"""Whether a connection shares memory with its ps."""
 
 _TIMEVAL = struct.Struct("@ll")
 _LAST_WORDS_SECS = 1.0
+_NOTHING = memoryview(b"")
 
 
 class SocketConnection(Connection):
@@ -42,10 +61,19 @@ class SocketConnection(Connection):
         How long the peer may take nothing of a request.
     max_reply_bytes : int
         The largest body a reply may have.
+    sharing : str
+        What `share` is to do.
     """
 
     def __init__(
-        self, sock: socket.socket, transport: str, why: str, peer: str, send_timeout_secs: float, max_reply_bytes: int
+        self,
+        sock: socket.socket,
+        transport: str,
+        why: str,
+        peer: str,
+        send_timeout_secs: float,
+        max_reply_bytes: int,
+        sharing: Sharing = "never",
     ) -> None:
         self.peer = peer
         self.transport = transport
@@ -53,6 +81,9 @@ class SocketConnection(Connection):
         self._socket = sock
         self._max_reply_bytes = max_reply_bytes
         self._inbox = Inbox(sock, self._limit)
+        self._sharing = sharing
+        self._shared: Shared | None = None
+        self._descriptors = Descriptors(sock)
         self._is_waiting = False
         self._end: PsflowError | None = None
         self._patience_secs = 0.0
@@ -66,9 +97,15 @@ class SocketConnection(Connection):
         if self._is_waiting:
             raise ProtocolError("this role", "it sent a request before it received the reply to the last one")
         body = body_view(message)
-        header = encode_header(message, len(body))
+        num_bytes = HEADER.size + len(body)
+        flags = 0
+        if self._shared is not None and len(body) > INLINE_BYTES:
+            flags = self._shared.mailbox.requests.put(body)
+        header = encode_header(message, len(body), flags)
+        if flags:
+            body = _NOTHING
         try:
-            sent = self._socket.sendmsg((header, body))
+            sent = self._socket.sendmsg((header, body)) if body else self._socket.send(header)
             if sent < HEADER.size + len(body):
                 self._send_rest(header, body, sent)
         except BlockingIOError:
@@ -81,7 +118,7 @@ class SocketConnection(Connection):
             raise
         self._is_waiting = True
         self._num_requests += 1
-        self._bytes_out += HEADER.size + len(body)
+        self._bytes_out += num_bytes
 
     def receive(self, timeout_secs: float, into: memoryview | None = None) -> Message:  # noqa: D102
         if self._end is not None:
@@ -90,10 +127,27 @@ class SocketConnection(Connection):
             raise ProtocolError("this role", "it waits for a reply but has sent no request")
         message = self._await(timeout_secs, into)
         self._is_waiting = False
+        if self._shared is not None:
+            self._shared.mailbox.requests.turn = 0  # both halves are ours again; one of them is in the cache
         self._bytes_in += HEADER.size + len(message.body)
         if message.kind is Kind.REFUSED:
             raise refused_error(self.peer, message)
         return message
+
+    def share(self, timeout_secs: float) -> None:  # noqa: D102
+        if self._sharing == "never":
+            return
+        impossible = why_no_shared_memory() or self._ask_to_share(timeout_secs)
+        if not impossible:
+            self.transport = "shm"
+        elif self._sharing == "must":
+            raise UsageError((no_sharing(self.peer, impossible),))
+        else:
+            self._why = f"no shared memory: {impossible}"
+        self._sharing = "never"
+
+    def outbox(self, nbytes: int) -> memoryview | None:  # noqa: D102
+        return None if self._shared is None else self._shared.mailbox.requests.room(nbytes)
 
     def statistics(self) -> dict[str, int | str]:  # noqa: D102
         return {
@@ -106,8 +160,30 @@ class SocketConnection(Connection):
         }
 
     def close(self) -> None:  # noqa: D102
-        self._socket.close()
-        self._end = ClosedError(f"the connection to {self.peer}")
+        self._give_up(ClosedError(f"the connection to {self.peer}"))
+
+    def _ask_to_share(self, timeout_secs: float) -> str:
+        """Take over what the ps shares; return why it shares nothing, or an empty string."""
+        if not self._is_waiting:  # else an earlier call ran out of time
+            self.send(Message(Kind.SHARE))
+            self._inbox.recv_into = self._descriptors.recv_into
+        try:
+            reply = self.receive(timeout_secs)
+            self._shared = take_over(reply, self._descriptors.received)
+        except RefusedError as error:
+            reason = error.reason
+        except ProtocolError as error:
+            raise self._broken(ProtocolError(self.peer, error.reason)) from error
+        except OSError as error:
+            fault = f"the memory of {self.peer} cannot be mapped here: {error}; choose the transport unix or tcp"
+            raise self._broken(UsageError((fault,))) from error
+        else:
+            self.arena = self._shared.arena
+            self._inbox.tray = self._shared.mailbox.replies
+            reason = ""
+        self._descriptors.close()
+        self._inbox.recv_into = self._socket.recv_into
+        return reason
 
     def _send_rest(self, header: bytes, body: memoryview, sent: int) -> None:
         if sent < HEADER.size:
@@ -152,10 +228,17 @@ class SocketConnection(Connection):
         return self._broken(why)
 
     def _broken(self, error: PsflowError) -> PsflowError:
-        """Give up the socket; `error` is what later calls get too."""
-        self._socket.close()
-        self._end = error
+        """Give up; `error` is what later calls get too."""
+        self._give_up(error)
         return error
+
+    def _give_up(self, end: PsflowError) -> None:
+        self._end = end
+        self._socket.close()
+        self._descriptors.close()
+        if self._shared is not None:
+            self._shared.close()
+            self._shared = self.arena = self._inbox.tray = None
 
     def _set_timeout(self, option: int, timeout_secs: float) -> None:
         # the kernel's own timeout saves the poll that Python puts before each call of a socket with settimeout

@@ -1,4 +1,7 @@
-"""A ps on TCP and on a Unix socket: one thread, one poll loop, one listener per kind."""
+"""A ps on TCP and on a Unix socket: one thread, one poll loop, one listener per kind.
+
+Over a Unix socket a peer may ask to share memory, once the handler has let it in.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,13 @@ from typing import Self
 
 from ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, UsageError
 from ps_runtime.transport.address import Address, host_boot_id, new_unix_name
+from ps_runtime.transport.arena import Arena
 from ps_runtime.transport.base import Handler, Reply
 from ps_runtime.transport.link import Link, say_at_once
 from ps_runtime.transport.listeners import is_same_user, listen_on_tcp, listen_on_unix, tune
-from ps_runtime.transport.message import HEADER, Message, refusal
+from ps_runtime.transport.message import HEADER, Kind, Message, refusal
+from ps_runtime.transport.reading import Marks
+from ps_runtime.transport.sharing import new_mailbox, what_is_shared
 
 __all__ = ["SocketServer"]
 
@@ -35,6 +41,8 @@ class SocketServer:
     unix : bool
         Whether to listen on an abstract Unix socket too, where the system has them. Only processes of the same user
         may connect to it.
+    arena : Arena, optional
+        What peers of this host may read without asking, if its memory is shared.
     max_connections : int
         Peers beyond that are turned away.
     hello_timeout_secs : float
@@ -53,11 +61,14 @@ class SocketServer:
         tcp_host: str | None = "127.0.0.1",
         unix: bool = True,
         *,
+        arena: Arena | None = None,
         max_connections: int = 256,
         hello_timeout_secs: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handler = handler
+        self._arena = arena
+        self._marks = Marks(0 if arena is None else arena.bytes.size)
         self._max_connections = max_connections
         self._hello_timeout_secs = hello_timeout_secs
         self._clock = clock
@@ -67,8 +78,7 @@ class SocketServer:
         self._lost: deque[Link] = deque()
         self._posted: deque[Callable[[], Iterable[Reply]]] = deque()
         self._is_closed = False
-        self.transports: set[str] = set()
-        """The transports that peers have come by."""
+        self._transports_before: set[str] = set()
         self._num_accepted = self._num_messages = self._num_refused = self._bytes_in = self._bytes_out = 0
         self._selector = selectors.DefaultSelector()
         self._wake_reader, self._wake_writer = socket.socketpair()
@@ -81,6 +91,8 @@ class SocketServer:
         except BaseException:
             self.close()
             raise
+        if arena is not None:
+            arena.before_change = self._marks.wait
 
     def _listen(self, tcp_host: str | None, unix: bool) -> Address:
         port: int | None = None
@@ -132,6 +144,11 @@ class SocketServer:
         except OSError:
             raise ClosedError("the server of a ps") from None
 
+    @property
+    def transports(self) -> set[str]:
+        """The transports that peers have come by, of those that the handler knew."""
+        return self._transports_before | {link.transport for link in self._links.values() if link.is_handled}
+
     def statistics(self) -> dict[str, int]:
         """Return counts: `connections` open now; `accepted`, `refused`, `messages`, `bytes_in`, `bytes_out` in all."""
         return {
@@ -148,10 +165,14 @@ class SocketServer:
         if self._is_closed:
             return
         self._is_closed = True
+        if self._arena is not None:
+            self._arena.before_change = None
+        self._transports_before = self.transports
         self._selector.close()
-        links = [link.socket for link in self._links.values()]
-        for sock in [*self._listeners, *links, self._wake_reader, self._wake_writer]:
+        for sock in [*self._listeners, self._wake_reader, self._wake_writer]:
             sock.close()
+        for link in self._links.values():
+            link.close()
         self._links.clear()
         self._strangers.clear()
 
@@ -173,7 +194,6 @@ class SocketServer:
         elif len(self._links) >= self._max_connections:
             self._turn_away(sock, "full", f"this ps has {self._max_connections} connections, the most it takes")
         else:
-            self.transports.add("tcp" if listener.family != socket.AF_UNIX else "unix")
             self._welcome(sock)
 
     def _turn_away(self, sock: socket.socket, code: str, reason: str) -> None:
@@ -209,8 +229,11 @@ class SocketServer:
         """Disconnect a peer; the handler hears of it after the present event."""
         if self._links.pop(link.number, None) is not None:
             self._strangers.pop(link.number, None)
+            if link.is_handled:
+                self._transports_before.add(link.transport)
+            self._marks.remove(link.number)
             self._selector.unregister(link.socket)
-            link.socket.close()
+            link.close()
             self._lost.append(link)
 
     def _bury(self) -> None:
@@ -247,13 +270,34 @@ class SocketServer:
     def _handle(self, link: Link, message: Message) -> None:
         self._num_messages += 1
         self._bytes_in += HEADER.size + len(message.body)
-        link.is_handled = True
         link.is_answered = False
         try:
-            self._deliver(self._handler.handle(link.number, message))
+            if message.kind is Kind.SHARE:
+                self._share(link)
+            else:
+                link.is_handled = True
+                self._deliver(self._handler.handle(link.number, message))
         except ProtocolError as error:
             self._refuse(link, error.reason)
         self._strangers.pop(link.number, None)
+
+    def _share(self, link: Link) -> None:
+        """Answer SHARE, which no handler ever sees: nothing changes but the way that bodies come."""
+        kinds = (kind for kind in Kind if not kind.is_reply and kind is not Kind.HELLO)
+        request_bytes = max(self._handler.max_body_bytes(link.number, kind) for kind in kinds)
+        if link.transport != "unix" or not request_bytes:
+            raise ProtocolError("peer", "SHARE is for peers that were let in, by a Unix socket, and once")
+        try:
+            mailbox = new_mailbox(request_bytes, self._arena)
+        except OSError as error:
+            self._deliver([(link.number, refusal("memory", error.strerror or str(error)))])
+            return
+        try:
+            self._bytes_out += link.share(mailbox, *what_is_shared(mailbox, self._arena))
+        except BrokenPeerError:
+            self._lose(link)
+        else:
+            self._marks.add(link.number, mailbox.mark)
 
     def _deliver(self, replies: Iterable[Reply]) -> None:
         for number, message in replies:

@@ -94,7 +94,7 @@ class Ps:
         if kind == "in-process":
             self.server = InProcessServer(self.probe)
         else:
-            self.server = SocketServer(self.probe, "127.0.0.1" if kind == "tcp" else None, kind == "unix")
+            self.server = SocketServer(self.probe, "127.0.0.1" if kind == "tcp" else None, kind != "tcp")
             self._thread = threading.Thread(target=self._loop)
             self._thread.start()
 
@@ -113,6 +113,7 @@ class Ps:
             connection: Connection = self.server.connect("ps-0")
         else:
             connection = connect(self.server.address, self.kind, PATIENCE_SECS, "ps-0")
+            connection.share(PATIENCE_SECS)
         self._connections.append(connection)
         return connection
 
@@ -140,7 +141,7 @@ class Ps:
         self.close()
 
 
-@pytest.fixture(params=["in-process", "unix", "tcp"])
+@pytest.fixture(params=["in-process", "unix", "tcp", "shm"])
 def ps(request: pytest.FixtureRequest) -> Iterator[Ps]:
     service = Ps(request.param)
     yield service

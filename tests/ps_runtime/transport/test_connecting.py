@@ -66,7 +66,7 @@ def test_nobody_there(probe):
 
 
 def test_an_unknown_transport_is_an_error():
-    with pytest.raises(UsageError, match="one of auto, unix, tcp, got 'unx'; did you mean 'unix'"):
+    with pytest.raises(UsageError, match="one of auto, shm, unix, tcp, got 'unx'; did you mean 'unix'"):
         connect(None, "unx")
 
 

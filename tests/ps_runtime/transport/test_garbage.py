@@ -1,8 +1,9 @@
-"""What hostile bytes do to a ps on sockets: nothing. Stepped by hand: no threads, no waiting."""
+"""What hostile bytes do to a ps on sockets, shared memory or not: nothing. Stepped by hand: no threads, no waiting."""
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import pickle
 import socket
 import tracemalloc
@@ -18,6 +19,7 @@ from ps_runtime.transport.message import HEADER, MAGIC, Kind, Message, decode_he
 from ps_runtime.transport.socket_server import SocketServer
 
 PULL = encode_header(Message(Kind.PULL), 0)
+SHARE = encode_header(Message(Kind.SHARE), 0)
 
 
 class Clock:
@@ -30,7 +32,7 @@ class Clock:
 
 @dataclasses.dataclass
 class Scene:
-    """A ps of two transports, an honest peer, and as many others as a test wants."""
+    """A ps of all transports, and as many peers as a test wants; with "shm" they share its memory, but map nothing."""
 
     kind: str
     server: SocketServer
@@ -39,11 +41,16 @@ class Scene:
 
     def dial(self) -> socket.socket:
         address: Address = self.server.address
-        sock = socket.socket(socket.AF_UNIX if self.kind == "unix" else socket.AF_INET)
+        sock = socket.socket(socket.AF_INET if self.kind == "tcp" else socket.AF_UNIX)
         self.opened.append(sock)
-        sock.connect(unix_path(address.unix_name) if self.kind == "unix" else (address.host, address.tcp_port))
+        sock.connect((address.host, address.tcp_port) if self.kind == "tcp" else unix_path(address.unix_name))
         sock.settimeout(5)
         self.step()
+        if self.kind == "shm" and self.server.statistics()["connections"] == len(self.opened):
+            self.say(sock, SHARE)
+            _, descriptors, _, _ = socket.recv_fds(sock, 4096, 4)
+            for fd in descriptors:
+                os.close(fd)
         return sock
 
     def step(self) -> None:
@@ -82,7 +89,11 @@ def is_hung_up(sock: socket.socket) -> bool:
         return True
 
 
-@pytest.fixture(params=["unix", "tcp"])
+sockets_alone = pytest.mark.parametrize("scene", ["unix", "tcp"], indirect=True)
+"""For what sharing memory ends: it is an acceptable message, and replies that lie there need nobody who reads."""
+
+
+@pytest.fixture(params=["unix", "tcp", "shm"])
 def scene(request: pytest.FixtureRequest, probe) -> Iterator[Scene]:
     clock = Clock()
     server = SocketServer(probe, max_connections=4, hello_timeout_secs=5.0, clock=clock)
@@ -161,6 +172,7 @@ def test_a_second_request_while_the_first_is_held_breaks_the_protocol(scene, pro
     assert len(probe.gone) == 1
 
 
+@sockets_alone
 def test_a_peer_that_asks_but_never_reads_is_dropped_in_the_end(scene, probe):
     probe.arena = bytearray(1 << 24)
     hostile, honest = scene.dial(), scene.dial()
@@ -182,6 +194,7 @@ def test_a_peer_that_vanishes_as_its_held_reply_comes_is_gone_once(scene, probe)
     assert scene.is_served(honest)
 
 
+@sockets_alone
 def test_a_flood_of_hellos_is_answered_one_by_one(scene, probe):
     probe.handle = lambda peer, message: [(peer, Message(Kind.DONE))]
     flood, honest = scene.dial(), scene.dial()
@@ -193,6 +206,7 @@ def test_a_flood_of_hellos_is_answered_one_by_one(scene, probe):
     assert scene.server.statistics()["messages"] == 2
 
 
+@sockets_alone
 def test_who_says_nothing_acceptable_in_time_is_dropped(scene, probe):
     honest, silent, half = scene.dial(), scene.dial(), scene.dial()
     assert scene.is_served(honest)
@@ -220,9 +234,9 @@ def test_no_more_peers_than_there_is_room_for(scene):
 def test_another_user_is_turned_away_from_the_unix_socket(scene, monkeypatch):
     monkeypatch.setattr(listeners.os, "geteuid", lambda: 12345)
     sock = scene.dial()
-    if scene.kind == "unix":
+    if scene.kind != "tcp":
         assert words_of(sock)["code"] == "another-user"
-    assert scene.server.statistics()["connections"] == (0 if scene.kind == "unix" else 1)
+    assert scene.server.statistics()["connections"] == (1 if scene.kind == "tcp" else 0)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -14,12 +14,13 @@ SECS = 10.0
 BIG = 8 * 1024 * 1024
 
 
-def test_header_and_body_arrive_as_they_were_sent(ps):
-    sent = Message(Kind.STATISTICS, 3, 2, 2**64 - 1, 17, -5, 2**63, 6, b"x" * 1000)
+@pytest.mark.parametrize("size", [0, 1000, 10_000])
+def test_header_and_body_arrive_as_they_were_sent(ps, size):
+    sent = Message(Kind.STATISTICS, 3, 2, 2**64 - 1, 17, -5, 2**63, 6, b"x" * size)
     reply = ps.connect().request(sent, SECS)
     assert (reply.kind, reply.member, reply.incarnation, reply.sequence) == (Kind.DONE, 3, 2, 2**64 - 1)
     assert (reply.version, reply.step, reply.digest, reply.flags) == (17, -5, 2**63, 6)
-    assert bytes(reply.body) == b"x" * 1000
+    assert bytes(reply.body) == b"x" * size
 
 
 def test_an_array_travels_as_its_bytes(ps):
@@ -50,6 +51,26 @@ def test_a_body_of_another_length_leaves_the_buffer_alone(ps):
     reply = ps.connect().request(Message(Kind.PULL), SECS, into)
     assert bytes(reply.body) == b"\1" * 16
     assert bytes(into) == bytes(15)
+
+
+def test_the_body_of_a_reply_stays_until_the_next_reply(ps):
+    connection = ps.connect()
+    first = connection.request(Message(Kind.STATISTICS, body=b"a" * 10_000), SECS).body
+    connection.send(Message(Kind.STATISTICS, body=b"b" * 10_000))
+    ps.probe.wait_for(lambda: len(ps.probe.seen) == 2)
+    ps.settle()
+    assert bytes(first) == b"a" * 10_000
+    assert bytes(connection.receive(SECS).body) == b"b" * 10_000
+
+
+def test_the_body_of_a_request_may_change_once_it_is_sent(ps):
+    connection, other = ps.connect(), ps.connect()
+    body = bytearray(b"a" * 10_000)
+    connection.send(Message(Kind.AWAIT_CUT, body=body))
+    body[:] = b"b" * 10_000
+    other.request(Message(Kind.COMMITTED), SECS)
+    connection.receive(SECS)
+    assert ps.probe.seen[0][2] == b"a" * 10_000
 
 
 # law 1: one request under way
@@ -274,13 +295,18 @@ def test_a_bug_of_the_handler_ends_the_server(ps):
 
 def test_statistics_count_both_ways(ps):
     connection = ps.connect()
-    connection.request(Message(Kind.STATISTICS, body=b"12345"), SECS)
-    connection.request(Message(Kind.PULL), SECS)
-    told = connection.statistics()
-    assert (told["transport"], told["requests"]) == (ps.kind, 2)
-    assert told["bytes_out"] == 2 * HEADER.size + 5
-    assert told["bytes_in"] == 2 * HEADER.size + 5 + 16
     ps.settle()
-    seen = ps.server.statistics()
-    assert (seen["connections"], seen["accepted"], seen["messages"], seen["refused"]) == (1, 1, 2, 0)
-    assert (seen["bytes_in"], seen["bytes_out"]) == (told["bytes_out"], told["bytes_in"])
+    told_before, seen_before = connection.statistics(), ps.server.statistics()
+    connection.request(Message(Kind.STATISTICS, body=b"1" * 5000), SECS)
+    connection.request(Message(Kind.PULL), SECS)
+    ps.settle()
+    told, seen = connection.statistics(), ps.server.statistics()
+    assert (told["transport"], seen["connections"], seen["accepted"], seen["refused"]) == (ps.kind, 1, 1, 0)
+    told_more = {key: told[key] - told_before[key] for key in ("requests", "bytes_out", "bytes_in")}
+    assert told_more == {
+        "requests": 2,
+        "bytes_out": 2 * HEADER.size + 5000,
+        "bytes_in": 2 * HEADER.size + 5000 + 16,
+    }
+    seen_more = {key: seen[key] - seen_before[key] for key in ("messages", "bytes_in", "bytes_out")}
+    assert seen_more == {"messages": 2, "bytes_in": told_more["bytes_out"], "bytes_out": told_more["bytes_in"]}

@@ -1,0 +1,120 @@
+"""How the two ends of a Unix socket come to share memory: SHARE, answered with descriptors."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import errno
+import os
+import socket
+import struct
+from dataclasses import dataclass
+
+from ps_runtime.errors import ProtocolError
+from ps_runtime.transport.arena import HEADER_BYTES, Arena
+from ps_runtime.transport.mailbox import Mailbox
+from ps_runtime.transport.message import Kind, Message
+from ps_runtime.transport.reading import ArenaReader
+from ps_runtime.transport.shared_memory import SharedMemory, why_no_shared_memory
+
+__all__ = ["Descriptors", "Shared", "new_mailbox", "no_sharing", "take_over", "what_is_shared"]
+
+_SIZES = struct.Struct("<QQQ")
+"""Body of the answer: bytes of a request, of a reply, and of the arena, its header included; 0 if it is not shared."""
+_MOST = 2
+
+
+@dataclass
+class Shared:
+    """What a connection has of the ps's memory."""
+
+    mailbox: Mailbox
+    arena: ArenaReader | None
+
+    def close(self) -> None:
+        """Give it up. Idempotent."""
+        self.mailbox.close()
+        if self.arena is not None:
+            self.arena.close()
+
+
+def new_mailbox(request_bytes: int, arena: Arena | None) -> Mailbox:
+    """Return a mailbox for requests of up to `request_bytes`, and for replies as large, or as the arena.
+
+    Raises
+    ------
+    OSError
+        If this machine has no shared memory to give, saying why.
+    """
+    reason = why_no_shared_memory()
+    if reason:
+        raise OSError(errno.ENOTSUP, reason)
+    return Mailbox.create(request_bytes, max(request_bytes, 0 if arena is None else arena.bytes.size))
+
+
+def what_is_shared(mailbox: Mailbox, arena: Arena | None) -> tuple[Message, list[int]]:
+    """Return the answer to SHARE, and the descriptors that go with it."""
+    sizes = mailbox.requests.nbytes, mailbox.replies.nbytes
+    if arena is None or arena.memory is None:
+        return Message(Kind.DONE, body=_SIZES.pack(*sizes, 0)), [mailbox.memory.fd]
+    body = _SIZES.pack(*sizes, arena.memory.bytes.size)
+    return Message(Kind.DONE, body=body), [mailbox.memory.fd, arena.memory.fd]
+
+
+def take_over(reply: Message, descriptors: list[int]) -> Shared:
+    """Map what the answer to SHARE brought; descriptors that are used leave the list.
+
+    Raises
+    ------
+    ProtocolError
+        If it is not what the answer says.
+    OSError
+        If it cannot be mapped.
+    """
+    if len(reply.body) != _SIZES.size:
+        raise ProtocolError("peer", f"expected {_SIZES.size} bytes about its memory, got {len(reply.body)}")
+    request_bytes, reply_bytes, arena_bytes = _SIZES.unpack(reply.body)
+    expected = 2 if arena_bytes else 1
+    if len(descriptors) != expected or 0 < arena_bytes < HEADER_BYTES:
+        raise ProtocolError("peer", f"expected {expected} descriptors, got {len(descriptors)}")
+    try:
+        mailbox = Mailbox.attach(descriptors.pop(0), request_bytes, reply_bytes)
+        with contextlib.ExitStack() as undo:
+            undo.callback(mailbox.close)
+            reader = None
+            if arena_bytes:
+                memory = SharedMemory.attach(descriptors.pop(0), arena_bytes, writable=False)
+                reader = ArenaReader(memory, mailbox.mark)
+            undo.pop_all()
+    except ValueError as error:
+        raise ProtocolError("peer", f"the memory that it sent is not what it says: {error}") from error
+    return Shared(mailbox, reader)
+
+
+def no_sharing(peer: str, reason: str) -> str:
+    """Return the fault of asking for shared memory where there is none."""
+    return f"transport 'shm' was asked for, but no memory can be shared with {peer}: {reason}"
+
+
+class Descriptors:
+    """Receives from a Unix socket, and keeps the descriptors that come along."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self.received: list[int] = []
+
+    def recv_into(self, view: memoryview, nbytes: int, flags: int) -> int:
+        """Receive as ``socket.recv_into`` does."""
+        room = socket.CMSG_SPACE(_MOST * array.array("i").itemsize)
+        received, messages, _, _ = self._socket.recvmsg_into([view], room, flags | socket.MSG_CMSG_CLOEXEC)
+        for level, kind, data in messages:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds = array.array("i")
+                fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+                self.received.extend(fds)
+        return received
+
+    def close(self) -> None:
+        """Close what was received."""
+        while self.received:
+            os.close(self.received.pop())
