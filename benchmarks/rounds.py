@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import NamedTuple, TypeVar
 
 from benchmarks.rows import Samples
 from benchmarks.systems.base import System
 from ps_runtime.errors import WaitTimeoutError
 
-__all__ = ["Slice", "alternate", "order_of_round", "samples_of"]
+__all__ = ["Slice", "alternate", "at_work", "order_of_round", "samples_of", "step_rate"]
+
+T = TypeVar("T")
 
 SETTLE_SECS = 0.2
 """At the start of a slice: caches fill, requests that were under way come to their end; not measured."""
@@ -26,34 +28,26 @@ class Slice(NamedTuple):
     cpu_secs_per_step: float
 
 
-def alternate(systems: Sequence[System], num_rounds: int, slice_secs: float) -> dict[str, list[Slice]]:
-    """Start `systems`, measure them in turn, end them; return the slices of each by its name, a slice a round.
-
-    A window of measurement begins 0.2 s after a system goes on and ends when it is held; its rate is that between the
-    first and the last report of progress in that window.
+def alternate(systems: Sequence[System], num_rounds: int, measure: Callable[[System], T]) -> dict[str, list[T]]:
+    """Start `systems`, measure them in turn, end them; return what was measured of each by its name, once a round.
 
     Parameters
     ----------
     systems : sequence of System
         Started in this order, one after the other.
     num_rounds : int
-    slice_secs : float
-        Length of a window.
-
-    Raises
-    ------
-    WaitTimeoutError
-        If a system reported not even twice in a window.
+    measure : callable
+        Takes a system that is held, and leaves it held; such as `step_rate`.
     """
-    slices: dict[str, list[Slice]] = {system.name: [] for system in systems}
+    measured: dict[str, list[T]] = {system.name: [] for system in systems}
     with ExitStack() as stack:
         for system in systems:
             stack.callback(system.close)
             system.start()
         for number in range(num_rounds):
             for system in order_of_round(systems, number):
-                slices[system.name].append(_measured(system, slice_secs))
-    return slices
+                measured[system.name].append(measure(system))
+    return measured
 
 
 def order_of_round(systems: Sequence[System], number: int) -> list[System]:
@@ -69,20 +63,35 @@ def samples_of(slices: Mapping[str, Sequence[Slice]], name: str) -> Samples | No
     return Samples([s.steps_per_sec for s in slices[name]], [s.cpu_secs_per_step for s in slices[name]])
 
 
-def _measured(system: System, secs: float) -> Slice:
-    system.let_go()
-    try:
+def step_rate(system: System, secs: float) -> Slice:
+    """Let a system work for a while; return how fast it was.
+
+    The window of measurement begins 0.2 s after the system goes on and ends `secs` later; its rate is that between the
+    first and the last report of progress in that window.
+
+    Raises
+    ------
+    WaitTimeoutError
+        If the system reported not even twice in the window.
+    """
+    with at_work(system):
         time.sleep(SETTLE_SECS)
         used, start = system.cpu_secs(), time.monotonic()
         time.sleep(secs)
         used, stop = system.cpu_secs() - used, time.monotonic()
-        system.hold()
-        time.sleep(TELL_SECS)
-        system.check()
-    except BaseException:
-        system.hold()
-        raise
+    time.sleep(TELL_SECS)
+    system.check()
     rate = system.progress.rate(start, stop)
     if not rate:
         raise WaitTimeoutError("to report its progress twice", system.name, secs)
     return Slice(rate, used / (stop - start) / rate)
+
+
+@contextmanager
+def at_work(system: System) -> Iterator[None]:
+    """Let a held system work for the time of a ``with`` block."""
+    system.let_go()
+    try:
+        yield
+    finally:
+        system.hold()

@@ -6,11 +6,12 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from benchmarks.cases import Case
 from benchmarks.limit import limit_system
 from benchmarks.peer import find_peer, peer_system
-from benchmarks.rounds import Slice, alternate, samples_of
+from benchmarks.rounds import Slice, alternate, samples_of, step_rate
 from benchmarks.rows import Row
 from benchmarks.settings import Settings
 from benchmarks.systems.base import System
@@ -69,7 +70,7 @@ def _measure(contest: Contest, settings: Settings) -> list[Row]:
         names = ", ".join(system.name for system in systems)
         logger.info("start %d of %d, %d rounds: %s", number + 1, len(settings.rounds), num_rounds, names)
         secs = settings.slice_secs(contest.workload.slice_secs)
-        for name, more in alternate(systems, num_rounds, secs).items():
+        for name, more in alternate(systems, num_rounds, partial(step_rate, secs=secs)).items():
             slices[name] += more
     return [_row(case, slices, name, limit, peer) for name, case in products.items()]
 

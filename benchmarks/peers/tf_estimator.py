@@ -1,10 +1,11 @@
 """TensorFlow Estimator 2.15 as a peer: one role of a parameter-server job, as one would write it by hand.
 
-It is run by another interpreter, in which TensorFlow is installed, and imports nothing of psflow. TF_CONFIG
-says which role; without it the job runs in this one process, without any ps. Logging and summaries are
-at the Estimator's defaults. On stdout there is a line of JSON for each report: ``{"step": .., "time": ..}`` on the
-system's monotonic clock, ``{"first_step": time}``, ``{"saved_secs": ..}``, ``{"restored_secs": ..}``. Whoever reads
-them takes the rate between two reports within a window after the warm-up, and the CPU seconds of the processes.
+It is run by another interpreter, in which TensorFlow is installed, and imports nothing of psflow. TF_CONFIG says which
+role; without it the job runs in this one process, without any ps. Logging and summaries are at the Estimator's
+defaults. On stdout there is a line of JSON for each report: ``{"step": .., "time": ..}`` on the system's monotonic
+clock, ``{"started": time}``, ``{"first_step": time}``, ``{"saved_secs": ..}``, ``{"restored_secs": ..}``,
+``{"ended": time}``. Whoever reads them takes the rate between two reports within a window after the warm-up, and the
+CPU seconds of the processes.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def main() -> None:
         tf.estimator.TrainSpec(lambda: read(options), max_steps=options.max_steps or None, hooks=hooks),
         tf.estimator.EvalSpec(lambda: read(options), steps=1),
     )
+    say(ended=time.monotonic())
 
 
 def parse_options() -> argparse.Namespace:
@@ -125,7 +127,8 @@ def spec(mode: Any, loss: Any, optimizer: Any, params: dict[str, Any], config: A
     step = v1.train.get_global_step()
     pairs = optimizer.compute_gradients(loss) if gradients is None else gradients
     train_op = optimizer.apply_gradients(pairs, global_step=step)
-    scaffold = v1.train.Scaffold(saver=TimedSaver(sharded=True, defer_build=True, save_relative_paths=True))
+    saver = TimedSaver(sharded=True, max_to_keep=2, defer_build=True, save_relative_paths=True)
+    scaffold = v1.train.Scaffold(saver=saver)
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks, scaffold=scaffold)
 
 

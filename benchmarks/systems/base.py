@@ -7,7 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.processes import cpu_secs, hold, let_go
 from ps_runtime.errors import WaitTimeoutError
@@ -35,6 +35,11 @@ class Progress:
         """Return how many reports came from `source`."""
         with self._lock:
             return len(self._times[source])
+
+    def reports(self, source: str) -> list[tuple[int, float]]:
+        """Return the steps that `source` has reported, and when they were done."""
+        with self._lock:
+            return list(zip(self._steps[source], self._times[source], strict=True))
 
     def rate(self, start: float, stop: float) -> float | None:
         """Return the steps per second of all sources together, within a window of time.
@@ -72,8 +77,13 @@ class System(ABC):
 
     @property
     @abstractmethod
+    def roles(self) -> Mapping[str, int]:
+        """The process of each of its roles, by name."""
+
+    @property
     def pids(self) -> Sequence[int]:
         """Its processes."""
+        return list(self.roles.values())
 
     @abstractmethod
     def start(self) -> None:

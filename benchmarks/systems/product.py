@@ -6,7 +6,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -62,8 +62,7 @@ class ProductSystem(System):
         self.case = case
         self.events: list[dict[str, Any]] = []
         """What the roles told, but for metrics."""
-        self.roles: dict[str, int] = {}
-        """The process of each role."""
+        self._roles: dict[str, int] = {}
         self._settings = dict(settings or {})
         self._resources = ExitStack()
         self._error: BaseException | None = None
@@ -71,9 +70,9 @@ class ProductSystem(System):
         self._thread: threading.Thread | None = None
 
     @property
-    def pids(self) -> Sequence[int]:
-        """The processes of the roles."""
-        return list(self.roles.values())
+    def roles(self) -> Mapping[str, int]:
+        """The process of each role."""
+        return self._roles
 
     def start(self) -> None:
         """Start cluster and job, wait until every replica trains, hold it.
@@ -89,7 +88,7 @@ class ProductSystem(System):
         self._thread = threading.Thread(target=self._train, name="psflow-bench-job", daemon=True)
         self._thread.start()
         self.await_work(self._is_at_work, WORK_TIMEOUT_SECS)
-        self.roles = self._find_roles()
+        self._roles = self._find_roles()
         self.hold()
 
     def check(self) -> None:

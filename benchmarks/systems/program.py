@@ -72,11 +72,6 @@ class ProgramSystem(System):
         self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
 
     @property
-    def pids(self) -> Sequence[int]:
-        """The processes."""
-        return [process.pid for process in self._processes.values()]
-
-    @property
     def roles(self) -> dict[str, int]:
         """The process of each command, by name."""
         return {name: process.pid for name, process in self._processes.items()}

@@ -1,7 +1,7 @@
 import pytest
 
 from benchmarks import rounds
-from benchmarks.rounds import alternate, order_of_round, samples_of
+from benchmarks.rounds import order_of_round, samples_of, step_rate
 from benchmarks.systems.base import Progress, System
 from ps_runtime.errors import RoleFailedError, WaitTimeoutError
 
@@ -24,7 +24,7 @@ class Clock:
 class Fake(System):
     """Makes a step each hundredth of a second, and uses `cpu` seconds of CPU for it."""
 
-    pids = ()
+    roles = property(lambda self: {})
 
     def __init__(self, name, clock, cpu=0.005, log=None, reports=True):
         super().__init__(name)
@@ -57,6 +57,10 @@ class Fake(System):
         self.most_at_work = max(self.most_at_work, len(self.clock.working))
         if self.reports:
             self.progress.add(self.name, self.steps, self.clock.now)
+
+
+def alternate(systems, num_rounds, slice_secs):
+    return rounds.alternate(systems, num_rounds, lambda system: step_rate(system, slice_secs))
 
 
 @pytest.fixture

@@ -1,0 +1,159 @@
+"""Short jobs that restore a checkpoint, train a little and save: of psflow, and of the peer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from distributed import Client
+
+from benchmarks.peer import Peer, environments_of, peer_arguments
+from benchmarks.systems.program import Command, ProgramSystem
+from benchmarks.workloads import Workload
+from ps_runtime import Estimator, RunConfig, TrainSpec
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.cluster.launch import ClusterJob
+from ps_runtime.errors import WaitTimeoutError
+from ps_runtime.estimator.attempt import Attempt
+
+__all__ = ["PeerRuns", "ProductRuns", "Saved", "pause_after"]
+
+SAVE_STEPS = 6
+"""Steps between two checkpoints; a run makes twice as many, so that one of its checkpoints lies amid training."""
+TIMEOUT_SECS = 300.0
+CHIEF = "chief-0"
+
+Report = tuple[int, float]
+"""A step, and when it was done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What one run took, in seconds.
+
+    Parameters
+    ----------
+    stall : float
+        Training waits so long for a checkpoint, as the system itself says.
+    pause : float
+        Time between the steps before and after the cut, less the usual one: what an observer sees of it.
+    save : float
+        Until the checkpoint is there.
+    restore : float
+        Until all values of a checkpoint are back; NaN where there was none yet.
+    """
+
+    stall: float
+    pause: float
+    save: float
+    restore: float
+
+
+def pause_after(step: int, reports: Sequence[Report]) -> float:
+    """Return the time between `step` and the next one, less the median of the times between two steps.
+
+    Examples
+    --------
+    >>> pause_after(3, [(1, 0.0), (2, 1.0), (3, 2.0), (4, 5.5), (5, 6.5)])
+    2.5
+    """
+    gaps = {earlier[0]: later[1] - earlier[1] for earlier, later in pairwise(reports)}
+    return gaps[step] - median(gaps.values())
+
+
+class ProductRuns:
+    """Runs of one job of psflow, 1 ps and the chief, on a cluster that is there; each resumes the one before.
+
+    Parameters
+    ----------
+    client : Client
+    workload : Workload
+    transport : str
+    model_dir : Path
+    """
+
+    def __init__(self, client: Client, workload: Workload, transport: str, model_dir: Path) -> None:
+        self._client = client
+        self._workload = workload
+        self._transport = transport
+        self._model_dir = str(model_dir)
+
+    def run(self) -> Saved:
+        """Restore, train, save."""
+        start = CheckpointStore(self._model_dir).latest() or 0
+        events: list[dict[str, Any]] = []
+        params = dict(self._workload.params)
+        config = RunConfig(
+            tf_random_seed=1, save_checkpoints_steps=SAVE_STEPS, save_summary_steps=1, keep_checkpoint_max=2
+        )
+        estimator = Estimator(self._workload.module.model_fn, self._model_dir, config, params)
+        train_spec = TrainSpec(partial(self._workload.module.input_fn, params), max_steps=start + 2 * SAVE_STEPS)
+        with (
+            Attempt(estimator, train_spec, None, num_ps=1, transport=self._transport) as attempt,
+            ClusterJob(self._client, attempt.job(), events.append) as job,
+        ):
+            job.start(TIMEOUT_SECS)
+            job.join(attempt.check)
+        cut = start + SAVE_STEPS
+        [checkpoint] = [e for e in events if e["kind"] == "checkpoint" and e["step"] == cut]
+        restored = [e["secs"] for e in events if e["kind"] == "restored"]
+        steps = [(e["step"], e["values"]["clock"]) for e in events if e["kind"] == "metrics" and "clock" in e["values"]]
+        return Saved(checkpoint["stall_secs"], pause_after(cut, steps), checkpoint["secs"], *(restored or [math.nan]))
+
+
+class PeerRuns:
+    """The same of the peer, whose processes begin anew for each run.
+
+    Parameters
+    ----------
+    peer : Peer
+    workload : Workload
+    directory : Path
+        For records and model_dir.
+    """
+
+    def __init__(self, peer: Peer, workload: Workload, directory: Path) -> None:
+        self._peer = peer
+        self._workload = workload
+        self._directory = directory
+        self._num_steps = 0
+        workload.save_arrays(str(directory / "records.npz"))
+
+    def run(self) -> Saved:
+        """Restore, train, save."""
+        self._num_steps += 2 * SAVE_STEPS
+        system = ProgramSystem("TensorFlow checkpoint", self._commands, counting=[CHIEF])
+        try:
+            system.launch()
+            self._await_end(system)
+            events = system.events[CHIEF]
+            reports = system.progress.reports(CHIEF)
+        finally:
+            system.close()
+        saved = [event["saved_secs"] for event in events if "saved_secs" in event]
+        restored = [event["restored_secs"] for event in events if "restored_secs" in event]
+        amid = saved[1]  # the first one is that of the start
+        pause = pause_after(self._num_steps - SAVE_STEPS, reports)
+        return Saved(amid, pause, amid, *(restored or [math.nan]))
+
+    def _commands(self, _: Path) -> dict[str, Command]:
+        arguments = peer_arguments(
+            self._peer, self._workload, self._directory / "records.npz", self._directory / "model"
+        )
+        arguments += ["--save-steps", str(SAVE_STEPS), "--max-steps", str(self._num_steps)]
+        return {role: Command(arguments, environment) for role, environment in environments_of(1, 1).items()}
+
+    def _await_end(self, system: ProgramSystem) -> None:
+        deadline = time.monotonic() + TIMEOUT_SECS
+        while not any("ended" in event for event in list(system.events[CHIEF])):
+            system.check()
+            if time.monotonic() >= deadline:
+                raise WaitTimeoutError("to end", system.name, TIMEOUT_SECS)
+            time.sleep(0.05)
