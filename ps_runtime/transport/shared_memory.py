@@ -30,6 +30,10 @@ def why_no_shared_memory() -> str:
         return f"{platform.machine()} does not keep the order of memory accesses that readers rely on"
     if not hasattr(os, "memfd_create"):
         return "this system has no memfd_create"
+    try:
+        SharedMemory.create(1).close()
+    except OSError as error:
+        return f"this system gives none ({error.strerror})"
     return ""
 
 

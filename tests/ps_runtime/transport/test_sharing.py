@@ -218,17 +218,27 @@ def no_memory(monkeypatch):
 def test_without_memory_the_socket_does_it_and_the_reason_is_told(service, no_memory):
     with service.connect("auto") as connection:
         assert connection.transport == "unix"
-        assert connection.statistics()["why"] == "no shared memory: Function not implemented"
+        assert connection.statistics()["why"] == "no shared memory: this system gives none (Function not implemented)"
         assert connection.request(Message(Kind.STATISTICS, body=b"x" * 9999), SECS).body == b"x" * 9999
         connection.share(SECS)
-        assert service.server.statistics()["messages"] == 2
+        assert service.server.statistics()["messages"] == 1
 
 
 def test_without_memory_asking_for_nothing_else_is_an_error(service, no_memory):
-    connection = connect(service.server.address, "shm", SECS, "ps-0")
     with pytest.raises(
-        UsageError, match=r"transport 'shm' was asked for, but no memory can be shared with ps-0.*: Function not impl"
+        UsageError,
+        match=r"transport 'shm' was asked for, but no memory can be shared with ps-0: this system gives none",
     ):
+        connect(service.server.address, "shm", SECS, "ps-0")
+
+
+def test_a_ps_that_cannot_make_a_mailbox_says_why(service, monkeypatch):
+    def create(*_):
+        raise OSError(24, "Too many open files")
+
+    connection = connect(service.server.address, "shm", SECS, "ps-0")
+    monkeypatch.setattr(sharing.Mailbox, "create", create)
+    with pytest.raises(UsageError, match=r"no memory can be shared with ps-0 at .*: Too many open files"):
         connection.share(SECS)
     connection.close()
 
