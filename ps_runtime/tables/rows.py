@@ -52,7 +52,7 @@ class Rows:
         # numpy scatters items of a plain record type twice as fast as rows of a 2-d array
         self._record = np.dtype((np.void, row_nbytes))
         self._records = memory.view(self._record).reshape(len(self.part_names), num_rows)
-        self._rows_of_page = max(1, _PAGE_BYTES // row_nbytes)
+        self.num_rows_of_page = max(1, _PAGE_BYTES // row_nbytes)
         self._num_cached = max(1, _CACHED_BYTES // ((len(self.part_names) + 2) * row_nbytes))
         self._cached = np.empty((len(self.part_names) + 1, self._num_cached * dim), item)
 
@@ -100,12 +100,9 @@ class Rows:
             for part, values in enumerate(parts):
                 self.put(part, some, values)
 
-    def copy_into(self, other: Rows, start: int, places: NDArray[np.int64], stop: int) -> None:
-        """Copy the rows at `places`, all within [start, stop), into those of `other`; the rest may be copied as well.
-
-        Where few rows are copied, no memory is backed but that of their pages.
-        """
-        if len(places) * self._rows_of_page >= stop - start:
-            np.copyto(other._parts[:, start:stop], self._parts[:, start:stop])
+    def copy_into(self, other: Rows, some: slice | NDArray[np.int64]) -> None:
+        """Copy some rows, with all their parts, into those of `other` at the same places."""
+        if isinstance(some, slice):
+            np.copyto(other._parts[:, some], self._parts[:, some])
         else:
-            other._records[:, places] = self._records[:, places]
+            other._records[:, some] = self._records[:, some]
