@@ -114,6 +114,7 @@ class Shard:
         self._spare: list[PushBuffer] = []
         self._round = PushSum(layout)
         self._scratch = [self._view(g, np.empty(layout.nbytes, np.uint8)) for g in layout.groups]
+        self._whole_mask = b"\1" * self.push_layout.num_pieces
         self._pulled = np.empty(0, np.uint8)
         self._pieces = [p for p in layout.pieces if p.offset + p.nbytes <= layout.gradient_nbytes]
 
@@ -194,7 +195,8 @@ class Shard:
         rows, counts = self.push_layout.rows, [len(some) for some in ids]
         nbytes = rows.values_nbytes(counts)
         if len(self._pulled) < nbytes:
-            self._pulled = np.empty(nbytes + nbytes // 4, np.uint8)
+            self._whole_mask = b"\1" * self.push_layout.num_pieces
+        self._pulled = np.empty(nbytes + nbytes // 4, np.uint8)
         body = self._pulled[:nbytes]
         for table, some, out in zip(self.tables, ids, rows.values(body, counts), strict=True):
             table.pull(some, out)
@@ -202,7 +204,7 @@ class Shard:
 
     def check_rows(self, push: PushBuffer) -> None:
         """Raise InputError if `push` names a row that is not of this shard, or of a table that no optimizer moves."""
-        for table, (ids, _) in zip(self.tables, push.rows(), strict=bool(self.tables)):
+        for table, (ids, _) in zip(self.tables, push.rows(), strict=True) if self.tables else ():
             places_of(table.spec.name, ids, table.spec.num_rows, table.shard, table.num_shards)
             if len(ids) and table.optimizer is None:
                 raise InputError((f"no optimizer moves table {table.spec.name!r}, but a push names rows of it",))
@@ -269,7 +271,7 @@ class Shard:
                 assert table.spec.optimizer is not None
                 rate = float(push.learning_rates[table.spec.optimizer])
                 table.push(ids, gradients, learning_rate=rate, num_updates=self.version)
-        is_whole = bool(push.mask.all())
+        is_whole = push.mask.tobytes() == self._whole_mask
         self.arena.begin()
         for index, group in enumerate(self.layout.groups):
             if group.optimizer is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -48,17 +49,17 @@ class PushLayout:
         """Offset of the learning rates."""
         return _COUNT.size
 
-    @property
+    @cached_property
     def mask_start(self) -> int:
         """Offset of the mask of pieces."""
         return self.rates_start + 8 * self.num_optimizers
 
-    @property
+    @cached_property
     def gradients_start(self) -> int:
         """Offset of the gradients."""
         return _aligned(self.mask_start + self.num_pieces)
 
-    @property
+    @cached_property
     def rows_start(self) -> int:
         """Offset of the ids and rows of tables."""
         end = self.gradients_start + self.gradient_nbytes
