@@ -22,6 +22,7 @@ from ps_runtime.transport.message import HEADER, Kind
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
+EMBEDDINGS = ROOT / "docs" / "embeddings.md"
 PAGES = sorted([README, ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 PACKAGES = ("flows", "tasks", "ps_runtime", "benchmarks")
 
@@ -71,6 +72,14 @@ def test_the_models_of_the_readme_run(capsys: pytest.CaptureFixture[str]) -> Non
     assert len(texts) == 2
     assert "'global_step': 200" in capsys.readouterr().out
     assert names["estimator"].get_variable_value("w") == pytest.approx(2, abs=0.05)
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_the_models_of_the_page_on_tables_run() -> None:
+    names = run(blocks(EMBEDDINGS, "python"))
+    loss = names["estimator"].evaluate(names["some_ratings"])["loss"]
+    assert loss < 0.5 * names["some_ratings"]().labels.var()
+    assert {path.name for path in Path("runs").iterdir()} == {"ratings", "baskets", "by-hand"}
 
 
 @pytest.mark.cluster

@@ -33,7 +33,7 @@ class BuiltModel:
     initial_values: Mapping[str, NDArray[Any]]
     """Of the variables; those of a table follow from its spec."""
     table_features: Mapping[str, tuple[KeyPath, ...]]
-    """For each table, where among the features the arrays are that were looked up in it, as they were given."""
+    """Where among the features the ids are, for each table whose ids all are features just as they came."""
 
 
 class ModelCaller:

@@ -80,8 +80,8 @@ class BuildScope(ModelScope):
     values: dict[str, NDArray[Any]] = field(default_factory=dict, init=False)
     declared: dict[str, Declared] = field(default_factory=dict, init=False)
     tables: dict[str, TableSpec] = field(default_factory=dict, init=False)
-    table_features: dict[str, tuple[KeyPath, ...]] = field(default_factory=dict, init=False)
-    """For each table, where among the features those arrays are that were looked up in it."""
+    _looked_up: dict[str, list[KeyPath | None]] = field(default_factory=dict, init=False)
+    """For each table, where among the features each array is that was looked up in it; None: nowhere."""
 
     def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
         """Create the variable, or return it if this call has created it before."""
@@ -111,11 +111,18 @@ class BuildScope(ModelScope):
             _check_same(self.tables[asked.name], asked)
         else:
             self.tables[asked.name] = replace(asked, seed=table_seed(self.seed, asked.name))
-        known = self.table_features.get(asked.name, ())
-        path = next((path for path, array in _arrays(self.features) if array is ids and path not in known), None)
-        if path is not None:
-            self.table_features[asked.name] = (*known, path)
+        path = next((path for path, array in _arrays(self.features) if array is ids), None)
+        self._looked_up.setdefault(asked.name, []).append(path)
         return self.tables[asked.name]
+
+    @property
+    def table_features(self) -> dict[str, tuple[KeyPath, ...]]:
+        """Where among the features the ids are, for each table whose ids all are features just as they came."""
+        return {
+            name: tuple(dict.fromkeys(path for path in paths if path is not None))
+            for name, paths in self._looked_up.items()
+            if None not in paths
+        }
 
     def rows(self, spec: TableSpec, ids: NDArray[np.int64]) -> Any:
         """Return the initial rows."""

@@ -151,6 +151,9 @@ def test_features_that_were_looked_up_as_they_are_are_known_by_their_keys():
         embedding_lookup("items", features["basket"]["items"], 9, 4)
         embedding_lookup("users", features["user"] + 1, 9, 4)
     assert scope.table_features == {"items": (("basket", "items"), ("basket", "gifts"))}
+    with entered(scope):
+        embedding_lookup("items", features["user"] * 2, 9, 4)
+    assert scope.table_features == {}
     ids = np.array([2])
     with entered(scope := BuildScope(0, 1, ids)):
         look_up(ids)
