@@ -1,0 +1,74 @@
+"""Jobs with sparse tables over real sockets: the same rows as in one process."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.estimator.estimator import Estimator
+from ps_runtime.model.training import TrainSpec
+from ps_runtime.roles.chief import run_chief
+from ps_runtime.specs.roles import Role
+from ps_runtime.specs.run_config import RunConfig
+from tests.ps_runtime.estimator.ratings import ITEMS, NUM_ITEMS, ratings, records
+from tests.ps_runtime.estimator.regression import FailAt
+
+
+@pytest.fixture
+def make(tmp_path):
+    def make_estimator(name="model", **config):
+        given = {"tf_random_seed": 1, "save_checkpoints_steps": 5} | config
+        return Estimator(ratings, str(tmp_path / name), RunConfig(**given))
+
+    return make_estimator
+
+
+def shuffled():
+    return records().shuffle(5).repeat()
+
+
+def train(roles, estimator, max_steps=12, **size):
+    with Attempt(estimator, TrainSpec(shuffled, max_steps), None, **size) as attempt:
+        return roles.train(attempt.job())
+
+
+def values_of(estimator):
+    return {name: estimator.get_variable_value(name).tobytes() for name in estimator.get_variable_names()}
+
+
+@pytest.fixture
+def expected(make):
+    return values_of(make("here").train(shuffled, max_steps=12))
+
+
+@pytest.mark.parametrize("num_ps", [1, 2, 3])
+@pytest.mark.parametrize("transport", ["shm", "unix", "tcp"])
+def test_sockets_and_shards_change_no_bit(roles, make, expected, transport, num_ps):
+    there = make("there")
+    train(roles, there, num_ps=num_ps, transport=transport)
+    assert values_of(there) == expected
+
+
+def test_an_interrupted_job_goes_on_with_the_same_bits_on_another_number_of_ps(roles, make, expected):
+    there = make("there")
+    with Attempt(there, TrainSpec(shuffled, 12, [FailAt(8)]), None, num_ps=3) as attempt:
+        job = attempt.job()
+        _, dials = roles.start_ps(job)
+        with pytest.raises(ZeroDivisionError, match="as planned"):
+            run_chief(job, roles.context(job, Role.CHIEF), dials)
+        roles.join()
+    roles.stop.clear()
+    train(roles, there, num_ps=2)
+    assert values_of(there) == expected
+
+
+@pytest.mark.parametrize("pipeline_depth", [0, 1])
+def test_several_replicas_train_the_rows_of_the_data(roles, make, pipeline_depth):
+    estimator = make(pipeline_depth=pipeline_depth)
+    start = make("start").train(shuffled, max_steps=1)
+    train(roles, estimator, 40, num_workers=2, num_ps=2)
+    assert estimator.evaluate(records)["loss"] < 0.5 * start.evaluate(records)["loss"]
+    untouched = np.setdiff1d(np.arange(NUM_ITEMS), ITEMS)
+    rows = [which.get_table_rows("items", untouched) for which in (estimator, start)]
+    np.testing.assert_array_equal(*rows)
