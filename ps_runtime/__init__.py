@@ -102,5 +102,6 @@ def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         return importlib.import_module(_SUBMODULES[name])
     if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
+        value = globals()[name] = getattr(importlib.import_module(_HOME[name]), name)
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -102,7 +102,10 @@ class LoggingTensorHook(SessionRunHook):
 
 
 class StepCounterHook(SessionRunHook):
-    """Report loss, steps per second and examples per second about every `every_n_steps` of global_step.
+    """Report loss, speed and mean staleness about every `every_n_steps` of global_step.
+
+    The loss is that of the step; steps and examples per second, and the staleness of this replica's pushes, are of the
+    time since the last report.
 
     Parameters
     ----------
@@ -118,6 +121,7 @@ class StepCounterHook(SessionRunHook):
         """Begin to count."""
         self._last_step = session.global_step
         self._last_time = time.monotonic()
+        self._num_pushes = self._staleness_sum = 0
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         """Fetch the loss."""
@@ -126,13 +130,21 @@ class StepCounterHook(SessionRunHook):
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
         """Report, if it is time to."""
         loss, global_step = run_values.results
+        self._num_pushes += 1
+        self._staleness_sum += run_context.session.staleness
         if global_step // self._every == self._last_step // self._every:
             return
         now = time.monotonic()
         rate = (global_step - self._last_step) / max(now - self._last_time, 1e-9)
-        num_examples = run_context.session.num_examples
-        self._report(global_step, {"loss": loss, "steps_per_sec": rate, "examples_per_sec": rate * num_examples})
+        values = {
+            "loss": loss,
+            "steps_per_sec": rate,
+            "examples_per_sec": rate * run_context.session.num_examples,
+            "staleness": self._staleness_sum / self._num_pushes,
+        }
+        self._report(global_step, values)
         self._last_step, self._last_time = global_step, now
+        self._num_pushes = self._staleness_sum = 0
 
 
 class SummaryHook(SessionRunHook):

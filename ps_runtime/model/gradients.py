@@ -104,7 +104,7 @@ class GradientFn:
                 gradients |= self._checked(index, op, scope)
         check_loss(plain(spec.loss), self._caller.name)
         return StepResult(
-            spec=_plain_spec(spec),
+            spec=_plain_spec(spec) if any(self._traced) else spec,
             loss=float(plain(spec.loss)),
             gradients=gradients,
             learning_rates=tuple(op.optimizer.learning_rate_at(global_step) for op in spec.train_ops),

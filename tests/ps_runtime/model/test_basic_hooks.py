@@ -25,6 +25,7 @@ class Steps:
     def __init__(self, hook, start=0):
         self.global_step = start
         self.num_examples = 10
+        self.staleness = 0
         self.summaries = {}
         self.hook = hook
         self.coordinator = Coordinator()
@@ -107,12 +108,14 @@ def test_counts_the_steps_and_examples_of_all_replicas(clock):
     steps = Steps(StepCounterHook(lambda *report: reports.append(report), every_n_steps=10), start=5)
     steps.step(8)
     clock.now += 2
+    steps.staleness = 3
     steps.step(13, loss=0.25)
     steps.step(19)
-    assert reports == [(13, {"loss": 0.25, "steps_per_sec": 4.0, "examples_per_sec": 40.0})]
+    assert reports == [(13, {"loss": 0.25, "steps_per_sec": 4.0, "examples_per_sec": 40.0, "staleness": 1.5})]
     clock.now += 1
+    steps.staleness = 1
     steps.step(20)
-    assert reports[1] == (20, {"loss": 0.5, "steps_per_sec": 7.0, "examples_per_sec": 70.0})
+    assert reports[1] == (20, {"loss": 0.5, "steps_per_sec": 7.0, "examples_per_sec": 70.0, "staleness": 2.0})
 
 
 def test_reports_summaries_as_plain_numbers():
