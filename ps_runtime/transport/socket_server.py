@@ -172,6 +172,7 @@ class SocketServer:
         for sock in [*self._listeners, self._wake_reader, self._wake_writer]:
             sock.close()
         for link in self._links.values():
+            self._marks.remove(link.number)
             link.close()
         self._links.clear()
         self._strangers.clear()
