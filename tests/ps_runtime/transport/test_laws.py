@@ -68,6 +68,7 @@ def test_the_body_of_a_request_may_change_once_it_is_sent(ps):
     body = bytearray(b"a" * 10_000)
     connection.send(Message(Kind.AWAIT_CUT, body=body))
     body[:] = b"b" * 10_000
+    ps.probe.wait_for(lambda: len(ps.probe.held) == 1)
     other.request(Message(Kind.COMMITTED), SECS)
     connection.receive(SECS)
     assert ps.probe.seen[0][2] == b"a" * 10_000
