@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -262,14 +263,15 @@ def get_variable(
         that no variable can have.
     """
     scope = current_scope("get_variable")
-    return scope.variable(name, _declared(name, shape, dtype, trainable), initializer)
+    return scope.variable(name, _declared(name, tuple(shape) if isinstance(shape, list) else shape, dtype, trainable), initializer)
 
 
+@lru_cache(maxsize=4096)  # every call of a model_fn asks for the same ones
 def _declared(name: str, shape: tuple[int, ...], dtype: DTypeLike, trainable: bool) -> Declared:
     faults = []
     if not isinstance(name, str) or not name:
         faults.append(f"a variable needs a name, got {name!r}")
-    if not isinstance(shape, tuple | list) or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
+    if not isinstance(shape, tuple) or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
         faults.append(f"the shape of variable {name!r} is {shape!r}, expected a tuple of integers >= 0")
     kind = np.dtype(dtype).kind
     if kind not in ("f" if trainable else "fiub"):
