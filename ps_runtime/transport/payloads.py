@@ -100,6 +100,7 @@ class PushBuffer:
         self.bytes: NDArray[np.uint8] = np.frombuffer(buffer, np.uint8)
         if not self.bytes.flags.writeable:
             self.bytes = self.bytes.copy()
+        self._ids: tuple[list[NDArray[np.int64]], int] | None = None
         self.learning_rates: NDArray[np.float64] = self.bytes[layout.rates_start : layout.mask_start].view(np.float64)
         self.mask: NDArray[np.uint8] = self.bytes[layout.mask_start : layout.mask_start + layout.num_pieces]
         self.gradients: NDArray[np.uint8] = self.bytes[layout.gradients_start :][: layout.gradient_nbytes]
@@ -111,7 +112,9 @@ class PushBuffer:
 
     def copy(self) -> Self:
         """Return a push of its own memory that says the same."""
-        return type(self)(self._layout, self.bytes.copy().data)
+        other = type(self)(self._layout, self.bytes.copy().data)
+        other._ids = self._ids
+        return other
 
     def write_rows(self, gradients: Sequence[tuple[NDArray[np.int64], NDArray[Any]]]) -> None:
         """Write ids and gradients of each table; the buffer has room for just those."""
@@ -122,7 +125,7 @@ class PushBuffer:
             np.copyto(view, values, casting="same_kind")
 
     def rows(self) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """Return views of ids and gradients of each table.
+        """Return ids of each table and views of their gradients; the ids are read once, whoever changes the buffer.
 
         Raises
         ------
@@ -132,7 +135,9 @@ class PushBuffer:
         if not self._layout.rows.tables:
             return []
         body = self.bytes[self._layout.rows_start :]
-        ids, end = self._layout.rows.read_ids(body)
+        if self._ids is None:
+            self._ids = self._layout.rows.read_ids(body)
+        ids, end = self._ids
         return list(zip(ids, self._layout.rows.values(body[end:], [len(some) for some in ids]), strict=True))
 
     @property

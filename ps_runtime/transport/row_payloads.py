@@ -55,7 +55,9 @@ class RowLayout:
         return at * _WORD
 
     def read_ids(self, body: NDArray[np.uint8]) -> tuple[list[NDArray[np.int64]], int]:
-        """Return views of the ids of each table at the beginning of `body`, and where they end.
+        """Return the ids of each table at the beginning of `body`, and where they end.
+
+        The ids are copies: they decide where rows are read and written, and `body` may be memory of the peer.
 
         Raises
         ------
@@ -70,7 +72,7 @@ class RowLayout:
             raise ProtocolError("peer", f"{len(body)} bytes cannot hold {counts} ids")
         ids, at = [], num_tables * _WORD
         for n in counts:
-            ids.append(body[at : at + n * _WORD].view(np.int64))
+            ids.append(body[at : at + n * _WORD].view(np.int64).copy())
             at += n * _WORD
         return ids, at
 

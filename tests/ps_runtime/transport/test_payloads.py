@@ -10,6 +10,7 @@ import pytest
 from ps_runtime.errors import ProtocolError
 from ps_runtime.optimizers.gradient_descent import GradientDescent
 from ps_runtime.specs.layout import ALIGNMENT_BYTES, place
+from ps_runtime.specs.tables import TableSpec
 from ps_runtime.specs.variables import ModelSpec, VariableSpec
 from ps_runtime.transport.payloads import GRANT, PushBuffer, PushLayout
 
@@ -73,3 +74,27 @@ def test_a_shard_without_variables_takes_a_push_too():
 
 def test_a_grant_is_five_numbers():
     assert GRANT.size == 40
+
+
+TABLES = tuple(TableSpec(name, 100, 2, "float32", 0, {"name": "zeros"}, 0, 1, None) for name in ("users", "items"))
+WITH_ROWS = PushLayout.of(place(MODEL, 1)[0], 2, TABLES)
+ROWS = [(np.array([3, 99]), np.ones((2, 2), np.float32)), (np.array([5]), np.full((1, 2), 2, np.float32))]
+
+
+def test_rows_of_tables_come_after_the_gradients():
+    push = PushBuffer.empty(WITH_ROWS, [2, 1])
+    push.write_rows(ROWS)
+    received = PushBuffer(WITH_ROWS, bytes(push.bytes))
+    for (ids, values), (sent_ids, sent_values) in zip(received.rows(), ROWS, strict=True):
+        assert ids.tolist() == sent_ids.tolist()
+        assert values.tolist() == sent_values.tolist()
+
+
+@pytest.mark.parametrize("is_copied", [False, True])
+def test_ids_that_were_checked_stay_as_they_are_though_the_peer_changes_them(is_copied):
+    push = PushBuffer.empty(WITH_ROWS, [2, 1])
+    push.write_rows(ROWS)
+    checked = [ids.tolist() for ids, _ in push.rows()]
+    push.bytes[WITH_ROWS.rows_start :] = 255
+    used = push.copy() if is_copied else push
+    assert [ids.tolist() for ids, _ in used.rows()] == checked == [[3, 99], [5]]
