@@ -266,7 +266,8 @@ class SocketServer:
             self._lose(link)
         if message is not None:
             self._handle(link, message)
-        self._bury()
+        if self._lost:
+            self._bury()
 
     def _handle(self, link: Link, message: Message) -> None:
         self._num_messages += 1
@@ -280,7 +281,8 @@ class SocketServer:
                 self._deliver(self._handler.handle(link.number, message))
         except ProtocolError as error:
             self._refuse(link, error.reason)
-        self._strangers.pop(link.number, None)
+        if self._strangers:
+            self._strangers.pop(link.number, None)
 
     def _share(self, link: Link) -> None:
         """Answer SHARE, which no handler ever sees: nothing changes but the way that bodies come."""
