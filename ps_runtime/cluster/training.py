@@ -46,7 +46,7 @@ def train_and_evaluate(
     num_workers : int
         Workers beside the chief.
     transport : str
-        How replicas reach the ps: ``auto``, ``unix`` or ``tcp``.
+        How replicas reach the ps: ``auto``, ``shm``, ``unix`` or ``tcp``.
     writer : ModelWriter, optional
         Writes what the exporters select; without it nothing is exported.
     on_event : callable

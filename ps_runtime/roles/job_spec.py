@@ -42,7 +42,7 @@ class JobSpec:
     num_ps, num_workers : int
         `num_workers` counts those beside the chief.
     transport : str
-        ``auto``, ``unix`` or ``tcp``.
+        ``auto``, ``shm``, ``unix`` or ``tcp``.
     writer : ModelWriter or None
         Writes what the exporters select.
     finished_step : int or None
