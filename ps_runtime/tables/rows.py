@@ -1,4 +1,4 @@
-"""Rows in memory: weights, and each slot of the optimizer beside them."""
+"""Rows in memory: the weights and the slots of a row side by side, so that they share a page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Rows:
     optimizer : Optimizer or None
         Its slots are the further parts.
     allocate : callable
-        Gives that many bytes, all zero: first all weights, then all rows of each slot.
+        Gives that many bytes, all zero.
 
     Notes
     -----
@@ -46,27 +46,30 @@ class Rows:
         self._optimizer = optimizer
         self._dim = dim
         item = np.dtype(dtype)
-        row_nbytes = dim * item.itemsize
-        memory = allocate(len(self.part_names) * num_rows * row_nbytes)
-        self._parts: FloatArray = memory.view(item).reshape(len(self.part_names), num_rows, dim)
-        # numpy scatters items of a plain record type twice as fast as rows of a 2-d array
-        self._record = np.dtype((np.void, row_nbytes))
-        self._records = memory.view(self._record).reshape(len(self.part_names), num_rows)
-        self.num_rows_of_page = max(1, _PAGE_BYTES // row_nbytes)
-        self._num_cached = max(1, _CACHED_BYTES // ((len(self.part_names) + 2) * row_nbytes))
+        num_parts, part_nbytes = len(self.part_names), dim * item.itemsize
+        memory = allocate(num_rows * num_parts * part_nbytes)
+        self._parts: FloatArray = memory.view(item).reshape(num_rows * num_parts, dim)
+        # numpy scatters items of a plain record type faster than rows of a 2-d array
+        self._record = np.dtype((np.void, part_nbytes))
+        self._records = memory.view(self._record)
+        self._whole = memory.view(np.dtype((np.void, num_parts * part_nbytes)))
+        self.num_rows_of_page = max(1, _PAGE_BYTES // (num_parts * part_nbytes))
+        self._num_cached = max(1, _CACHED_BYTES // ((num_parts + 2) * part_nbytes))
         self._cached = np.empty((len(self.part_names) + 1, self._num_cached * dim), item)
 
     def take(self, part: int, places: NDArray[np.int64], out: FloatArray) -> None:
         """Copy a part of some rows into `out` (n, dim), contiguous and of the table's dtype."""
-        self._parts[part].take(places, axis=0, out=out, mode="clip")  # the other modes take through a copy of `out`
+        self._parts.take(
+            self._positions(part, places), axis=0, out=out, mode="clip"
+        )  # the other modes take through a copy of `out`
 
     def put(self, part: int, places: NDArray[np.int64], values: FloatArray) -> None:
         """Copy `values` (n, dim), contiguous and of the table's dtype, into a part of some rows."""
-        self._records[part][places] = values.reshape(-1).view(self._record)
+        self._records[self._positions(part, places)] = values.reshape(-1).view(self._record)
 
     def fill(self, part: int, places: NDArray[np.int64], value: float) -> None:
         """Set a part of some rows to one number."""
-        self._parts[part][places] = value
+        self._parts[self._positions(part, places)] = value
 
     def update(
         self, places: NDArray[np.int64], gradients: FloatArray, *, learning_rate: float, num_updates: int
@@ -102,7 +105,7 @@ class Rows:
 
     def copy_into(self, other: Rows, some: slice | NDArray[np.int64]) -> None:
         """Copy some rows, with all their parts, into those of `other` at the same places."""
-        if isinstance(some, slice):
-            np.copyto(other._parts[:, some], self._parts[:, some])
-        else:
-            other._records[:, some] = self._records[:, some]
+        other._whole[some] = self._whole[some]
+
+    def _positions(self, part: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        return places if len(self.part_names) == 1 else places * len(self.part_names) + part

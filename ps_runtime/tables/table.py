@@ -86,6 +86,8 @@ class Table:
         """
         places = self._places(ids)
         self._rows.take(0, places, out)
+        if self.num_created == len(self._pushes):
+            return
         # a row that is not created holds zeros, which few weights are: so most rows need not be looked up
         first = out[:, 0]
         if np.count_nonzero(first) < len(ids):
