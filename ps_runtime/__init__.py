@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ps_runtime.model.spec import EstimatorSpec, ModeKeys
     from ps_runtime.model.training import EvalSpec, TrainSpec
     from ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, RMSProp
+    from ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
     from ps_runtime.specs.run_config import RunConfig
 
 _MODULES = {
@@ -46,6 +47,7 @@ _MODULES = {
     "ps_runtime.model.sparse": ["SparseGradient"],
     "ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
     "ps_runtime.optimizers": ["Adagrad", "Adam", "Ftrl", "GradientDescent", "Momentum", "RMSProp"],
+    "ps_runtime.specs.consistency": ["Async", "BoundedStaleness", "Hogwild", "Sync"],
     "ps_runtime.specs.run_config": ["RunConfig"],
     "ps_runtime.model.training": ["EvalSpec", "TrainSpec"],
 }
@@ -61,7 +63,9 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "Adagrad",
     "Adam",
+    "Async",
     "BestExporter",
+    "BoundedStaleness",
     "CheckpointSaverListener",
     "DNNClassifier",
     "Dataset",
@@ -71,6 +75,7 @@ __all__ = [
     "FinalExporter",
     "Ftrl",
     "GradientDescent",
+    "Hogwild",
     "InputContext",
     "LatestExporter",
     "LoggingTensorHook",
@@ -84,6 +89,7 @@ __all__ = [
     "SparseGradient",
     "StepCounterHook",
     "StopAtStepHook",
+    "Sync",
     "TrainSpec",
     "better",
     "embedding_lookup",

@@ -1,0 +1,175 @@
+"""What is trained, and how: the trials of the experiment on consistency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ps_runtime.data.formats import open_dataset
+from ps_runtime.specs.consistency import Async, BoundedStaleness, Consistency, Hogwild, Sync
+
+__all__ = ["EPOCHS", "PROBLEMS", "Problem", "Trial", "consistency_trials", "epoch_trials"]
+
+NUM_REPLICAS = (1, 2, 3)
+CONSISTENCIES: tuple[Consistency, ...] = (Async(), BoundedStaleness(max_staleness=1), Sync(), Hogwild())
+FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A data set, a network, and how long it is trained.
+
+    Parameters
+    ----------
+    name : str
+    train, test : mapping
+        What `open_dataset` takes.
+    hidden_units : int
+        Of the one hidden layer.
+    network : str
+        ``relu``: the canned DNNClassifier; ``sigmoid``: that of the example of old.
+    small_rate, large_rate : float
+        Learning rates: one at which staleness does not matter, and one that is too large for stale gradients.
+    num_gradients : int
+        Gradients of a trial; those between two evaluations are a multiple of every number of replicas, so that all
+        trials are evaluated after equal numbers.
+    gradients_between : int
+    seeds : tuple of int
+        Of initial values and orders.
+    """
+
+    name: str
+    train: Mapping[str, Any]
+    test: Mapping[str, Any]
+    hidden_units: int
+    network: str
+    small_rate: float
+    large_rate: float
+    num_gradients: int
+    gradients_between: int
+    seeds: tuple[int, ...]
+
+    def scaled_rate(self, num_replicas: int) -> float:
+        """Return the small rate times the gradients that an update of sync takes."""
+        return round(self.small_rate * num_replicas, 9)
+
+    def input_fns(self, seed: int) -> tuple[partial[Any], partial[Any]]:
+        """Return how to read what is trained on, shuffled and without end, and what is tested on."""
+        endless = {**self.train, "shuffle": True, "seed": seed, "epochs": None}
+        return partial(open_dataset, endless), partial(open_dataset, dict(self.test))
+
+
+def _fashion_mnist(part: str, batch_size: int) -> dict[str, Any]:
+    return {
+        "format": "idx",
+        "path": f"{FASHION_MNIST}/{part}-images-idx3-ubyte.gz",
+        "labels_path": f"{FASHION_MNIST}/{part}-labels-idx1-ubyte.gz",
+        "batch_size": batch_size,
+    }
+
+
+DIGITS = Problem(
+    name="digits",
+    train={"format": "digits", "split": "train", "batch_size": 32},
+    test={"format": "digits", "split": "test", "batch_size": 360},
+    hidden_units=64,
+    network="relu",
+    small_rate=0.1,
+    large_rate=0.7,
+    num_gradients=2400,
+    gradients_between=240,
+    seeds=(1, 2, 3),
+)
+CLOTHES = Problem(
+    name="fashion_mnist",
+    train=_fashion_mnist("train", 100),
+    test=_fashion_mnist("t10k", 1000),
+    hidden_units=100,
+    network="relu",
+    small_rate=0.1,
+    large_rate=0.4,
+    num_gradients=3000,
+    gradients_between=300,
+    seeds=(1,),
+)
+PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in (DIGITS, CLOTHES)}
+
+EPOCHS = Problem(
+    name="epochs",
+    train=_fashion_mnist("train", 100),
+    test=_fashion_mnist("t10k", 1000),
+    hidden_units=100,
+    network="sigmoid",
+    small_rate=0.0005,
+    large_rate=0.0005,
+    num_gradients=20 * 600,
+    gradients_between=1200,
+    seeds=(1,),
+)
+"""Twenty epochs of 600 batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A problem, trained in one way.
+
+    Parameters
+    ----------
+    problem : Problem
+    consistency : Consistency
+    num_replicas : int
+        Processes that train: the chief is one of them.
+    learning_rate : float
+    num_gradients : int
+    seed : int
+    """
+
+    problem: Problem
+    consistency: Consistency
+    num_replicas: int
+    learning_rate: float
+    num_gradients: int
+    seed: int
+
+    @property
+    def key(self) -> str:
+        """A name, such as ``digits/sync/3w/0.1/seed 1``."""
+        rate = f"{self.learning_rate:.4g}"
+        return f"{self.problem.name}/{self.consistency.name}/{self.num_replicas}w/{rate}/seed {self.seed}"
+
+    @property
+    def gradients_per_update(self) -> int:
+        """How many gradients an update takes: with sync one of each replica."""
+        return self.num_replicas if isinstance(self.consistency, Sync) else 1
+
+    def facts(self) -> dict[str, Any]:
+        """Return what tells this trial from others, as plain data."""
+        return {
+            "problem": self.problem.name,
+            "consistency": self.consistency.name,
+            "num_replicas": self.num_replicas,
+            "learning_rate": self.learning_rate,
+            "num_gradients": self.num_gradients,
+            "seed": self.seed,
+        }
+
+
+def consistency_trials(problem: Problem) -> Iterator[Trial]:
+    """Yield every consistency with 1, 2 and 3 replicas at both rates; sync at the small rate times replicas, too."""
+    for seed in problem.seeds:
+        for num_replicas in NUM_REPLICAS:
+            for consistency in CONSISTENCIES:
+                for rate in (problem.small_rate, problem.large_rate):
+                    yield Trial(problem, consistency, num_replicas, rate, problem.num_gradients, seed)
+            scaled = problem.scaled_rate(num_replicas)
+            if scaled not in (problem.small_rate, problem.large_rate):
+                yield Trial(problem, Sync(), num_replicas, scaled, problem.num_gradients, seed)
+
+
+def epoch_trials() -> Iterator[Trial]:
+    """Yield the example of old: as many gradients as n replicas compute that read all the data, twenty times each."""
+    for num_replicas in NUM_REPLICAS:
+        num_gradients = num_replicas * EPOCHS.num_gradients
+        yield Trial(EPOCHS, Async(), num_replicas, EPOCHS.small_rate, num_gradients, EPOCHS.seeds[0])
