@@ -17,7 +17,7 @@ from ps_runtime.config.environment import bench_peer_python
 from ps_runtime.errors import UsageError
 from ps_runtime.specs.consistency import Sync
 
-__all__ = ["Peer", "environments_of", "find_peer", "peer_arguments", "peer_system"]
+__all__ = ["LOCAL", "Peer", "environments_of", "find_peer", "peer_arguments", "peer_system"]
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = ROOT / "benchmarks" / "peers" / "tf_estimator.py"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,7 +19,6 @@ from benchmarks.workloads import Workload
 from ps_runtime import Estimator, RunConfig, TrainSpec
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.cluster.launch import ClusterJob
-from ps_runtime.errors import WaitTimeoutError
 from ps_runtime.estimator.attempt import Attempt
 
 __all__ = ["PeerRuns", "ProductRuns", "Saved", "pause_after"]
@@ -132,7 +130,7 @@ class PeerRuns:
         system = ProgramSystem("TensorFlow checkpoint", self._commands, counting=[CHIEF])
         try:
             system.launch()
-            self._await_end(system)
+            system.await_event(CHIEF, "ended", TIMEOUT_SECS)
             events = system.events[CHIEF]
             reports = system.progress.reports(CHIEF)
         finally:
@@ -149,11 +147,3 @@ class PeerRuns:
         )
         arguments += ["--save-steps", str(SAVE_STEPS), "--max-steps", str(self._num_steps)]
         return {role: Command(arguments, environment) for role, environment in environments_of(1, 1).items()}
-
-    def _await_end(self, system: ProgramSystem) -> None:
-        deadline = time.monotonic() + TIMEOUT_SECS
-        while not any("ended" in event for event in list(system.events[CHIEF])):
-            system.check()
-            if time.monotonic() >= deadline:
-                raise WaitTimeoutError("to end", system.name, TIMEOUT_SECS)
-            time.sleep(0.05)

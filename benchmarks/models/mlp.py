@@ -16,7 +16,7 @@ from ps_runtime import Dataset, EstimatorSpec, GradientDescent, ModeKeys, get_va
 from ps_runtime.layers import dense, dense_backward, dense_input_gradient, relu, relu_backward
 from ps_runtime.losses import softmax_cross_entropy
 
-__all__ = ["arrays", "bare_step", "input_fn", "model_fn"]
+__all__ = ["NUM_PIXELS", "arrays", "bare_step", "hidden_and_logits", "input_fn", "model_fn"]
 
 NUM_PIXELS, NUM_HIDDEN, NUM_CLASSES = 784, 100, 10
 NUM_IMAGES = 6000
@@ -50,6 +50,9 @@ def input_fn(params: Mapping[str, Any]) -> Dataset:
 def model_fn(features: NDArray[Any], labels: NDArray[Any], mode: ModeKeys) -> EstimatorSpec:
     """Return loss and hand-written gradients of a batch."""
     variables = {name: _variable(name) for name in SHAPES}
+    if mode == ModeKeys.PREDICT:
+        logits = hidden_and_logits(variables, features)[1]
+        return EstimatorSpec(mode, predictions={"class_ids": logits.argmax(axis=1), "logits": logits})
     loss, gradients = loss_and_gradients(variables, features, labels)
     if mode != ModeKeys.TRAIN:
         return EstimatorSpec(mode, loss=loss)
@@ -58,12 +61,17 @@ def model_fn(features: NDArray[Any], labels: NDArray[Any], mode: ModeKeys) -> Es
     return EstimatorSpec(mode, loss=loss, train_op=optimizer.apply_gradients(gradients))
 
 
+def hidden_and_logits(variables: Variables, images: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the hidden layer and the logits of a batch."""
+    hidden = relu(dense(images, variables["hidden/kernel"], variables["hidden/bias"]))
+    return hidden, dense(hidden, variables["logits/kernel"], variables["logits/bias"])
+
+
 def loss_and_gradients(
     variables: Variables, images: NDArray[Any], labels: NDArray[Any]
 ) -> tuple[float, dict[str, NDArray[Any]]]:
     """Return the loss of a batch and the gradient of each variable."""
-    hidden = relu(dense(images, variables["hidden/kernel"], variables["hidden/bias"]))
-    logits = dense(hidden, variables["logits/kernel"], variables["logits/bias"])
+    hidden, logits = hidden_and_logits(variables, images)
     loss, gradient = softmax_cross_entropy(labels, logits)
     gradients = dict(zip(("logits/kernel", "logits/bias"), dense_backward(hidden, gradient), strict=True))
     gradient = relu_backward(hidden, dense_input_gradient(variables["logits/kernel"], gradient))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from benchmarks.processes import cpu_secs, hold, let_go
 from ps_runtime.errors import WaitTimeoutError
 
-__all__ = ["Progress", "System"]
+__all__ = ["POLL_SECS", "Progress", "System"]
 
 POLL_SECS = 0.05
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -13,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Any
 
-from benchmarks.systems.base import System
+from benchmarks.systems.base import POLL_SECS, System
 from ps_runtime.config.environment import child_environment
-from ps_runtime.errors import RoleFailedError
+from ps_runtime.errors import RoleFailedError, WaitTimeoutError
 
 __all__ = ["Command", "Commands", "ProgramSystem"]
 
@@ -66,7 +67,7 @@ class ProgramSystem(System):
         self._first_steps = set(first_steps)
         self._timeout_secs = timeout_secs
         self._processes: dict[str, subprocess.Popen[str]] = {}
-        self._threads: list[threading.Thread] = []
+        self._readers: dict[str, threading.Thread] = {}
         self._directory = Path()
         self._resources = ExitStack()
         self.events: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -100,7 +101,7 @@ class ProgramSystem(System):
             assert process.stdout is not None
             reader = threading.Thread(target=self._read, args=(name, process.stdout), daemon=True)
             reader.start()
-            self._threads.append(reader)
+            self._readers[name] = reader
 
     def check(self) -> None:
         """Raise RoleFailedError if a process has ended."""
@@ -111,15 +112,36 @@ class ProgramSystem(System):
                     f"{name} of {self.name}", f"it ended with exit code {code}{self._last_words(name)}"
                 )
 
+    def await_event(self, name: str, key: str, timeout_secs: float) -> None:
+        """Wait until process `name` has told of `key`.
+
+        Raises
+        ------
+        WaitTimeoutError
+            After `timeout_secs`.
+        RoleFailedError
+            If it ends without.
+        """
+        deadline = time.monotonic() + timeout_secs
+        while not self._has_told(name, key):
+            if self._processes[name].poll() is not None:
+                self._readers[name].join(END_SECS)  # its last words may be under way
+                if not self._has_told(name, key):
+                    self.check()
+            elif time.monotonic() >= deadline:
+                raise WaitTimeoutError(f"to say that it has {key}", self.name, timeout_secs)
+            else:
+                time.sleep(POLL_SECS)
+
     def close(self) -> None:
         """Kill all processes: they hold nothing that anybody needs."""
         for process in self._processes.values():
             process.kill()
         for process in self._processes.values():
             process.wait(END_SECS)
-        for thread in self._threads:
-            thread.join(END_SECS)
-        self._processes, self._threads = {}, []
+        for reader in self._readers.values():
+            reader.join(END_SECS)
+        self._processes, self._readers = {}, {}
         self._resources.close()
 
     def _read(self, name: str, lines: IO[str]) -> None:
@@ -132,10 +154,12 @@ class ProgramSystem(System):
                     self.events[name].append(facts)
 
     def _is_at_work(self) -> bool:
-        told = {name for name, events in self.events.items() if any("first_step" in event for event in list(events))}
-        return self._first_steps <= told and all(
+        return all(self._has_told(name, "first_step") for name in self._first_steps) and all(
             self.progress.num_reports(name) >= WARM_REPORTS for name in self._counting
         )
+
+    def _has_told(self, name: str, key: str) -> bool:
+        return any(key in event for event in list(self.events[name]))
 
     def _log(self, name: str) -> Path:
         return self._directory / f"{name}.log"

@@ -1,0 +1,122 @@
+"""Parts of a cold start, each in a process of its own: ``python -m benchmarks.startup_parts NAME`` prints its seconds.
+
+``servers N`` starts what a warm start finds, with N workers: it prints where they are, and ends them when its standard
+input ends.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from functools import partial
+from typing import Any
+
+__all__ = ["NUM_SLOTS", "PARTS", "main"]
+
+CLUSTER_TIMEOUT_SECS = 60.0
+NUM_SLOTS = 4
+"""A ps, the chief, a worker, the evaluator."""
+
+
+def imports() -> float:
+    """Import what the command for training imports."""
+    started = time.monotonic()
+    import mlflow  # noqa: F401
+
+    import flows.train  # noqa: F401
+
+    return time.monotonic() - started
+
+
+def prefect_server() -> float:
+    """Start the local Prefect server until it answers, with a new database where PREFECT_HOME has none."""
+    from tasks.prefect_server import LocalPrefectServer
+
+    started = time.monotonic()
+    server = LocalPrefectServer()
+    server.wait()
+    secs = time.monotonic() - started
+    server.close()
+    return secs
+
+
+def mlflow_store() -> float:
+    """Import MLflow and make its store, new where there is none."""
+    from tasks.tracking.store import prepare_store
+
+    started = time.monotonic()
+    prepare_store()
+    return time.monotonic() - started
+
+
+def cluster() -> float:
+    """Start a local cluster of four until all workers are there."""
+    started = time.monotonic()
+    from ps_runtime.cluster.connecting import open_cluster
+
+    with open_cluster(None, NUM_SLOTS, CLUSTER_TIMEOUT_SECS):
+        return time.monotonic() - started
+
+
+def job() -> float:
+    """Plan a job and start its roles on a cluster that is there, until the first step of a replica."""
+    from benchmarks.models import mlp
+    from ps_runtime import Estimator, EvalSpec, TrainSpec, train_and_evaluate
+    from ps_runtime.cluster.connecting import open_cluster
+
+    first_steps: list[float] = []
+
+    def take(event: dict[str, Any]) -> None:
+        if event["kind"] == "first_step":
+            first_steps.append(time.monotonic())
+
+    input_fn = partial(mlp.input_fn, {})
+    with open_cluster(None, NUM_SLOTS, CLUSTER_TIMEOUT_SECS) as client, tempfile.TemporaryDirectory() as directory:
+        started = time.monotonic()
+        train_and_evaluate(
+            Estimator(mlp.model_fn, directory),
+            TrainSpec(input_fn, max_steps=100),
+            EvalSpec(input_fn, steps=1),
+            client=client,
+            num_workers=1,
+            on_event=take,
+        )
+    return first_steps[0] - started
+
+
+def serve(num_slots: int) -> None:
+    """Start Prefect server and cluster, say where they are, and wait for the end of standard input."""
+    from ps_runtime.cluster.connecting import open_cluster
+    from tasks.prefect_server import LocalPrefectServer
+
+    server = LocalPrefectServer()
+    try:
+        with open_cluster(None, num_slots, CLUSTER_TIMEOUT_SECS) as client:
+            address = client.scheduler_info(n_workers=0)["address"]
+            print(json.dumps({"prefect": server.wait(), "dask": address}), flush=True)
+            sys.stdin.read()
+    finally:
+        server.close()
+
+
+PARTS = {
+    "imports": imports,
+    "prefect-server": prefect_server,
+    "mlflow-store": mlflow_store,
+    "cluster": cluster,
+    "job": job,
+}
+
+
+def main(name: str, num_slots: str = "") -> None:
+    """Run a part and print its seconds, or serve."""
+    if name == "servers":
+        serve(int(num_slots))
+    else:
+        print(json.dumps({"secs": PARTS[name]()}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
