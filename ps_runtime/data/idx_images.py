@@ -93,8 +93,11 @@ def _read_array(path: str | os.PathLike[str], min_dims: int) -> NDArray[np.uint8
 def _check_package(path: str | os.PathLike[str]) -> None:
     """Refuse a file that is missing because its package is; say which one to install."""
     place = PurePosixPath(os.fspath(path))
-    if place.is_relative_to(DEBIAN_DATASETS) and place != DEBIAN_DATASETS and not Path(place).exists():
-        package = f"dataset-{place.relative_to(DEBIAN_DATASETS).parts[0]}"
+    if not place.is_relative_to(DEBIAN_DATASETS):
+        return
+    name, *below = place.relative_to(DEBIAN_DATASETS).parts or ("",)
+    if below and not Path(DEBIAN_DATASETS, name).exists():
+        package = f"dataset-{name}"
         raise InputError((f"there is no file {place}; install Debian's package {package}: apt install {package}",))
 
 

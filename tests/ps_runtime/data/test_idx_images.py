@@ -105,6 +105,14 @@ def test_a_missing_data_set_of_debian_names_its_package() -> None:
         read_idx("/usr/share/datasets/no-such-set/images.gz", "/usr/share/datasets/no-such-set/labels.gz")
 
 
+def test_a_missing_file_of_a_data_set_that_is_there_names_no_package(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ps_runtime.data.idx_images.DEBIAN_DATASETS", path.parent.parent)
+    with pytest.raises(InputError, match=rf"^there is no file {path}$"):
+        read_idx(path)
+
+
 def test_another_missing_file_names_no_package(path: Path) -> None:
     with pytest.raises(InputError, match=rf"^there is no file {path}$"):
         read_idx(path)
