@@ -262,24 +262,25 @@ def get_variable(
         Outside a model_fn; for a new name, or another shape or dtype, after the first call; for a name, shape or dtype
         that no variable can have.
     """
-    scope = current_scope("get_variable")
-    return scope.variable(name, _declared(name, tuple(shape) if isinstance(shape, list) else shape, dtype, trainable), initializer)
+    wanted = tuple(shape) if isinstance(shape, list) else shape
+    declared = _declared(name, wanted, np.dtype(dtype), trainable)
+    return current_scope("get_variable").variable(name, declared, initializer)
 
 
 @lru_cache(maxsize=4096)  # every call of a model_fn asks for the same ones
-def _declared(name: str, shape: tuple[int, ...], dtype: DTypeLike, trainable: bool) -> Declared:
+def _declared(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], trainable: bool) -> Declared:
     faults = []
     if not isinstance(name, str) or not name:
         faults.append(f"a variable needs a name, got {name!r}")
     if not isinstance(shape, tuple) or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
         faults.append(f"the shape of variable {name!r} is {shape!r}, expected a tuple of integers >= 0")
-    kind = np.dtype(dtype).kind
+    kind = dtype.kind
     if kind not in ("f" if trainable else "fiub"):
         wanted = "a float dtype, or trainable=False" if trainable else "a float, integer or bool dtype"
-        faults.append(f"the dtype of variable {name!r} is {np.dtype(dtype)}, expected {wanted}")
+        faults.append(f"the dtype of variable {name!r} is {dtype}, expected {wanted}")
     if faults:
         raise ModelFnError(tuple(faults))
-    return Declared(tuple(int(n) for n in shape), np.dtype(dtype).name, trainable)
+    return Declared(tuple(int(n) for n in shape), dtype.name, trainable)
 
 
 def get_or_create_global_step() -> int:

@@ -101,6 +101,8 @@ class Shard:
         self.arrays = ShardArrays.over(self.arena.bytes, layout, self.optimizers)
         self.snapshot_arrays = ShardArrays.over(np.empty(layout.nbytes, np.uint8), layout, self.optimizers)
         self.tables, self.snapshot_tables = self._make_tables(tables), self._make_tables(tables)
+        for table, copy in zip(self.tables, self.snapshot_tables, strict=True):
+            table.prepare_copies(copy)
         self.snapshot_step: int | None = None
         """The global_step that `snapshot_arrays` are of."""
         self.version = 0
