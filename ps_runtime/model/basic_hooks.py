@@ -111,11 +111,14 @@ class StepCounterHook(SessionRunHook):
     ----------
     report : callable ``(global_step, values)``
     every_n_steps : int
+    gradients_per_step : int
+        Batches of an update: more than one in synchronous training.
     """
 
-    def __init__(self, report: Report, every_n_steps: int = 100) -> None:
+    def __init__(self, report: Report, every_n_steps: int = 100, gradients_per_step: int = 1) -> None:
         self._report = report
         self._every = _at_least_one("every_n_steps", every_n_steps)
+        self._gradients_per_step = _at_least_one("gradients_per_step", gradients_per_step)
 
     def after_create_session(self, session: Any, coord: Coordinator) -> None:
         """Begin to count."""
@@ -139,7 +142,7 @@ class StepCounterHook(SessionRunHook):
         values = {
             "loss": loss,
             "steps_per_sec": rate,
-            "examples_per_sec": rate * run_context.session.num_examples,
+            "examples_per_sec": rate * run_context.session.num_examples * self._gradients_per_step,
             "staleness": self._staleness_sum / self._num_pushes,
         }
         self._report(global_step, values)

@@ -18,7 +18,7 @@ from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.roles.session import MonitoredSession
 from ps_runtime.server.peers import Purpose
-from ps_runtime.specs.consistency import Hogwild
+from ps_runtime.specs.consistency import Hogwild, Sync
 from ps_runtime.specs.roles import Role
 
 __all__ = ["open_client", "open_links", "open_session", "run_worker"]
@@ -94,10 +94,15 @@ def _hooks(job: JobSpec, context: RoleContext, built: BuiltModel) -> list[Sessio
     if context.role.role is Role.CHIEF:
         hooks += [
             SummaryHook(context.emit_metrics, job.config.save_summary_steps),
-            StepCounterHook(context.emit_metrics, job.config.log_step_count_steps),
+            StepCounterHook(context.emit_metrics, job.config.log_step_count_steps, _gradients_per_step(job)),
             *built.spec.training_chief_hooks,
         ]
     return hooks
+
+
+def _gradients_per_step(job: JobSpec) -> int:
+    consistency = job.config.consistency
+    return consistency.gradients_per_update(job.num_workers + 1) if isinstance(consistency, Sync) else 1
 
 
 def _tell_first_step(context: RoleContext, session: MonitoredSession) -> None:

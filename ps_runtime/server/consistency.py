@@ -195,8 +195,8 @@ class SyncState(ConsistencyState):
 def consistency_state(consistency: Consistency, num_replicas: int) -> ConsistencyState:
     """Return the rule that `consistency` describes, for so many training replicas."""
     match consistency:
-        case Sync(replicas_to_aggregate):
-            return SyncState(replicas_to_aggregate or num_replicas, num_replicas)
+        case Sync():
+            return SyncState(consistency.gradients_per_update(num_replicas), num_replicas)
         case BoundedStaleness(max_staleness):
             return BoundedStalenessState(max_staleness)
     return AsyncState()

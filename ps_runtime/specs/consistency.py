@@ -68,6 +68,10 @@ class Sync:
         if self.replicas_to_aggregate is not None and self.replicas_to_aggregate < 1:
             raise UsageError((f"replicas_to_aggregate should be 1 or more, got {self.replicas_to_aggregate}",))
 
+    def gradients_per_update(self, num_replicas: int) -> int:
+        """Return how many gradients an update is made of while all replicas live."""
+        return self.replicas_to_aggregate or num_replicas
+
 
 @dataclass(frozen=True, slots=True)
 class Hogwild:

@@ -140,3 +140,11 @@ def test_reports_summaries_as_plain_numbers():
 def test_refuses_a_period_without_steps(make):
     with pytest.raises(UsageError, match=r"every_n_\w+ should be greater than 0, got 0"):
         make(0)
+
+
+def test_counts_the_examples_of_all_gradients_of_an_update(clock):
+    reports = []
+    steps = Steps(StepCounterHook(lambda *report: reports.append(report), every_n_steps=10, gradients_per_step=3))
+    clock.now += 2
+    steps.step(10)
+    assert reports[0][1]["examples_per_sec"] == 150.0
