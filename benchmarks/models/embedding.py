@@ -24,6 +24,7 @@ __all__ = ["NUM_ROWS", "arrays", "bare_step", "input_fn", "model_fn"]
 NUM_ROWS, DIM = 1_000_000, 16
 BATCH_SIZE, NUM_IDS = 1024, 26
 NUM_BATCHES = 40
+BLOCK_ROWS = 1024
 ZIPF_EXPONENT = 1.05
 SCATTER = 736_338_717
 """Coprime to the numbers of rows used here: ranks times it, modulo the rows, are a permutation."""
@@ -59,12 +60,9 @@ def model_fn(features: NDArray[Any], labels: NDArray[Any], mode: ModeKeys) -> Es
 
 
 def bare_step(params: Mapping[str, Any]) -> Callable[[], object]:
-    """Return a function that does what no system can leave out: unique ids, their rows, gradient sums, row updates.
-
-    Weights and accumulators lie side by side, so that each row is touched once for reading and once for writing.
-    """
+    """Return a function that does what no system can leave out: unique ids, their rows, gradient sums, row updates."""
     batches = arrays(params)["features"].reshape(NUM_BATCHES, -1)
-    table = np.full((NUM_ROWS, 2 * DIM), ACCUMULATOR, np.float32)
+    table = _BareTable()
     gradients = np.full((BATCH_SIZE * NUM_IDS, DIM), 1e-3, np.float32)
     number = 0
 
@@ -72,15 +70,36 @@ def bare_step(params: Mapping[str, Any]) -> Callable[[], object]:
         nonlocal number
         number = (number + 1) % NUM_BATCHES
         unique, inverse = unique_ids(batches[number])
-        pulled = table[:, :DIM].take(unique, axis=0)
-        summed = sum_rows(inverse, gradients, len(unique))
-        rows = table.take(unique, axis=0)
-        rows[:, DIM:] += summed * summed
-        rows[:, :DIM] -= LEARNING_RATE * summed / np.sqrt(rows[:, DIM:])
-        table[unique] = rows
+        pulled = table.take(unique)
+        table.update(unique, sum_rows(inverse, gradients, len(unique)))
         return pulled
 
     return step
+
+
+class _BareTable:
+    """Weights and accumulators, a row of each side by side; a block of rows is updated in the processor's cache."""
+
+    def __init__(self) -> None:
+        self._parts = np.full((2 * NUM_ROWS, DIM), ACCUMULATOR, np.float32)
+        self._records = self._parts.reshape(-1).view(np.dtype((np.void, 4 * DIM)))  # scattered faster than rows
+        self._weights, self._sums = np.empty((2, BLOCK_ROWS, DIM), np.float32)
+
+    def take(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        return self._parts.take(2 * ids, axis=0)
+
+    def update(self, ids: NDArray[np.int64], gradients: NDArray[np.float32]) -> None:
+        for start in range(0, len(ids), BLOCK_ROWS):
+            places, gradient = 2 * ids[start : start + BLOCK_ROWS], gradients[start : start + BLOCK_ROWS]
+            weights, sums = self._weights[: len(places)], self._sums[: len(places)]
+            self._parts.take(places, axis=0, out=weights, mode="clip")
+            self._parts.take(places + 1, axis=0, out=sums, mode="clip")
+            sums += gradient * gradient
+            gradient *= LEARNING_RATE
+            gradient /= np.sqrt(sums)
+            weights -= gradient
+            self._records[places] = weights.reshape(-1).view(self._records.dtype)
+            self._records[places + 1] = sums.reshape(-1).view(self._records.dtype)
 
 
 def _uniform_ids(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.int64]:
