@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from flows.bench import BenchName
 from ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["app", "main", "run"]
+
+BEGAN_AT = time.monotonic()
+"""When this process began, but for the imports above."""
 
 OK, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM
 
@@ -59,9 +63,12 @@ def train(
     parameters = parse_parameters(loaded.values, loaded.origins)
     telemetry_off()
     _look_beside(files[0])
-    from flows.train import train
+    from flows.head_start import head_start
 
-    return train(parameters)
+    with head_start(BEGAN_AT):
+        from flows.train import train
+
+        return train(parameters)
 
 
 @app.command(epilog=EPILOG)
@@ -84,9 +91,12 @@ def predict(
     loaded = load([], overrides or ()).merged(Settings(options, origins))
     parameters = parse_predict_parameters(loaded.values, loaded.origins)
     telemetry_off()
-    from flows.predict import predict
+    from flows.head_start import head_start
 
-    return predict(parameters)
+    with head_start(BEGAN_AT):
+        from flows.predict import predict
+
+        return predict(parameters)
 
 
 @app.command(epilog=EPILOG)
@@ -125,7 +135,7 @@ def main() -> NoReturn:
     arguments = sys.argv[1:]
     sys.path.insert(0, os.getcwd())  # modules of the user may stand here, too
     exit_code = run(arguments, _reserve_stdout() if "--json" in arguments else None)
-    _end_resource_tracker()
+    _end_helpers()
     sys.exit(exit_code)
 
 
@@ -150,8 +160,12 @@ def run(arguments: Sequence[str], answer: TextIO | None = None) -> int:
     return outcome.exit_code
 
 
-def _end_resource_tracker() -> None:
-    """End the helper process that multiprocessing may have started: left alone it ends a moment after this one."""
+def _end_helpers() -> None:
+    """End the processes that multiprocessing may have started: left alone they end a moment after this one."""
+    if "multiprocessing.forkserver" in sys.modules:
+        from ps_runtime.cluster.fork_server import stop_fork_server
+
+        stop_fork_server()
     module = sys.modules.get("multiprocessing.resource_tracker")
     if module is not None:
         module._resource_tracker._stop()

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from prefect.client.schemas.objects import State
 
-from tasks.prefect_server import LocalPrefectServer, named_api_url, prefect_api
+from flows.head_start import head_start
+from flows.parameters import PredictParameters, TrainParameters
+from ps_runtime.cluster.fork_server import start_fork_server
+from tasks.prefect_server import prefect_api
 
 __all__ = ["Invocation", "invoke", "invoked"]
 
-P = TypeVar("P")
+P = TypeVar("P", TrainParameters, PredictParameters)
 T = TypeVar("T")
 
 
@@ -51,7 +55,7 @@ def invoke(
     ----------
     flow : prefect.Flow
         Begins with `invoked`.
-    parameters : object
+    parameters : TrainParameters or PredictParameters
         Its only parameter.
     prepare : callable
         Returns a context with what the flow needs. A UsageError there ends the command before the flow begins.
@@ -63,14 +67,10 @@ def invoke(
     SystemExit
         With 128 + the number of the signal, if one ended the flow.
     """
-    started = time.monotonic()
-    server = None if named_api_url() else LocalPrefectServer()  # it comes up while the rest is prepared
-    with ExitStack() as stack:
-        if server is not None:
-            stack.callback(server.close)
-        invocation = Invocation(stack.enter_context(prepare(parameters)), started)
-        stack.enter_context(prefect_api(server))
+    with head_start() as begun, _prepared(parameters, prepare) as prepared, prefect_api(begun.server):
+        invocation = Invocation(prepared, begun.began_at)
         token = _current.set(invocation)
+        gc.enable()
         try:
             state: State[Any] = flow(parameters, return_state=True)
         finally:
@@ -89,5 +89,12 @@ def invoked(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) ->
         yield current
         return
     started = time.monotonic()
-    with prepare(parameters) as prepared:
+    with _prepared(parameters, prepare) as prepared:
         yield Invocation(prepared, started)
+
+
+def _prepared(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) -> AbstractContextManager[T]:
+    """Return what `prepare` does; the processes of a local cluster import what they need meanwhile."""
+    if parameters.cluster.address is None:
+        start_fork_server()
+    return prepare(parameters)

@@ -16,14 +16,13 @@ from ps_runtime.data.dataset import Dataset
 from ps_runtime.data.files import shown_path, without_secrets
 from ps_runtime.estimator.attempt import Attempt
 from tasks.tracking.run import DatasetInfo
-from tasks.tracking.store import prepare_store
 from tasks.tracking.tracker import Tracker
 
 __all__ = ["open_tracker", "tell_what_is_on_disk"]
 
 
-def open_tracker(attempt: Attempt, parameters: TrainParameters) -> Tracker:
-    """Open the MLflow run of the job: a new one, or that of its earlier attempts.
+def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters) -> Tracker:
+    """Open the MLflow run of the job in `store`: a new one, or that of its earlier attempts.
 
     Raises
     ------
@@ -32,7 +31,7 @@ def open_tracker(attempt: Attempt, parameters: TrainParameters) -> Tracker:
     """
     record = attempt.record
     return Tracker.open(
-        prepare_store(),
+        store,
         experiment=parameters.experiment,
         run_name=f"{parameters.experiment}-{record.job_id[:6]}",
         run_id=record.run_id,

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from prefect import flow, get_run_logger
@@ -25,6 +26,7 @@ from ps_runtime.cluster.launch import ClusterJob
 from ps_runtime.estimator.attempt import Attempt
 from tasks.export import MlflowModelWriter, check_exportable
 from tasks.role import run_role
+from tasks.tracking.store import prepare_store
 from tasks.tracking.tracker import Tracker
 
 __all__ = ["train", "train_flow"]
@@ -47,9 +49,17 @@ def train(parameters: TrainParameters) -> dict[str, Any]:
     return invoke(train_flow, parameters, _planned)
 
 
+@dataclass(frozen=True)
+class Planned:
+    """A job that nothing is known to be wrong with, and the address of the MLflow store that will record it."""
+
+    attempt: Attempt
+    store: str
+
+
 @contextmanager
-def _planned(parameters: TrainParameters) -> Iterator[Attempt]:
-    yield plan_attempt(parameters)
+def _planned(parameters: TrainParameters) -> Iterator[Planned]:
+    yield Planned(plan_attempt(parameters), prepare_store())
 
 
 def plan_attempt(parameters: TrainParameters) -> Attempt:
@@ -87,15 +97,18 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
     """
     with invoked(parameters, _planned) as invocation, Interrupts() as interrupts:
         try:
-            with invocation.prepared as attempt:
-                outcome = _run(attempt, parameters, interrupts)
+            planned = invocation.prepared
+            with planned.attempt:
+                outcome = _run(planned, parameters, interrupts)
         except InterruptedRunError as interrupted:
             invocation.received = interrupted.received
             return Cancelled(message=f"{interrupted}; the same command resumes from the last checkpoint")
         return summarize(outcome, wall_secs=time.monotonic() - invocation.started)
 
 
-def _run(attempt: Attempt, parameters: TrainParameters, interrupts: Interrupts) -> Outcome:
+def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) -> Outcome:
+    attempt = planned.attempt
+
     def check() -> None:
         interrupts.check()
         attempt.check()
@@ -107,7 +120,7 @@ def _run(attempt: Attempt, parameters: TrainParameters, interrupts: Interrupts) 
         client = stack.enter_context(open_cluster(parameters.cluster.address, len(job.roles), CLUSTER_TIMEOUT_SECS))
         check_capacity(client, len(job.roles))
         check()
-        tracker = stack.enter_context(_recorded(attempt, parameters))
+        tracker = stack.enter_context(_recorded(planned, parameters))
 
         def on_event(event: Mapping[str, Any]) -> None:
             progress.handle(event)
@@ -122,12 +135,12 @@ def _run(attempt: Attempt, parameters: TrainParameters, interrupts: Interrupts) 
 
 
 @contextmanager
-def _recorded(attempt: Attempt, parameters: TrainParameters) -> Iterator[Tracker]:
+def _recorded(planned: Planned, parameters: TrainParameters) -> Iterator[Tracker]:
     """Open the MLflow run of the job; end it as the block ends."""
-    tracker = open_tracker(attempt, parameters)
+    tracker = open_tracker(planned.store, planned.attempt, parameters)
     try:
-        attempt.note_run(tracker.run_id)
-        tell_what_is_on_disk(attempt, tracker)
+        planned.attempt.note_run(tracker.run_id)
+        tell_what_is_on_disk(planned.attempt, tracker)
         yield tracker
     except (InterruptedRunError, KeyboardInterrupt):
         tracker.close("KILLED", timeout_secs=2.0)

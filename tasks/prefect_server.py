@@ -46,7 +46,8 @@ class LocalPrefectServer:
     """A Prefect server on a free loopback port, in a process and session of its own.
 
     The process starts with the object, so that other things can start meanwhile; `wait` says when it answers. It ends
-    with `close`, or when this process ends, however that happens.
+    with `close`, or when this process ends, however that happens. If a profile of Prefect names an API, it leaves at
+    once: it finds out by itself, so that nobody has to import Prefect before it can be started.
 
     Notes
     -----
@@ -132,8 +133,8 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
     Parameters
     ----------
     server : LocalPrefectServer, optional
-        One that was started before, to save time; it is closed at the end. Without it, and with no API configured,
-        a local server is started.
+        One that was started before, to save time; it is closed at the end, or at once if an API is configured. Without
+        it, and with no API configured, a local server is started.
     timeout_secs : float
         How long to wait for the API.
 
@@ -148,8 +149,10 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
     -----
     At the end all events, states and logs are sent before the local server ends, so that no run is left unfinished.
     """
-    url = None if server is not None else named_api_url()
+    url = named_api_url()
     if url is not None:
+        if server is not None:
+            server.close()
         _wait_for_named_api(url, timeout_secs)
         try:
             yield url

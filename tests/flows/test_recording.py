@@ -28,7 +28,6 @@ VALUES = {
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What `open_tracker` tells MLflow of a job in ``runs/t``."""
-    monkeypatch.setattr(recording, "prepare_store", lambda: "sqlite:///x")
     monkeypatch.setattr(recording.Tracker, "open", lambda uri, **told: SimpleNamespace(**told))
     dataset = Dataset({"x": np.zeros((2, 1), np.float32)})
     attempt: Any = SimpleNamespace(
@@ -37,7 +36,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
         model_dir="/models/runs/t",
         plan=SimpleNamespace(datasets={"train": dataset, "eval": dataset}),
     )
-    return recording.open_tracker(attempt, parse_parameters(VALUES, {}))
+    return recording.open_tracker("sqlite:///x", attempt, parse_parameters(VALUES, {}))
 
 
 def test_no_password_is_recorded(told: Any) -> None:

@@ -6,6 +6,7 @@ import sys
 import textwrap
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -130,3 +131,31 @@ def test_server_that_does_not_listen_to_reason(tmp_path: Path, monkeypatch: pyte
     server = LocalPrefectServer()
     server.close(timeout_secs=0.05)
     assert not psutil.pid_exists(server.pid)
+
+
+@pytest.mark.cluster
+def test_server_that_a_profile_makes_superfluous_leaves_and_touches_no_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    (tmp_path / "profiles.toml").write_text(
+        'active = "ours"\n[profiles.ours]\nPREFECT_API_URL = "http://127.0.0.1:1/api"\n'
+    )
+    server = LocalPrefectServer()
+    try:
+        assert psutil.Process(server.pid).wait(timeout=60) == 0
+    finally:
+        server.close()
+    assert not (tmp_path / "prefect.db").exists()
+
+
+def test_server_that_is_not_needed_is_closed() -> None:
+    server = SimpleNamespace(is_closed=False)
+    server.close = lambda: setattr(server, "is_closed", True)
+    with (
+        temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}),
+        pytest.raises(WaitTimeoutError),
+        prefect_api(server, timeout_secs=0),  # type: ignore[arg-type]
+    ):
+        pass
+    assert server.is_closed
