@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ps_runtime.errors import InputError
 from ps_runtime.optimizers.base import FloatArray, Optimizer
+from ps_runtime.server.copying import copy_arrays
 from ps_runtime.server.entries import Decision, Entry
 from ps_runtime.server.instructions import Life, Refusal
 from ps_runtime.server.push_sum import PushSum, RowGradients
@@ -50,10 +51,12 @@ class ShardArrays:
 
     def copy_into(self, other: ShardArrays) -> None:
         """Copy all arrays into those of `other`, which has the same layout."""
-        np.copyto(other.arena, self.arena)
-        for mine, theirs in zip(self.slots, other.slots, strict=True):
-            for name, slot in mine.items():
-                np.copyto(theirs[name], slot)
+        slots = [
+            (theirs[name], slot)
+            for mine, theirs in zip(self.slots, other.slots, strict=True)
+            for name, slot in mine.items()
+        ]
+        copy_arrays([(other.arena, self.arena), *slots])
 
 
 @dataclass(slots=True)
