@@ -9,6 +9,7 @@ from typing import Any
 
 from ps_runtime.optimizers.registry import optimizer_from_config
 from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.copying import copy_arrays
 from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.roles.shard_storage import ShardStorage
 from ps_runtime.roles.stream_reader import StreamReader
@@ -59,6 +60,7 @@ class PsParts:
             job.num_ps,
             arena=allocate(layout.nbytes),
             staleness_aware=isinstance(consistency, Async) and consistency.staleness_aware,
+            copy_arrays=copy_arrays,
         )
         self._storage = ShardStorage(job, index, lambda *news: post(lambda: self.handler.written(*news)))
         self._stream: StreamReader | None = None

@@ -7,7 +7,7 @@ entry was torn: its replica was lost between two shards. So a cut of all shards 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from ps_runtime.errors import InputError
 from ps_runtime.optimizers.base import FloatArray, Optimizer
-from ps_runtime.server.copying import copy_arrays
 from ps_runtime.server.entries import Decision, Entry
 from ps_runtime.server.instructions import Life, Refusal
 from ps_runtime.server.push_sum import PushSum, RowGradients
@@ -27,7 +26,15 @@ from ps_runtime.tables.table import Table
 from ps_runtime.transport.arena import Arena
 from ps_runtime.transport.payloads import PushBuffer, PushLayout
 
-__all__ = ["Shard", "ShardArrays"]
+__all__ = ["CopyArrays", "Shard", "ShardArrays"]
+
+CopyArrays = Callable[[Sequence[tuple[NDArray[Any], NDArray[Any]]]], None]
+"""Copies the second array of each pair into the first; both have one dimension and the same size."""
+
+
+def _copy_in_turn(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
+    for target, source in pairs:
+        np.copyto(target, source)
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ class ShardArrays:
             slots.append({n: np.full(size, optimizer.initial_slot(n), group.dtype) for n in names if optimizer})
         return cls(arena, tuple(slots))
 
-    def copy_into(self, other: ShardArrays) -> None:
+    def copy_into(self, other: ShardArrays, copy_arrays: CopyArrays) -> None:
         """Copy all arrays into those of `other`, which has the same layout."""
         slots = [
             (theirs[name], slot)
@@ -84,6 +91,8 @@ class Shard:
         Of `layout.nbytes`; memory of this process alone if left out.
     staleness_aware : bool
         Whether the learning rate of a push is divided by its staleness.
+    copy_arrays : callable
+        Copies a cut while training waits.
     """
 
     def __init__(
@@ -95,6 +104,7 @@ class Shard:
         *,
         arena: Arena | None = None,
         staleness_aware: bool = False,
+        copy_arrays: CopyArrays = _copy_in_turn,
     ) -> None:
         self.layout = layout
         self.optimizers = tuple(optimizers)
@@ -112,6 +122,7 @@ class Shard:
         self.is_ready = False
         self.torn_pushes = 0
         self._staleness_aware = staleness_aware
+        self._copy_arrays = copy_arrays
         self._place = 0
         """Entries of the log that were carried out."""
         self._held: dict[Life, _Held] = {}
@@ -134,7 +145,7 @@ class Shard:
         """Take over `snapshot_arrays`, which were filled from the checkpoint of `step`: as many updates it has seen."""
         self.version = step
         self.arena.begin()
-        self.snapshot_arrays.copy_into(self.arrays)
+        self.snapshot_arrays.copy_into(self.arrays, self._copy_arrays)
         self.arena.end(step)
         for table, copy in zip(self.tables, self.snapshot_tables, strict=True):
             copy.copy_into(table)
@@ -183,7 +194,7 @@ class Shard:
         self.settle(start, entries)
         for life in list(self._held):
             self._tear(life)
-        self.arrays.copy_into(self.snapshot_arrays)
+        self.arrays.copy_into(self.snapshot_arrays, self._copy_arrays)
         for table, copy in zip(self.tables, self.snapshot_tables, strict=True):
             table.expire(self.version)
             table.copy_into(copy)
