@@ -47,29 +47,30 @@ class Rows:
         self._dim = dim
         item = np.dtype(dtype)
         num_parts, part_nbytes = len(self.part_names), dim * item.itemsize
+        self._num_parts = num_parts
         memory = allocate(num_rows * num_parts * part_nbytes)
-        self._parts: FloatArray = memory.view(item).reshape(num_rows * num_parts, dim)
+        # a view for each part, which begins with it: so the position of a row is the same in all of them
+        starts = [part * part_nbytes if num_rows else 0 for part in range(num_parts)]
+        self._parts: list[FloatArray] = [memory[start:].view(item).reshape(-1, dim) for start in starts]
         # numpy scatters items of a plain record type faster than rows of a 2-d array
         self._record = np.dtype((np.void, part_nbytes))
-        self._records = memory.view(self._record)
+        self._records = [memory[start:].view(self._record) for start in starts]
         self._whole = memory.view(np.dtype((np.void, num_parts * part_nbytes)))
         self.num_rows_of_page = max(1, _PAGE_BYTES // (num_parts * part_nbytes))
         self._num_cached = max(1, _CACHED_BYTES // ((num_parts + 2) * part_nbytes))
-        self._cached = np.empty((len(self.part_names) + 1, self._num_cached * dim), item)
+        self._cached = np.empty((num_parts + 1, self._num_cached * dim), item)
 
     def take(self, part: int, places: NDArray[np.int64], out: FloatArray) -> None:
         """Copy a part of some rows into `out` (n, dim), contiguous and of the table's dtype."""
-        self._parts.take(
-            self._positions(part, places), axis=0, out=out, mode="clip"
-        )  # the other modes take through a copy of `out`
+        self._take(part, self._positions(places), out)
 
     def put(self, part: int, places: NDArray[np.int64], values: FloatArray) -> None:
         """Copy `values` (n, dim), contiguous and of the table's dtype, into a part of some rows."""
-        self._records[self._positions(part, places)] = values.reshape(-1).view(self._record)
+        self._put(part, self._positions(places), values)
 
     def fill(self, part: int, places: NDArray[np.int64], value: float) -> None:
         """Set a part of some rows to one number."""
-        self._parts[self._positions(part, places)] = value
+        self._parts[part][self._positions(places)] = value
 
     def update(
         self, places: NDArray[np.int64], gradients: FloatArray, *, learning_rate: float, num_updates: int
@@ -87,11 +88,12 @@ class Rows:
             As `Optimizer.update` takes them.
         """
         assert self._optimizer is not None, "rows without an optimizer are not updated"
+        positions = self._positions(places)
         for start in range(0, len(places), self._num_cached):
-            some = places[start : start + self._num_cached]
+            some = positions[start : start + self._num_cached]
             *parts, scratch = self._cached[:, : len(some) * self._dim]
             for part, values in enumerate(parts):
-                self.take(part, some, values.reshape(-1, self._dim))
+                self._take(part, some, values.reshape(-1, self._dim))
             self._optimizer.update(
                 parts[0],
                 gradients[start : start + self._num_cached].reshape(-1),
@@ -101,11 +103,18 @@ class Rows:
                 num_updates=num_updates,
             )
             for part, values in enumerate(parts):
-                self.put(part, some, values)
+                self._put(part, some, values)
 
     def copy_into(self, other: Rows, some: slice | NDArray[np.int64]) -> None:
         """Copy some rows, with all their parts, into those of `other` at the same places."""
         other._whole[some] = self._whole[some]
 
-    def _positions(self, part: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        return places if len(self.part_names) == 1 else places * len(self.part_names) + part
+    def _positions(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        return places if self._num_parts == 1 else places * self._num_parts
+
+    def _take(self, part: int, positions: NDArray[np.int64], out: FloatArray) -> None:
+        # the other modes take through a copy of `out`
+        self._parts[part].take(positions, axis=0, out=out, mode="clip")
+
+    def _put(self, part: int, positions: NDArray[np.int64], values: FloatArray) -> None:
+        self._records[part].put(positions, values.reshape(-1).view(self._record), mode="clip")
