@@ -4,6 +4,7 @@ from typing import get_args
 
 import pytest
 
+import flows.bench
 from benchmarks.__main__ import NAMES
 from flows import cli
 from flows.bench import BenchName, bench
@@ -11,16 +12,16 @@ from flows.bench import BenchName, bench
 
 @pytest.fixture
 def program(monkeypatch, tmp_path):
-    """Put a program in place of the benchmarks; return what it was called with."""
+    """Put a program in place of the benchmarks of a checkout; return what it was called with."""
     calls = tmp_path / "calls"
+    monkeypatch.setattr(flows.bench, "CHECKOUT", tmp_path / "checkout")
 
     def program(text):
-        package = tmp_path / "benchmarks"
-        package.mkdir()
+        package = tmp_path / "checkout" / "benchmarks"
+        package.mkdir(parents=True)
         (package / "__main__.py").write_text(
             f"import json, sys\njson.dump(sys.argv[1:], open({str(calls)!r}, 'w'))\n{text}"
         )
-        monkeypatch.chdir(tmp_path)  # where `python -m` looks first
         return lambda: json.loads(calls.read_text())
 
     return program
@@ -41,6 +42,30 @@ def test_with_json_the_answer_is_that_of_the_benchmark(program, capsys):
     program('print(\'{"bench": "mlp", "rows": [1, 2]}\')')
     assert cli.run(["bench", "mlp", "--json"], sys.stdout) == 0
     assert json.loads(capsys.readouterr().out) == {"bench": "mlp", "rows": [1, 2]}
+
+
+def test_they_are_found_from_any_directory_and_work_in_it(program, monkeypatch, tmp_path, capsys):
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "benchmarks").mkdir(parents=True)
+    (elsewhere / "benchmarks" / "__main__.py").write_text("raise SystemExit('these are of somebody else')")
+    monkeypatch.chdir(elsewhere)
+    program("import os; print(json.dumps({'bench': 'mlp', 'rows': [], 'cwd': os.getcwd()}))")
+    assert cli.run(["bench", "mlp", "--json"], sys.stdout) == 0
+    assert json.loads(capsys.readouterr().out)["cwd"] == str(elsewhere)
+
+
+def test_a_python_path_of_the_user_stays(program, monkeypatch, capsys):
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    program("print(json.dumps({'bench': 'mlp', 'rows': [], 'found': '/somewhere' in sys.path}))")
+    cli.run(["bench", "mlp", "--json"], sys.stdout)
+    assert json.loads(capsys.readouterr().out)["found"]
+
+
+def test_without_a_checkout_there_are_no_benchmarks(program, capsys, tmp_path):
+    assert cli.run(["bench", "mlp"]) == 2
+    error = capsys.readouterr().err
+    assert f"the benchmarks are not part of the installed package, and {tmp_path / 'checkout'} is no checkout" in error
+    assert "Traceback" not in error
 
 
 @pytest.mark.parametrize(("code", "kind"), [(2, "UsageError"), (1, "RoleFailedError")])
