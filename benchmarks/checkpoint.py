@@ -33,6 +33,8 @@ CLUSTER_TIMEOUT_SECS = 60.0
 QUANTITIES = ("stall", "pause", "save", "restore")
 SUFFIX = "shm/1ps/1w"
 BLOCK_BYTES = 1 << 24
+COPIES = 5
+"""The fastest counts: the first one after a pause takes twice as long."""
 
 
 def measure(settings: Settings) -> list[Row]:
@@ -89,9 +91,8 @@ class _Limit:
         self._path = path
 
     def run(self) -> Saved:
+        copy_secs = min(self._copy_secs() for _ in range(COPIES))
         started = time.perf_counter()
-        np.copyto(self._target, self._source)
-        copied = time.perf_counter()
         with self._path.open("wb", buffering=0) as file:
             for start in range(0, self._source.size, BLOCK_BYTES):
                 file.write(self._source[start : start + BLOCK_BYTES].data)
@@ -104,4 +105,9 @@ class _Limit:
             while view:
                 view = view[file.readinto(view[:BLOCK_BYTES]) :]
         read = time.perf_counter()
-        return Saved(copied - started, copied - started, written - copied, read - forgotten)
+        return Saved(copy_secs, copy_secs, written - started, read - forgotten)
+
+    def _copy_secs(self) -> float:
+        started = time.perf_counter()
+        np.copyto(self._target, self._source)
+        return time.perf_counter() - started
