@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from ps_runtime import Dataset, EstimatorSpec, GradientDescent, ModeKeys, get_variable, initializers, summary
 from ps_runtime.layers import dense, dense_backward, dense_input_gradient, relu, relu_backward
 from ps_runtime.losses import softmax_cross_entropy
+from ps_runtime.specs.variables import ModelSpec, VariableSpec
 
-__all__ = ["NUM_PIXELS", "arrays", "bare_step", "hidden_and_logits", "input_fn", "model_fn"]
+__all__ = ["MODEL", "NUM_PIXELS", "arrays", "bare_step", "hidden_and_logits", "input_fn", "model_fn"]
 
 NUM_PIXELS, NUM_HIDDEN, NUM_CLASSES = 784, 100, 10
 NUM_IMAGES = 6000
@@ -28,6 +29,12 @@ SHAPES = {
     "logits/kernel": (NUM_HIDDEN, NUM_CLASSES),
     "logits/bias": (NUM_CLASSES,),
 }
+
+MODEL = ModelSpec(
+    tuple(VariableSpec(name, shape, "float32", optimizer=0) for name, shape in SHAPES.items()),
+    (GradientDescent(learning_rate=LEARNING_RATE).config(),),
+)
+"""What psflow finds in the first call of `model_fn`."""
 
 Variables = Mapping[str, NDArray[Any]]
 

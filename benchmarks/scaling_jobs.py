@@ -1,0 +1,231 @@
+"""A job without a cluster and without a model: ps in processes of their own or in this one, and replicas that push."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from multiprocessing.connection import Connection as Pipe
+from typing import Any, Self
+
+import numpy as np
+
+from ps_runtime import Dataset, GradientDescent, RunConfig, TrainSpec
+from ps_runtime.client.link import Dial, Identity, Links, never_stop
+from ps_runtime.client.saving import SavingClient
+from ps_runtime.client.training import TrainingClient
+from ps_runtime.errors import StoppedError, WaitTimeoutError
+from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.job_spec import JobSpec
+from ps_runtime.roles.ps import PsParts, run_ps
+from ps_runtime.server.peers import Purpose
+from ps_runtime.specs.input import InputSpec
+from ps_runtime.specs.roles import Role, RoleId, job_roles
+from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from ps_runtime.transport.address import Address
+from ps_runtime.transport.base import Connection, Handler, Reply
+from ps_runtime.transport.connecting import connect
+from ps_runtime.transport.in_process import InProcessServer
+from ps_runtime.transport.message import Kind, Message
+
+__all__ = ["LocalJob", "PsProcess", "Pusher", "bare_job", "give_values", "open_links"]
+
+TIMEOUT_SECS = 60.0
+BATCH_SIZE = 100
+NUM_RECORDS = 100_000
+ITEM_BYTES = 4
+
+
+def bare_job(shard_nbytes: int, num_ps: int, num_replicas: int) -> JobSpec:
+    """Return a job with a vector of float32 of `shard_nbytes` on each ps, gradient descent, and no model_fn."""
+    shape = (shard_nbytes // ITEM_BYTES,)
+    variables = tuple(VariableSpec(f"w{i}", shape, "float32", optimizer=0) for i in range(num_ps))
+    return JobSpec(
+        job_id="bench-scaling",
+        token="",
+        attempt=1,
+        model_dir="",
+        model_fn=bare_job,
+        params={},
+        config=RunConfig(save_checkpoints_secs=None),
+        train_spec=TrainSpec(Dataset),
+        eval_spec=None,
+        model=ModelSpec(variables, (GradientDescent(learning_rate=1.0).config(),)),
+        input=InputSpec(NUM_RECORDS, BATCH_SIZE, num_epochs=None),
+        seed=1,
+        num_ps=num_ps,
+        num_workers=num_replicas - 1,
+    )
+
+
+def open_links(job: JobSpec, dials: Sequence[Dial], purpose: Purpose, member: int) -> Links:
+    """Return links to all ps of a bare job, to be entered."""
+    role = job_roles(job.num_ps, job.num_workers, evaluator=False)[job.num_ps + member]
+    identity = Identity(job.job_id, job.token, job.model.digest, str(role), purpose, member, job.attempt)
+    return Links(dials, identity, never_stop, TIMEOUT_SECS)
+
+
+def give_values(job: JobSpec, dials: Sequence[Dial]) -> None:
+    """Give all variables the value 0 and open the job, as its chief does."""
+    with open_links(job, dials, Purpose.SAVE, 0) as links:
+        saving = SavingClient(links, job.model, TIMEOUT_SECS)
+        saving.initialize({v.name: np.zeros(v.shape, v.dtype) for v in job.model.variables})
+        saving.open()
+
+
+class Pusher:
+    """A training replica that computes nothing: it pulls, and pushes the same gradient each time.
+
+    Parameters
+    ----------
+    job : JobSpec
+    links : Links
+        Opened.
+    """
+
+    def __init__(self, job: JobSpec, links: Links) -> None:
+        self._client = TrainingClient(links, job.model, TIMEOUT_SECS)
+        self._gradients = {v.name: np.full(v.shape, 1e-6, v.dtype) for v in job.model.variables}
+        self._client.next_grant()
+
+    def pull(self) -> None:
+        """Pull all parameters."""
+        self._client.pull()
+
+    def step(self) -> None:
+        """Pull, push, and wait for the next ticket."""
+        self._client.pull()
+        self._client.push(self._gradients, [1.0], BATCH_SIZE)
+
+
+class PsProcess:
+    """One ps in a process of its own; it ends with `close`, or with this process.
+
+    Parameters
+    ----------
+    job : JobSpec
+    index : int
+    """
+
+    def __init__(self, job: JobSpec, index: int) -> None:
+        spawning = multiprocessing.get_context("spawn")
+        self._pipe, theirs = spawning.Pipe()
+        self._name = f"ps-{index}"
+        self._process = spawning.Process(target=_serve, args=(job, index, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def address(self) -> Address:
+        """Wait until it listens; return where. To be called once.
+
+        Raises
+        ------
+        WaitTimeoutError
+        EOFError
+            If it ended instead; why stands on stderr.
+        """
+        if not self._pipe.poll(TIMEOUT_SECS):
+            raise WaitTimeoutError("to listen", self._name, TIMEOUT_SECS)
+        event: dict[str, Any] = self._pipe.recv()
+        return Address.from_dict(event["address"])
+
+    @staticmethod
+    def dial(address: Address, transport: str) -> Dial:
+        """Return what connects to an address by one transport."""
+        return partial(connect, address, transport)
+
+    def close(self) -> None:
+        """End it and wait for it. Idempotent."""
+        self._pipe.close()
+        self._process.join(TIMEOUT_SECS)
+
+
+def _serve(job: JobSpec, index: int, pipe: Pipe) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, whose end of the pipe then closes
+
+    def check() -> None:
+        if pipe.poll():
+            raise StoppedError(f"ps-{index}", "the measurement is over")
+
+    with contextlib.suppress(StoppedError):
+        run_ps(job, RoleContext(RoleId(Role.PS, index), job.attempt, check, pipe.send), "127.0.0.1")
+
+
+class LocalJob:
+    """The ps of a bare job in this process and replicas that push in turn, for the time of a ``with`` block.
+
+    Parameters
+    ----------
+    shard_nbytes, num_ps, num_replicas : int
+    """
+
+    def __init__(self, shard_nbytes: int, num_ps: int, num_replicas: int) -> None:
+        self._job = bare_job(shard_nbytes, num_ps, num_replicas)
+        self._resources = ExitStack()
+        self._servers: list[InProcessServer] = []
+        self._handlers: list[_TimedHandler] = []
+        self._pushers: list[Pusher] = []
+        self.num_replicas = num_replicas
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            for index in range(self._job.num_ps):
+                parts = PsParts(self._job, index, partial(self._post, index))
+                stack.callback(parts.close)
+                self._handlers.append(_TimedHandler(parts.handler))
+                self._servers.append(stack.enter_context(InProcessServer(self._handlers[-1])))
+            dials = [partial(self._connect, index) for index in range(self._job.num_ps)]
+            give_values(self._job, dials)
+            for member in range(self.num_replicas):
+                links = stack.enter_context(open_links(self._job, dials, Purpose.TRAIN, member))
+                self._pushers.append(Pusher(self._job, links))
+            self._resources = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._resources.close()
+
+    def step_all(self) -> None:
+        """Have each replica make a step."""
+        for pusher in self._pushers:
+            pusher.step()
+
+    @property
+    def handler_secs(self) -> list[float]:
+        """CPU seconds that the handler of each ps has used for pulls and pushes."""
+        return [handler.secs for handler in self._handlers]
+
+    def _post(self, index: int, event: Callable[[], Iterable[Reply]]) -> None:
+        self._servers[index].post(event)
+
+    def _connect(self, index: int, timeout_secs: float) -> Connection:
+        return self._servers[index].connect(f"ps-{index}")
+
+
+class _TimedHandler:
+    """A handler, and the CPU seconds that it has used for pulls and pushes."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self.secs = 0.0
+        self.disconnected = handler.disconnected
+        self.max_body_bytes = handler.max_body_bytes
+
+    def handle(self, peer: int, message: Message) -> Iterable[Reply]:
+        """Hand a message on."""
+        if message.kind not in (Kind.PULL, Kind.PUSH):
+            return self._handler.handle(peer, message)
+        started = time.thread_time()
+        replies = self._handler.handle(peer, message)
+        self.secs += time.thread_time() - started
+        return replies
