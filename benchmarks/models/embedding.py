@@ -17,7 +17,7 @@ from ps_runtime import Adagrad, Dataset, EstimatorSpec, ModeKeys, get_variable, 
 from ps_runtime.losses import sigmoid_cross_entropy
 from ps_runtime.model.embedding import embedding_lookup
 from ps_runtime.model.sparse import SparseGradient
-from ps_runtime.tables.dedupe import sum_rows, unique_ids
+from ps_runtime.tables.dedupe import find_occurrences
 
 __all__ = ["NUM_ROWS", "arrays", "bare_step", "input_fn", "model_fn"]
 
@@ -53,7 +53,7 @@ def model_fn(features: NDArray[Any], labels: NDArray[Any], mode: ModeKeys) -> Es
     if mode != ModeKeys.TRAIN:
         return EstimatorSpec(mode, loss=loss)
     summary.scalar("clock", time.monotonic())
-    values = np.broadcast_to(gradient[:, None, None], (*features.shape, DIM))
+    values = np.broadcast_to(gradient[:, None, None], (len(features), 1, DIM))
     gradients = {"bias": gradient.sum(), "items": SparseGradient(features, values)}
     optimizer = Adagrad(learning_rate=LEARNING_RATE, initial_accumulator_value=ACCUMULATOR)
     return EstimatorSpec(mode, loss=loss, train_op=optimizer.apply_gradients(gradients))
@@ -63,15 +63,15 @@ def bare_step(params: Mapping[str, Any]) -> Callable[[], object]:
     """Return a function that does what no system can leave out: unique ids, their rows, gradient sums, row updates."""
     batches = arrays(params)["features"].reshape(NUM_BATCHES, -1)
     table = _BareTable()
-    gradients = np.full((BATCH_SIZE * NUM_IDS, DIM), 1e-3, np.float32)
+    gradients = np.full((BATCH_SIZE, DIM), 1e-3, np.float32)
     number = 0
 
     def step() -> object:
         nonlocal number
         number = (number + 1) % NUM_BATCHES
-        unique, inverse = unique_ids(batches[number])
-        pulled = table.take(unique)
-        table.update(unique, sum_rows(inverse, gradients, len(unique)))
+        found = find_occurrences(batches[number])
+        pulled = table.take(found.unique)
+        table.update(found.unique, found.sum(gradients))
         return pulled
 
     return step
@@ -81,25 +81,29 @@ class _BareTable:
     """Weights and accumulators, a row of each side by side; a block of rows is updated in the processor's cache."""
 
     def __init__(self) -> None:
-        self._parts = np.full((2 * NUM_ROWS, DIM), ACCUMULATOR, np.float32)
-        self._records = self._parts.reshape(-1).view(np.dtype((np.void, 4 * DIM)))  # scattered faster than rows
+        memory = np.full(2 * NUM_ROWS * DIM, ACCUMULATOR, np.float32)
+        views = memory, memory[DIM:]  # a row is at the same position of both
+        record = np.dtype((np.void, DIM * memory.itemsize))  # scattered faster than rows
+        self._parts = [view.reshape(-1, DIM) for view in views]
+        self._records = [view.view(record) for view in views]
         self._weights, self._sums = np.empty((2, BLOCK_ROWS, DIM), np.float32)
 
     def take(self, ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        return self._parts.take(2 * ids, axis=0)
+        return self._parts[0].take(2 * ids, axis=0)
 
     def update(self, ids: NDArray[np.int64], gradients: NDArray[np.float32]) -> None:
+        positions = 2 * ids
         for start in range(0, len(ids), BLOCK_ROWS):
-            places, gradient = 2 * ids[start : start + BLOCK_ROWS], gradients[start : start + BLOCK_ROWS]
-            weights, sums = self._weights[: len(places)], self._sums[: len(places)]
-            self._parts.take(places, axis=0, out=weights, mode="clip")
-            self._parts.take(places + 1, axis=0, out=sums, mode="clip")
+            some, gradient = positions[start : start + BLOCK_ROWS], gradients[start : start + BLOCK_ROWS]
+            weights, sums = self._weights[: len(some)], self._sums[: len(some)]
+            for part, rows in zip(self._parts, (weights, sums), strict=True):
+                part.take(some, axis=0, out=rows, mode="clip")
             sums += gradient * gradient
             gradient *= LEARNING_RATE
             gradient /= np.sqrt(sums)
             weights -= gradient
-            self._records[places] = weights.reshape(-1).view(self._records.dtype)
-            self._records[places + 1] = sums.reshape(-1).view(self._records.dtype)
+            for records, rows in zip(self._records, (weights, sums), strict=True):
+                records.put(some, rows.reshape(-1).view(records.dtype), mode="clip")
 
 
 def _uniform_ids(rng: np.random.Generator, shape: tuple[int, int]) -> NDArray[np.int64]:

@@ -114,15 +114,21 @@ def embedding_lookup(
         raise _absent(name, lookup)
     rows = scope.rows(spec, lookup.unique)
     if combiner is None:
-        return gather(rows, lookup.inverse).reshape((*shape, dim))
-    return _combined(rows, lookup, combiner, _weights(spec, lookup, weights)).reshape((*shape, dim))
+        return gather(rows, lookup.found).reshape((*shape, dim))
+    return _combined(spec, rows, lookup, combiner, weights).reshape((*shape, dim))
 
 
-def _combined(rows: Any, lookup: Lookup, combiner: Combiner, weights: Any) -> Any:
-    """Return ``(n, dim)``, from ``(n, k)`` weights."""
-    pooled = pool(rows, weights, lookup.inverse.reshape(weights.shape))
+def _combined(spec: TableSpec, rows: Any, lookup: Lookup, combiner: Combiner, given: Any) -> Any:
+    """Return ``(n, dim)``, where the ids are ``(n, k)``."""
+    *shape, num_joined = lookup.ids.shape
+    num_sums = math.prod(shape)
+    weights = None if given is None else _weights(spec, lookup, given).reshape((num_sums, num_joined))
+    pooled = pool(rows, weights, lookup.found, num_sums)
     if combiner == "sum":
         return pooled
+    if weights is None:
+        present = np.ones(lookup.ids.size, np.bool) if lookup.present is None else lookup.present
+        weights = present.reshape(num_sums, num_joined).astype(spec.dtype)
     total = (weights if combiner == "mean" else weights * weights).sum(axis=-1)
     is_zero = plain(total) == 0
     divisor = total + is_zero
@@ -132,15 +138,9 @@ def _combined(rows: Any, lookup: Lookup, combiner: Combiner, weights: Any) -> An
 
 
 def _weights(spec: TableSpec, lookup: Lookup, given: Any) -> Any:
-    """Return ``(n, k)`` weights in the table's dtype, 0 for ids that are absent; traced if those given are."""
-    shape = lookup.ids.shape
-    weights = np.ones(shape, spec.dtype) if given is None else given
-    if plain(weights) is weights:
-        weights = np.asarray(weights)
-    weights = weights.astype(spec.dtype)
-    if lookup.present is not None:
-        weights = weights * lookup.present.reshape(shape)
-    return weights.reshape((math.prod(shape[:-1]), shape[-1]))
+    """Return weights in the table's dtype, 0 for ids that are absent; traced if those given are."""
+    weights = (np.asarray(given) if plain(given) is given else given).astype(spec.dtype)
+    return weights if lookup.present is None else weights * lookup.present.reshape(lookup.ids.shape)
 
 
 def _plain_int(value: Any) -> Any:

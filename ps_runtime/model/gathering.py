@@ -7,39 +7,38 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ps_runtime.tables.dedupe import Occurrences
 from ps_runtime.tracing import plain
 
 __all__ = ["gather", "pool", "take", "weighted_sum"]
 
-Indices = NDArray[np.integer[Any]]
 
-
-def gather(rows: Any, inverse: Indices) -> Any:
-    """Return ``(n, dim)``: for each of ``(n,)`` indices that row of ``(num_rows, dim)``."""
+def gather(rows: Any, found: Occurrences) -> Any:
+    """Return ``(size, dim)``: for each position its row of ``(num_unique, dim)``."""
     if plain(rows) is rows:
-        return take(rows, inverse)
+        return take(rows, found)
     from ps_runtime.model import followed_rows  # imports autograd
 
-    return followed_rows.gather(rows, inverse)
+    return followed_rows.gather(rows, found)
 
 
-def pool(rows: Any, weights: Any, inverse: Indices) -> Any:
-    """Return ``(n, dim)``: for each of n times k indices and weights the weighted sum of those rows."""
+def pool(rows: Any, weights: Any, found: Occurrences, num_sums: int) -> Any:
+    """Return ``(num_sums, dim)``: of as many neighbours the weighted sum of their rows.
+
+    `weights` are ``(num_sums, size // num_sums)``, or None for 1 each.
+    """
     if plain(rows) is rows and plain(weights) is weights:
-        return weighted_sum(rows, weights, inverse)
+        return weighted_sum(rows, weights, found, num_sums)
     from ps_runtime.model import followed_rows
 
-    return followed_rows.pool(rows, weights, inverse)
+    return followed_rows.pool(rows, weights, found, num_sums)
 
 
-def take(rows: NDArray[Any], inverse: Indices) -> NDArray[Any]:
+def take(rows: NDArray[Any], found: Occurrences) -> NDArray[Any]:
     """Be `gather` for plain arrays."""
-    return np.take(rows, inverse, axis=0)
+    return np.take(rows, found.inverse(), axis=0)
 
 
-def weighted_sum(rows: NDArray[Any], weights: NDArray[Any], inverse: Indices) -> NDArray[Any]:
+def weighted_sum(rows: NDArray[Any], weights: NDArray[Any] | None, found: Occurrences, num_sums: int) -> NDArray[Any]:
     """Be `pool` for plain arrays."""
-    if not len(rows):
-        return np.zeros((len(weights), rows.shape[1]), rows.dtype)
-    summed: NDArray[Any] = np.matmul(weights[:, np.newaxis, :], np.take(rows, inverse, axis=0))
-    return summed[:, 0]
+    return found.pool(rows, num_sums, None if weights is None else weights.reshape(-1))

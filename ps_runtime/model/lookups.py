@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ps_runtime.errors import InputError
 from ps_runtime.specs.tables import TableSpec
 from ps_runtime.tables.bounds import check_ids
-from ps_runtime.tables.dedupe import unique_ids
+from ps_runtime.tables.dedupe import Occurrences, find_occurrences
 
 __all__ = ["ABSENT", "Lookup", "Lookups", "integer_ids"]
 
@@ -27,31 +27,38 @@ class Lookup:
     ----------
     ids : array of integers, any shape
         As they were given.
-    unique : (num_unique,) int64 array
-        Each id that is present, once.
-    inverse : (ids.size,) array
-        Where each of `ids`, in C order, stands in `unique`; 0 for one that is absent.
+    found : Occurrences
+        Of the ids that are present, in C order.
     present : (ids.size,) bool array or None
         Which ids are present; None: all.
     """
 
     ids: NDArray[Any]
-    unique: NDArray[np.int64]
-    inverse: NDArray[np.integer[Any]]
+    found: Occurrences
     present: NDArray[np.bool_] | None
     _flat: NDArray[np.int64]
 
     @classmethod
-    def of(cls, ids: NDArray[Any]) -> Self:
-        """Find the repetitions among integer `ids`."""
+    def of(cls, spec: TableSpec, ids: NDArray[Any]) -> Self:
+        """Find the repetitions among integer `ids`.
+
+        Raises
+        ------
+        InputError
+            If an id is neither one of the table nor -1.
+        """
         flat = ids.astype(np.int64).reshape(-1)  # a copy: it tells whether `ids` were written to
-        present = flat != ABSENT
-        if present.all():
-            return cls(ids, *unique_ids(flat), None, flat)
-        unique, of_present = unique_ids(flat[present])
-        inverse = np.zeros(len(flat), of_present.dtype)
-        inverse[present] = of_present
-        return cls(ids, unique, inverse, present, flat)
+        present = None
+        # as unsigned numbers negative ids are the largest, so one pass shows whether all are rows
+        if ids.size and int(flat.view(np.uint64).max()) >= spec.num_rows:
+            _check(spec, ids)
+            present = flat != ABSENT
+        return cls(ids, find_occurrences(flat, present), present, flat)
+
+    @property
+    def unique(self) -> NDArray[np.int64]:
+        """Each id that is present, once; ascending."""
+        return self.found.unique
 
     def is_of(self, ids: NDArray[Any]) -> bool:
         """Return whether this was made of that very array, and none of its ids has changed."""
@@ -77,11 +84,11 @@ class Lookups:
             If they are no integers, or an id is neither in ``[0, num_rows)`` nor -1.
         """
         array = integer_ids(spec.name, ids)
-        if array.size and (array.min() < ABSENT or array.max() >= spec.num_rows):
-            check_ids(spec.name, np.where(array == ABSENT, 0, array), spec.num_rows)
         known = self._known.get(id(array))  # `known` holds its array, so that no other can have this id
         if known is None or not known.is_of(array):
-            known = self._known[id(array)] = Lookup.of(array)
+            known = self._known[id(array)] = Lookup.of(spec, array)
+        elif len(known.unique) and known.unique[-1] >= spec.num_rows:
+            _check(spec, array)  # they were those of a larger table
         return known
 
 
@@ -96,3 +103,8 @@ def integer_ids(table: str, ids: Any) -> NDArray[Any]:
             )
         )
     return array
+
+
+def _check(spec: TableSpec, ids: NDArray[Any]) -> None:
+    if ids.min() < ABSENT or ids.max() >= spec.num_rows:
+        check_ids(spec.name, np.where(ids == ABSENT, 0, ids), spec.num_rows)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ps_runtime.errors import ModelFnError
 from ps_runtime.model.lookups import Lookups, integer_ids
 from ps_runtime.specs.tables import TableSpec
-from ps_runtime.tables.dedupe import sum_rows, unique_ids
+from ps_runtime.tables.dedupe import find_occurrences
 from ps_runtime.tracing import plain
 
 __all__ = ["RowGradient", "SparseGradient", "row_gradient"]
@@ -26,8 +26,9 @@ class SparseGradient:
     ----------
     ids : array of integers, any shape
         Such as were looked up. An id may stand there several times: its gradients add up. -1 counts for nothing.
-    values : (*ids.shape, dim) array
-        Gradient of the loss with respect to what the lookup of each id gave.
+    values : (*ids.shape, dim) or (*ids.shape[:-1], 1, dim) array
+        Gradient of the loss with respect to what the lookup of each id gave; or one for all ids along the last axis,
+        as where they were looked up with ``combiner="sum"``.
 
     Notes
     -----
@@ -44,11 +45,18 @@ class SparseGradient:
     values: Any
 
     def __add__(self, other: SparseGradient) -> SparseGradient:
-        parts = [(np.asarray(part.ids), np.asarray(plain(part.values))) for part in (self, other)]
+        parts = (self, other)
         return SparseGradient(
-            np.concatenate([ids.reshape(-1) for ids, _ in parts]),
-            np.concatenate([values.reshape(-1, *values.shape[-1:]) for _, values in parts]),
+            np.concatenate([np.asarray(part.ids).reshape(-1) for part in parts]),
+            np.concatenate([part._row_of_each_id() for part in parts]),
         )
+
+    def _row_of_each_id(self) -> NDArray[Any]:
+        """Return ``(number of ids, dim)``."""
+        ids, values = np.asarray(self.ids), np.asarray(plain(self.values))
+        if ids.ndim and values.shape[:-1] == (*ids.shape[:-1], 1):
+            values = np.broadcast_to(values, (*ids.shape, values.shape[-1]))
+        return values.reshape(-1, *values.shape[-1:])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,8 +79,8 @@ class RowGradient:
         """Return the sum of gradients, each of unique ids and a row of values for each of them."""
         ids, values = parts[0]
         if len(parts) > 1:
-            ids, inverse = unique_ids(np.concatenate([ids for ids, _ in parts]))
-            values = sum_rows(inverse, np.concatenate([values for _, values in parts]), len(ids))
+            found = find_occurrences(np.concatenate([ids for ids, _ in parts]))
+            ids, values = found.unique, found.sum(np.concatenate([values for _, values in parts]))
         return cls(ids, np.ascontiguousarray(values, spec.dtype))
 
 
@@ -92,15 +100,16 @@ def row_gradient(spec: TableSpec, given: Any, lookups: Lookups) -> RowGradient:
         )
     ids, values = integer_ids(spec.name, given.ids), np.asarray(plain(given.values))
     expected = (*ids.shape, spec.dim)
-    if values.shape != expected or values.dtype.kind not in "fiu":
+    shared = (*ids.shape[:-1], 1, spec.dim)
+    if values.shape not in (expected, shared) or values.dtype.kind not in "fiu":
         raise ModelFnError(
             (
                 f"the values of the gradient of table {spec.name!r} are {values.dtype.name}{list(values.shape)}, "
                 f"expected {spec.dtype}{list(expected)}: a row for each of its ids",
             )
         )
-    lookup = lookups.of(spec, ids)
-    rows, inverse = values.reshape(-1, spec.dim).astype(spec.dtype, copy=False), lookup.inverse
-    if lookup.present is not None:
-        rows, inverse = rows[lookup.present], inverse[lookup.present]
-    return RowGradient.sum(spec, [(lookup.unique, sum_rows(inverse, rows, len(lookup.unique)))])
+    if ids.ndim and values.strides[-2] == 0:  # as `numpy.broadcast_to` repeats them
+        values = values[..., :1, :]
+    found = lookups.of(spec, ids).found
+    rows = values.reshape(-1, spec.dim).astype(spec.dtype, copy=False)
+    return RowGradient(found.unique, found.sum(rows))

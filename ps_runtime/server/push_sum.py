@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.specs.layout import ShardLayout
-from ps_runtime.tables.dedupe import sum_rows, unique_ids
+from ps_runtime.tables.dedupe import find_occurrences
 from ps_runtime.transport.payloads import PushBuffer
 
 __all__ = ["PushSum", "RowGradients"]
@@ -61,7 +61,7 @@ class PushSum:
 def _mean_rows(
     parts: tuple[tuple[NDArray[np.int64], NDArray[Any]], ...], num_gradients: int
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    ids, inverse = unique_ids(np.concatenate([ids for ids, _ in parts]))
-    values = sum_rows(inverse, np.concatenate([values for _, values in parts]), len(ids))
+    found = find_occurrences(np.concatenate([ids for ids, _ in parts]))
+    values = found.sum(np.concatenate([values for _, values in parts]))
     np.divide(values, num_gradients, out=values)
-    return ids, values
+    return found.unique, values

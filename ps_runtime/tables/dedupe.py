@@ -2,79 +2,152 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["sum_rows", "unique_ids"]
+__all__ = ["Occurrences", "find_occurrences"]
+
+Floats = NDArray[Any]
 
 
-def unique_ids(ids: NDArray[np.integer[Any]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the ids without duplicates, ascending, and where each came to stand.
+@dataclass(frozen=True, slots=True, eq=False)
+class Occurrences:
+    """Where each id of an array stands; made by `find_occurrences`.
 
     Parameters
     ----------
-    ids : array of integers >= 0, any shape
-
-    Returns
-    -------
     unique : (u,) array of int64
-        Ascending.
-    inverse : (n,) array of int64
-        ``unique[inverse]`` is ``ids.ravel()``.
-
-    Examples
-    --------
-    >>> unique_ids(np.array([7, 3, 7]))
-    (array([3, 7]), array([1, 0, 1]))
-    """
-    flat = ids.ravel().astype(np.int64, copy=False)
-    position_bits = flat.size.bit_length()
-    if flat.size == 0 or int(flat.max()).bit_length() + position_bits > 63:
-        unique, inverse = np.unique(flat, return_inverse=True)
-        return unique, inverse
-    # numpy sorts plain numbers several times faster than it finds an order: so id and position make one number
-    keys = flat << position_bits
-    keys |= np.arange(flat.size)
-    keys.sort()
-    positions = keys & ((1 << position_bits) - 1)
-    keys >>= position_bits
-    is_first = np.empty(flat.size, np.bool)
-    is_first[0] = True
-    np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
-    inverse = np.empty(flat.size, np.int64)
-    inverse[positions] = np.cumsum(is_first) - 1
-    return keys[is_first], inverse
-
-
-def sum_rows(inverse: NDArray[np.integer[Any]], values: NDArray[Any], num_unique: int) -> NDArray[Any]:
-    """Add up the rows that belong to one id.
-
-    Parameters
-    ----------
-    inverse : (n,) array of int64
-        As `unique_ids` returns it.
-    values : (n, dim) array of floats
-    num_unique : int
-
-    Returns
-    -------
-    (num_unique, dim) array of the dtype of `values`
+        The ids without duplicates, ascending.
+    order : (n,) array of integers
+        Positions in the flat array: those of the first of `unique`, ascending, then those of the second, and so on.
+    starts : (u + 1,) array of integers
+        Where in `order` each of `unique` begins; at the end n.
+    size : int
+        How many positions the array has: n, and those that are left out.
 
     Notes
     -----
-    Deterministic: occurrences are added in their order.
+    `pool` and `sum` are products with a sparse matrix and with its transpose: no row is repeated in memory for them.
+    Both are deterministic.
+    """
+
+    unique: NDArray[np.int64]
+    order: NDArray[np.integer[Any]]
+    starts: NDArray[np.integer[Any]]
+    size: int
+
+    def inverse(self) -> NDArray[np.int64]:
+        """Return where each id came to stand, ``(size,)``: ``unique[inverse]`` are the ids; 0 for what is left out.
+
+        Examples
+        --------
+        >>> find_occurrences(np.array([7, 3, 7])).inverse()
+        array([1, 0, 1])
+        """
+        inverse = np.zeros(self.size, np.int64)
+        inverse[self.order] = np.repeat(np.arange(len(self.unique)), np.diff(self.starts))
+        return inverse
+
+    def pool(self, rows: Floats, num_sums: int, weights: Floats | None = None) -> Floats:
+        """Add up the rows of ids that stand together: ``(num_sums, dim)``, each of as many neighbours.
+
+        Parameters
+        ----------
+        rows : (u, dim) array of floats
+            Of `unique`.
+        num_sums : int
+            Divides `size`.
+        weights : (size,) array, optional
+            Factors of the occurrences; 1 each if left out.
+
+        Examples
+        --------
+        >>> find_occurrences(np.array([7, 3, 7, 7])).pool(np.array([[1.0], [5.0]]), 2)
+        array([[ 6.],
+               [10.]])
+        """
+        from scipy.sparse import csc_array  # 23 MB, which a ps, and a model without tables, can do without
+
+        if not self.order.size:
+            return np.zeros((num_sums, rows.shape[1]), rows.dtype)
+        parts = self._entries(rows, weights), self._sums(num_sums), self.starts
+        pooled: Floats = csc_array(parts, shape=(num_sums, len(self.unique))) @ rows
+        return pooled
+
+    def sum(self, values: Floats, weights: Floats | None = None) -> Floats:
+        """Add up the values that belong to one id, ``(u, dim)``, in the order of its occurrences.
+
+        Parameters
+        ----------
+        values : (m, dim) array of floats
+            m divides `size`: a row for each position, or for as many neighbours.
+        weights : (size,) array, optional
+            Factors of the occurrences; 1 each if left out.
+
+        Examples
+        --------
+        >>> find_occurrences(np.array([7, 3, 7])).sum(np.array([[1.0], [2.0], [3.0]]))
+        array([[2.],
+               [4.]])
+        """
+        from scipy.sparse import csr_array
+
+        if not self.order.size:
+            return np.zeros((0, values.shape[1]), values.dtype)
+        parts = self._entries(values, weights), self._sums(len(values)), self.starts
+        summed: Floats = csr_array(parts, shape=(len(self.unique), len(values))) @ values
+        return summed
+
+    def _entries(self, values: Floats, weights: Floats | None) -> Floats:
+        return np.ones(len(self.order), values.dtype) if weights is None else weights.take(self.order)
+
+    def _sums(self, num_sums: int) -> NDArray[np.integer[Any]]:
+        """Return in which of so many sums each occurrence is."""
+        return self.order if num_sums == self.size else self.order // (self.size // num_sums)
+
+
+def find_occurrences(ids: NDArray[np.int64], is_present: NDArray[np.bool] | None = None) -> Occurrences:
+    """Find out which ids an array has, and where.
+
+    Parameters
+    ----------
+    ids : (size,) array of int64
+    is_present : (size,) array of bool, optional
+        Which of them count, and are >= 0; all if left out.
 
     Examples
     --------
-    >>> sum_rows(np.array([1, 0, 1]), np.array([[1.0], [2.0], [3.0]]), 2)
-    array([[2.],
-           [4.]])
+    >>> found = find_occurrences(np.array([7, 3, 7]))
+    >>> found.unique, found.order, found.starts
+    (array([3, 7]), array([1, 0, 2], dtype=int32), array([0, 1, 3], dtype=int32))
     """
-    from scipy.sparse import csc_array  # 23 MB, which a ps, and a model without tables, can do without
+    places = None if is_present is None else np.flatnonzero(is_present)
+    kept = ids if places is None else ids[places]
+    index = np.dtype(np.int32 if ids.size < 2**31 else np.int64)
+    values, order = _sorted(kept)
+    is_start = np.ones(kept.size + 1, np.bool)  # the last one is where a further id would start
+    if kept.size:
+        np.not_equal(values[1:], values[:-1], out=is_start[1:-1])
+    starts = np.flatnonzero(is_start)
+    unique = values.take(starts[:-1])
+    if places is not None:
+        order = places[order]
+    return Occurrences(unique, order.astype(index, copy=False), starts.astype(index), ids.size)
 
-    # column j of the matrix has a single 1, in the row of the id of occurrence j
-    ones, starts = np.ones(len(inverse), values.dtype), np.arange(len(inverse) + 1)
-    summed: NDArray[Any] = csc_array((ones, inverse, starts), shape=(num_unique, len(inverse))) @ values
-    return summed
+
+def _sorted(ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return ids ascending, and the position of each; of equal ones, the positions ascend."""
+    position_bits = ids.size.bit_length()
+    if ids.size == 0 or int(ids.max()).bit_length() + position_bits > 63:
+        order = np.argsort(ids, kind="stable")
+        return ids[order], order
+    # numpy sorts plain numbers several times faster than it finds an order: so id and position make one number
+    keys = ids << position_bits
+    keys |= np.arange(ids.size)
+    keys.sort()
+    order = keys & ((1 << position_bits) - 1)
+    keys >>= position_bits
+    return keys, order

@@ -93,7 +93,7 @@ def test_without_any_id_a_combiner_gives_zeros(source, shape):
 def test_equal_weights_are_no_weights(source):
     ids = IDS[:2]
     np.testing.assert_allclose(
-        look_up(ids, combiner="mean", weights=np.full(ids.shape, 7)), look_up(ids, combiner="mean"), rtol=1e-6
+        look_up(ids, combiner="mean", weights=np.full(ids.shape, 7)), look_up(ids, combiner="mean"), rtol=1e-5
     )
 
 

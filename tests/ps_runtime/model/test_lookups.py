@@ -13,11 +13,11 @@ ITEMS = spec_of("items", 100, 4)
 @pytest.mark.parametrize("ids", [[7, 3, 7], [[5, -1], [-1, 5]], [-1, -1], [], 3])
 def test_ids_come_back_from_what_a_lookup_knows(ids):
     given = np.array(ids, np.int64)
-    lookup = Lookup.of(given)
+    lookup = Lookup.of(ITEMS, given)
     assert lookup.unique.tolist() == sorted(set(given[given >= 0].tolist()))
     present = np.ones(given.size, bool) if lookup.present is None else lookup.present
     assert present.tolist() == (given.ravel() >= 0).tolist()
-    assert lookup.unique[lookup.inverse[present]].tolist() == given.ravel()[present].tolist()
+    assert lookup.unique[lookup.found.inverse()[present]].tolist() == given.ravel()[present].tolist()
 
 
 def test_one_array_is_searched_once():
@@ -38,6 +38,12 @@ def test_arrays_that_are_gone_are_not_mistaken_for_others():
     lookups = Lookups()
     for number in range(50):
         assert lookups.of(ITEMS, np.full(3, number)).unique.tolist() == [number]
+
+
+@pytest.mark.parametrize("wrong", [-2, 100, 2**62])
+def test_an_id_that_is_none_is_found_among_absent_ones(wrong):
+    with pytest.raises(InputError, match=rf"table 'items' has ids in \[0, 100\), got {wrong} at position 1, 0"):
+        Lookups().of(ITEMS, np.array([[5, -1], [wrong, 7]]))
 
 
 def test_known_ids_are_judged_for_each_table():

@@ -158,6 +158,35 @@ def test_sparse_gradients_of_one_table_add_up():
     assert found.values.tolist() == [[2] * 4, [11] * 4]
 
 
+def given(gradient, ids=GAPS):
+    """Return what becomes of a gradient that a model_fn gives for the table."""
+
+    def model_fn(features):
+        embedding_lookup("items", features, 9, 4, combiner="sum")
+        return EstimatorSpec(ModeKeys.TRAIN, loss=0.0, train_op=SGD.apply_gradients({"items": gradient}))
+
+    return step(model_fn, ids).gradients["items"]
+
+
+@pytest.mark.parametrize("ids", [IDS, GAPS])
+def test_ids_that_were_joined_may_share_a_value(ids):
+    values = RNG.normal(size=(len(ids), 1, 4)).astype(np.float32)
+    repeated = np.repeat(values, ids.shape[1], axis=1)
+    expected = given(SparseGradient(ids, repeated), ids)
+    for same in (values, np.broadcast_to(values, repeated.shape)):
+        found = given(SparseGradient(ids, same), ids)
+        assert found.ids.tolist() == expected.ids.tolist()
+        np.testing.assert_array_equal(found.values, expected.values)
+        twice = given(SparseGradient(ids, same) + SparseGradient(ids, repeated), ids)
+        np.testing.assert_allclose(twice.values, 2 * expected.values, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(4, 2, 4), (1, 1, 4), (4, 1, 1), (4, 4)])
+def test_values_are_not_repeated_otherwise(shape):
+    with pytest.raises(ModelFnError, match=r"expected float32\[4, 3, 4\]: a row for each of its ids"):
+        given(SparseGradient(GAPS, np.ones(shape)))
+
+
 def test_a_model_may_consist_of_tables_alone():
     found = step(traced(lambda features: anp.sum(embedding_lookup("items", features, 9, 4)))).gradients
     assert found.keys() == {"items"}
