@@ -211,8 +211,7 @@ class Shard:
         rows, counts = self.push_layout.rows, [len(some) for some in ids]
         nbytes = rows.values_nbytes(counts)
         if len(self._pulled) < nbytes:
-            self._whole_mask = b"\1" * self.push_layout.num_pieces
-        self._pulled = np.empty(nbytes + nbytes // 4, np.uint8)
+            self._pulled = np.empty(nbytes + nbytes // 4, np.uint8)
         body = self._pulled[:nbytes]
         for table, some, out in zip(self.tables, ids, rows.values(body, counts), strict=True):
             table.pull(some, out)
