@@ -16,6 +16,7 @@ import numpy as np
 IMPORTS = (
     "ps_runtime.cluster.role_task",
     "safetensors.numpy",
+    "scipy.sparse",
     # what a Dask worker imports as it starts
     "distributed.http.prometheus",
     "distributed.http.worker",

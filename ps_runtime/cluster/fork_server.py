@@ -17,14 +17,21 @@ __all__ = ["start_fork_server", "stop_fork_server"]
 
 PRELOAD = "ps_runtime.cluster.fork_preload"
 
-ONE_BLAS_THREAD = {"MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-"""As Dask sets it for the workers that it spawns. Here it keeps threads out of the process that is copied, too."""
+ENVIRONMENT = {
+    # as Dask sets it for the workers that it spawns; here it keeps threads out of the process that is copied, too
+    "MKL_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    # copies of megabytes go past the cache: without that the memory they go to is read first, for nothing
+    "GLIBC_TUNABLES": "glibc.cpu.x86_non_temporal_threshold=4194304",
+}
+"""Of the fork server and its copies; read when a process starts, so that a role cannot set it for itself."""
 
 
 def start_fork_server() -> None:
     """Start the fork server of this process, unless it runs already. Does not wait for its imports."""
     forkserver.set_forkserver_preload([PRELOAD])
-    with environment(ONE_BLAS_THREAD):
+    with environment(ENVIRONMENT):
         forkserver.ensure_running()
 
 

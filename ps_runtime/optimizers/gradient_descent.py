@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from ps_runtime.optimizers.base import FloatArray, Optimizer, Slots
+from ps_runtime.optimizers.blas import add_scaled
 
 __all__ = ["GradientDescent"]
 
@@ -39,5 +38,4 @@ class GradientDescent(Optimizer):
         num_updates: int,
     ) -> None:
         """Apply one gradient in place; see `Optimizer.update`."""
-        np.multiply(gradients, learning_rate, out=gradients)
-        np.subtract(parameters, gradients, out=parameters)
+        add_scaled(parameters, -learning_rate, gradients)

@@ -28,6 +28,9 @@ from ps_runtime.transport.payloads import PushBuffer, PushLayout
 
 __all__ = ["CopyArrays", "Shard", "ShardArrays"]
 
+BLOCK_SIZE = 1 << 17
+"""How many parameters are updated at a time: they, their slots and gradients stay in the cache of a core."""
+
 CopyArrays = Callable[[Sequence[tuple[NDArray[Any], NDArray[Any]]]], None]
 """Copies the second array of each pair into the first; both have one dimension and the same size."""
 
@@ -129,7 +132,8 @@ class Shard:
         self._settled: dict[Life, int] = {}
         self._spare: list[PushBuffer] = []
         self._round = PushSum(layout)
-        self._scratch = [self._view(g, np.empty(layout.nbytes, np.uint8)) for g in layout.groups]
+        self._parameters = [self._view(group, self.arrays.arena) for group in layout.groups]
+        self._scratch = [np.empty(min(view.size, BLOCK_SIZE), view.dtype) for view in self._parameters]
         self._whole_mask = b"\1" * self.push_layout.num_pieces
         self._pulled = np.empty(0, np.uint8)
         self._pieces = [p for p in layout.pieces if p.offset + p.nbytes <= layout.gradient_nbytes]
@@ -296,18 +300,23 @@ class Shard:
         self.arena.end(self.version)
 
     def _update_run(self, index: int, group: Group, start: int, stop: int, push: PushBuffer) -> None:
+        """Update the bytes from `start` to `stop`, a block after the other: a rule makes several passes over it."""
         optimizer = group.optimizer
         assert optimizer is not None
-        size = np.dtype(group.dtype).itemsize
-        run = slice((start - group.start) // size, (stop - group.start) // size)
-        self.optimizers[optimizer].update(
-            self.arrays.arena[start:stop].view(group.dtype),
-            push.gradients[start:stop].view(group.dtype),
-            {name: slot[run] for name, slot in self.arrays.slots[index].items()},
-            self._scratch[index][run],
-            learning_rate=float(push.learning_rates[optimizer]),
-            num_updates=self.version,
-        )
+        rule, rate = self.optimizers[optimizer], float(push.learning_rates[optimizer])
+        parameters, slots = self._parameters[index], self.arrays.slots[index]
+        gradients = self._view(group, push.gradients)
+        first, last = (start - group.start) // parameters.itemsize, (stop - group.start) // parameters.itemsize
+        for begin in range(first, last, BLOCK_SIZE):
+            block = slice(begin, min(begin + BLOCK_SIZE, last))
+            rule.update(
+                parameters[block],
+                gradients[block],
+                {name: slot[block] for name, slot in slots.items()},
+                self._scratch[index][: block.stop - begin],
+                learning_rate=rate,
+                num_updates=self.version,
+            )
 
     def _runs(self, group: Group, mask: NDArray[np.uint8]) -> list[tuple[int, int]]:
         """Return the byte ranges of the group's pieces that have a gradient, neighbours joined."""
