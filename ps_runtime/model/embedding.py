@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -94,19 +95,11 @@ def embedding_lookup(
         items = embedding_lookup("items", features["items"], num_rows=1_000_000, dim=16, combiner="mean")
     """
     scope = current_scope("embedding_lookup")
-    asked = TableSpec(
-        name,
-        _plain_int(num_rows),
-        _plain_int(dim),
-        np.dtype(dtype).name,
-        optimizer=None,
-        initializer={"name": initializer} | ({_SCALE_OF[initializer]: scale} if initializer in _SCALE_OF else {}),
-        seed=0,  # the scope knows it
-        admit_after=_plain_int(admit_after),
-        expire_after_steps=_plain_int(expire_after_steps),
-    )
+    asked, faults = _asked(name, num_rows, dim, initializer, scale, np.dtype(dtype), admit_after, expire_after_steps)
     array = integer_ids(name, ids)
-    _check(asked, combiner, array, weights)
+    faults += _combiner_faults(name, combiner, array, weights)
+    if faults:
+        raise ModelFnError(faults)
     spec = scope.table(asked, ids)
     lookup = scope.lookups.of(spec, array)
     shape = array.shape if combiner is None else array.shape[:-1]
@@ -143,35 +136,44 @@ def _weights(spec: TableSpec, lookup: Lookup, given: Any) -> Any:
     return weights if lookup.present is None else weights * lookup.present.reshape(lookup.ids.shape)
 
 
-def _plain_int(value: Any) -> Any:
-    return int(value) if isinstance(value, np.integer) else value
-
-
-def _check(asked: TableSpec, combiner: str | None, ids: NDArray[Any], weights: Any) -> None:
-    """Refuse what no table or lookup can be, all faults in one error."""
-    name = asked.name
-    faults = [f"a table needs a name, got {name!r}"] if not isinstance(name, str) or not name else []
-    counts = ("num_rows", "dim", "admit_after") + (
-        ("expire_after_steps",) if asked.expire_after_steps is not None else ()
+@lru_cache(maxsize=4096, typed=True)  # every call of a model_fn asks for the same ones
+def _asked(
+    name: str,
+    num_rows: int,
+    dim: int,
+    initializer: str,
+    scale: float,
+    dtype: np.dtype[Any],
+    admit_after: int,
+    expire_after_steps: int | None,
+) -> tuple[TableSpec, tuple[str, ...]]:
+    """Return the table that is asked for, and why none can be like that."""
+    counts = {"num_rows": num_rows, "dim": dim, "admit_after": admit_after, "expire_after_steps": expire_after_steps}
+    plain_counts: dict[str, Any] = {what: int(n) if isinstance(n, np.integer) else n for what, n in counts.items()}
+    spec = TableSpec(
+        name,
+        dtype=dtype.name,
+        optimizer=None,
+        initializer={"name": initializer} | ({_SCALE_OF[initializer]: scale} if initializer in _SCALE_OF else {}),
+        seed=0,  # the scope knows it
+        **plain_counts,
     )
-    for what in counts:
-        count = getattr(asked, what)
-        if type(count) is not int or count < 1:
+    faults = [f"a table needs a name, got {name!r}"] if not isinstance(name, str) or not name else []
+    for what, count in plain_counts.items():
+        is_left_out = what == "expire_after_steps" and count is None
+        if not is_left_out and (type(count) is not int or count < 1):
             faults.append(f"{what} of table {name!r} is {count!r}, expected an integer >= 1")
-    if np.dtype(asked.dtype).kind != "f":
-        faults.append(f"the dtype of table {name!r} is {asked.dtype}, expected a float dtype")
-    faults += [f"table {name!r}: {fault}" for fault in initializer_faults(asked.initializer)]
-    faults += _combiner_faults(name, combiner, ids, weights)
-    if faults:
-        raise ModelFnError(tuple(faults))
+    if dtype.kind != "f":
+        faults.append(f"the dtype of table {name!r} is {spec.dtype}, expected a float dtype")
+    faults += [f"table {name!r}: {fault}" for fault in initializer_faults(spec.initializer)]
+    return spec, tuple(faults)
 
 
-def _combiner_faults(name: str, combiner: str | None, ids: NDArray[Any], weights: Any) -> list[str]:
-    faults = []
+def _combiner_faults(name: str, combiner: str | None, ids: NDArray[Any], weights: Any) -> tuple[str, ...]:
     if combiner is None:
-        if weights is not None:
-            faults.append(f"the lookup in table {name!r} has weights but no combiner; give combiner='sum', say")
-        return faults
+        has_weights = f"the lookup in table {name!r} has weights but no combiner; give combiner='sum', say"
+        return () if weights is None else (has_weights,)
+    faults = []
     if combiner not in COMBINERS:
         near = did_you_mean(str(combiner), COMBINERS)
         faults.append(
@@ -186,7 +188,7 @@ def _combiner_faults(name: str, combiner: str | None, ids: NDArray[Any], weights
                 f"the weights of the lookup in table {name!r} are {value.dtype.name}{list(value.shape)}, "
                 f"expected numbers of the shape of its ids, {list(ids.shape)}"
             )
-    return faults
+    return tuple(faults)
 
 
 def _absent(name: str, lookup: Lookup) -> InputError:
