@@ -13,7 +13,7 @@ from benchmarks.mlp import WORKLOAD
 from benchmarks.models import mlp
 from benchmarks.rounds import Slice, alternate, step_rate
 from benchmarks.rows import Row, Samples
-from benchmarks.scaling_cluster import draw_clusters
+from benchmarks.scaling_cluster import draw_clusters, networks
 from benchmarks.scaling_costs import CostBench
 from benchmarks.scaling_model import Cluster, Costs, Prediction, predict
 from benchmarks.settings import Settings
@@ -45,14 +45,12 @@ def measure(settings: Settings) -> list[Row]:
     groups = [group for group in groups if group]
     if settings.quick:
         groups = [group[:1] for group in groups[:1]]
-    costs: list[Costs] = []
     rows: list[Row] = []
     for group in groups:
-        slices, of_group = _run(group, settings)
-        rows += [_row(case, slices[case], of_group) for case in group]
-        costs += of_group
-    if costs:
-        draw_clusters(_middle(costs), settings)
+        slices, costs = _run(group, settings)
+        rows += [_row(case, slices[case], costs) for case in group]
+    if rows:
+        draw_clusters(networks(settings), settings.output)
     return rows
 
 
@@ -90,9 +88,3 @@ def _row(case: Case, slices: Sequence[Slice], costs: Sequence[Costs]) -> Row:
 def _predict(case: Case, costs: Costs) -> Prediction:
     here = Cluster(case.transport, len(os.sched_getaffinity(0)), costs.wake_secs)
     return predict(costs, here, [layout.nbytes for layout in place(mlp.MODEL, case.num_ps)], case.num_replicas)
-
-
-def _middle(costs: Sequence[Costs]) -> Costs:
-    """Return the costs of an ordinary round: those in the middle by the rate that they give."""
-    rates = sorted(costs, key=lambda found: _predict(GROUPS[0][0], found).steps_per_sec)
-    return rates[len(rates) // 2]

@@ -6,10 +6,12 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from benchmarks.mlp import WORKLOAD
 from benchmarks.models import mlp
@@ -20,7 +22,7 @@ from benchmarks.settings import Settings
 from ps_runtime.specs.layout import place
 from ps_runtime.specs.variables import ModelSpec, VariableSpec
 
-__all__ = ["CLUSTER", "Network", "draw_clusters", "points"]
+__all__ = ["CLUSTER", "Network", "draw_clusters", "networks", "points"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +32,9 @@ CLUSTER = Cluster("tcp", cores=None, round_trip_secs=100e-6, network_bytes_per_s
 LARGE_PARAMETERS = 25_000_000
 LARGE_COMPUTE_SECS = 0.25
 LARGE_SHARD_BYTES = 16 << 20
-NUM_PS = (1, 4, 16, 100)
+BUSY_REPLICAS = 4
+MARKERS = {1: "o", 4: "s", 16: "^", 100: "D"}
+"""By number of ps."""
 NUM_WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1000)
 TOLD = ((16, 1), (64, 4), (256, 16), (1000, 100))
 """Workers and ps of the points that are told."""
@@ -57,29 +61,33 @@ class Network:
         return predict(self.costs, CLUSTER, [layout.nbytes for layout in place(self.model, num_ps)], num_replicas)
 
 
-def draw_clusters(costs: Costs, settings: Settings) -> None:
-    """Draw ``scaling_cluster.png``, write the numbers beside it, tell some of them.
+def networks(settings: Settings) -> list[Network]:
+    """Measure what a step of each network costs: of the MLP, and of one of 100 MB whose gradient takes 0.25 s.
 
-    Parameters
-    ----------
-    costs : Costs
-        Of the network 784-100-10.
-    settings : Settings
+    The ps are kept busy meanwhile, as in a cluster that they hold back.
     """
-    networks = [Network("784-100-10, 0.3 MB", mlp.MODEL, costs)]
-    networks += [] if settings.quick else [_large_network()]
+    found = [Network("784-100-10, 0.3 MB", mlp.MODEL, _costs(mlp.MODEL.nbytes))]
+    if not settings.quick:
+        model = ModelSpec((VariableSpec("w", (LARGE_PARAMETERS,), "float32", 0),), mlp.MODEL.optimizers)
+        costs = replace(_costs(LARGE_SHARD_BYTES), compute_secs=LARGE_COMPUTE_SECS)
+        found.append(Network(f"{model.nbytes // 10**6} MB, {LARGE_COMPUTE_SECS:g} s a gradient", model, costs))
+    return found
+
+
+def draw_clusters(networks: Sequence[Network], directory: Path) -> None:
+    """Draw ``scaling_cluster.png``, write the numbers beside it, tell some of them."""
     figure = Figure(figsize=(6.5 * len(networks), 5.2), layout="constrained")
     for axes, network in zip(figure.subplots(1, len(networks), squeeze=False)[0], networks, strict=True):
         _draw(axes, network)
     figure.suptitle(f"Predicted: tcp, a host and a core for each role, {_gigabits():.0f} Gbit/s")
-    save(figure, settings.output / "scaling_cluster.png")
+    save(figure, directory / "scaling_cluster.png")
     found = list(points(networks))
     facts = {
         "cluster": asdict(CLUSTER),
         "costs": {network.name: asdict(network.costs) for network in networks},
         "points": found,
     }
-    (settings.output / "scaling_cluster.json").write_text(json.dumps(facts, indent=2) + "\n")
+    (directory / "scaling_cluster.json").write_text(json.dumps(facts, indent=2) + "\n")
     for line in lines(found):
         logger.info("%s", line)
 
@@ -107,35 +115,30 @@ def lines(found: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         )
 
 
-def _large_network() -> Network:
-    """Return a network of 100 MB whose gradient takes 0.25 s of a core, with costs of shards that no cache holds."""
-    bench = CostBench(WORKLOAD, LARGE_SHARD_BYTES)
+def _costs(large_bytes: int) -> Costs:
+    bench = CostBench(WORKLOAD, large_bytes, BUSY_REPLICAS)
     try:
         bench.start()
-        costs = replace(bench.costs(), compute_secs=LARGE_COMPUTE_SECS)
+        return bench.costs()
     finally:
         bench.close()
-    model = ModelSpec((VariableSpec("w", (LARGE_PARAMETERS,), "float32", 0),), mlp.MODEL.optimizers)
-    return Network(f"{model.nbytes // 10**6} MB, {LARGE_COMPUTE_SECS:g} s a gradient", model, costs)
 
 
 def _draw(axes: Axes, network: Network) -> None:
     """Draw a line for each number of ps, coloured by what holds it back."""
-    named = set()
-    for num_ps in NUM_PS:
+    seen: set[Bottleneck] = set()
+    for num_ps, marker in MARKERS.items():
         found = [network.predict(n, num_ps) for n in NUM_WORKERS]
-        rates = [prediction.steps_per_sec for prediction in found]
-        axes.plot(NUM_WORKERS, rates, color="lightgrey", zorder=1)
-        for n, prediction in zip(NUM_WORKERS, found, strict=True):
-            what = prediction.bottleneck
-            label = None if what in named else what.value
-            named.add(what)
-            axes.scatter([n], [prediction.steps_per_sec], s=16, color=COLOURS[what], label=label, zorder=2)
-        axes.annotate(f"{num_ps} ps", (NUM_WORKERS[-1], rates[-1]), (4, 0), textcoords="offset points", va="center")
+        axes.plot(NUM_WORKERS, [one.steps_per_sec for one in found], color="lightgrey", zorder=1)
+        for n, one in zip(NUM_WORKERS, found, strict=True):
+            axes.scatter([n], [one.steps_per_sec], s=18, marker=marker, color=COLOURS[one.bottleneck], zorder=2)
+            seen.add(one.bottleneck)
+    handles = [Line2D([], [], color="grey", marker=marker, label=f"{m} ps") for m, marker in MARKERS.items()]
+    held_back = [what for what in COLOURS if what in seen]
+    handles += [Line2D([], [], ls="", marker="o", color=COLOURS[what], label=what.value) for what in held_back]
+    axes.legend(handles=handles, title="held back by", fontsize="small", loc="lower right")
     axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="steps/s", title=network.name)
-    axes.set_xlim(right=2.2 * NUM_WORKERS[-1])
     axes.grid(alpha=0.3)
-    axes.legend(title="held back by", fontsize="small", loc="upper left")
 
 
 def _gigabits() -> float:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from threadpoolctl import threadpool_limits
 
 from benchmarks.processes import clock_secs
-from benchmarks.scaling_jobs import LocalJob, PsProcess, Pusher, bare_job, give_values, open_links
+from benchmarks.scaling_jobs import LocalJob, PsProcess, Pushers, bare_job, give_values, open_links
 from benchmarks.scaling_model import Costs, Linear, WayCosts
 from benchmarks.systems.base import System
 from benchmarks.workloads import Workload
@@ -44,14 +44,19 @@ class CostBench(System):
         Whose gradient is computed.
     large_bytes : int
         Bytes of a shard in the larger of the two sizes; the costs are good for shards up to about this.
+    num_replicas : int
+        How many ask the ps at once: 1 if it sleeps between messages, more if it always finds one.
     loop_secs : float
         How long each loop is repeated.
     """
 
-    def __init__(self, workload: Workload, large_bytes: int, loop_secs: float = LOOP_SECS) -> None:
+    def __init__(
+        self, workload: Workload, large_bytes: int, num_replicas: int = 1, loop_secs: float = LOOP_SECS
+    ) -> None:
         super().__init__("costs of a step")
         self._workload = workload
         self._sizes = (SMALL_BYTES, large_bytes)
+        self._num_replicas = num_replicas
         self._loop_secs = loop_secs
         self._pairs: dict[int, PsPair] = {}
 
@@ -62,7 +67,7 @@ class CostBench(System):
 
     def start(self) -> None:
         """Start the ps, all at once."""
-        self._pairs = {size: PsPair(size) for size in self._sizes}
+        self._pairs = {size: PsPair(size, self._num_replicas) for size in self._sizes}
         for pair in self._pairs.values():
             pair.connect()
 
@@ -96,7 +101,7 @@ class CostBench(System):
 
 
 class Spent(NamedTuple):
-    """What one round took: of the clock, and CPU seconds of the replica, ps-0 and ps-1."""
+    """What one replica took once: of the clock, and CPU seconds of the replica, ps-0 and ps-1."""
 
     wall_secs: float
     replica_secs: float
@@ -137,21 +142,24 @@ def way_costs(small: tuple[int, Rounds], large: tuple[int, Rounds], num_asked: i
 
 
 class PsPair:
-    """Two ps in processes of their own, and a replica for each transport.
+    """Two ps in processes of their own, and replicas for each transport.
 
     Parameters
     ----------
     shard_nbytes : int
-        Of each.
+        Of each ps.
+    num_replicas : int
+        For each transport.
     """
 
-    def __init__(self, shard_nbytes: int) -> None:
-        self._job = bare_job(shard_nbytes, num_ps=2, num_replicas=len(TRANSPORTS))
+    def __init__(self, shard_nbytes: int, num_replicas: int) -> None:
+        self._job = bare_job(shard_nbytes, num_ps=2, num_replicas=len(TRANSPORTS) * num_replicas)
+        self._num_replicas = num_replicas
         self._all_ps = [PsProcess(self._job, index) for index in range(2)]
         self._resources = ExitStack()
         for ps in self._all_ps:
             self._resources.callback(ps.close)
-        self._pushers: dict[str, Pusher] = {}
+        self._pushers: dict[str, Pushers] = {}
 
     @property
     def pids(self) -> list[int]:
@@ -162,10 +170,11 @@ class PsPair:
         """Wait for the ps, and let the replicas come."""
         addresses = [ps.address() for ps in self._all_ps]
         give_values(self._job, [PsProcess.dial(address, "tcp") for address in addresses])
-        for member, transport in enumerate(TRANSPORTS):
+        members = iter(range(len(TRANSPORTS) * self._num_replicas))
+        for transport in TRANSPORTS:
             dials = [PsProcess.dial(address, transport) for address in addresses]
-            links = self._resources.enter_context(open_links(self._job, dials, Purpose.TRAIN, member))
-            self._pushers[transport] = Pusher(self._job, links)
+            links = [open_links(self._job, dials, Purpose.TRAIN, next(members)) for _ in range(self._num_replicas)]
+            self._pushers[transport] = Pushers(self._job, [self._resources.enter_context(each) for each in links])
 
     def close(self) -> None:
         """End the ps, and wait for them. Idempotent."""
@@ -173,17 +182,17 @@ class PsPair:
 
     def spend(self, transport: str, secs: float) -> Rounds:
         """Pull for so many seconds, then pull and push for as many."""
-        pusher = self._pushers[transport]
-        return Rounds(self._spent(pusher.pull, secs), self._spent(pusher.step, secs))
+        pushers = self._pushers[transport]
+        return Rounds(self._spent(pushers.pull, secs), self._spent(pushers.step, secs))
 
-    def _spent(self, act: Callable[[], None], secs: float) -> Spent:
+    def _spent(self, act: Callable[[], object], secs: float) -> Spent:
         def clocks() -> list[float]:
             return [time.monotonic(), time.thread_time(), *(clock_secs(pid) for pid in self.pids)]
 
-        return Spent(*_repeat(act, secs, clocks))
+        return Spent(*(each / self._num_replicas for each in _repeat(act, secs, clocks)))
 
 
-def _repeat(act: Callable[[], None], secs: float, clocks: Callable[[], list[float]]) -> list[float]:
+def _repeat(act: Callable[[], object], secs: float, clocks: Callable[[], list[float]]) -> list[float]:
     """Repeat `act` for so many seconds; return how far each clock went for each time."""
     for _ in range(WARM_STEPS):
         act()
@@ -218,8 +227,8 @@ def _compute_secs(workload: Workload, secs: float) -> float:
 
 def _step_secs(job: LocalJob, secs: float) -> list[float]:
     """Return the CPU seconds of a step of a replica: all of it, and of the handler of each ps."""
-    spent = _repeat(job.step_all, secs, lambda: [time.thread_time(), *job.handler_secs])
-    return [each / job.num_replicas for each in spent]
+    spent = _repeat(job.pushers.step, secs, lambda: [time.thread_time(), *job.handler_secs])
+    return [each / len(job.pushers) for each in spent]
 
 
 class _ThreadTimeHook(SessionRunHook):

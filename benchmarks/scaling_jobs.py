@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection as Pipe
 from typing import Any, Self
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from ps_runtime import Dataset, GradientDescent, RunConfig, TrainSpec
 from ps_runtime.client.link import Dial, Identity, Links, never_stop
@@ -32,7 +33,7 @@ from ps_runtime.transport.connecting import connect
 from ps_runtime.transport.in_process import InProcessServer
 from ps_runtime.transport.message import Kind, Message
 
-__all__ = ["LocalJob", "PsProcess", "Pusher", "bare_job", "give_values", "open_links"]
+__all__ = ["LocalJob", "PsProcess", "Pushers", "bare_job", "give_values", "open_links"]
 
 TIMEOUT_SECS = 60.0
 BATCH_SIZE = 100
@@ -77,29 +78,37 @@ def give_values(job: JobSpec, dials: Sequence[Dial]) -> None:
         saving.open()
 
 
-class Pusher:
-    """A training replica that computes nothing: it pulls, and pushes the same gradient each time.
+class Pushers:
+    """Training replicas that compute nothing: they pull, and push the same gradient each time, all at once.
 
     Parameters
     ----------
     job : JobSpec
-    links : Links
-        Opened.
+    links : sequence of Links
+        Of each replica; opened.
     """
 
-    def __init__(self, job: JobSpec, links: Links) -> None:
-        self._client = TrainingClient(links, job.model, TIMEOUT_SECS)
+    def __init__(self, job: JobSpec, links: Sequence[Links]) -> None:
+        self._clients = [TrainingClient(each, job.model, TIMEOUT_SECS) for each in links]
         self._gradients = {v.name: np.full(v.shape, 1e-6, v.dtype) for v in job.model.variables}
-        self._client.next_grant()
+        for client in self._clients:
+            client.next_grant()
 
-    def pull(self) -> None:
-        """Pull all parameters."""
-        self._client.pull()
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def pull(self) -> list[tuple[int, ...]]:
+        """Have each pull all parameters; return the versions of the shards that each has."""
+        for client in self._clients:
+            client.start_pull()
+        return [client.finish_pull() for client in self._clients]
 
     def step(self) -> None:
-        """Pull, push, and wait for the next ticket."""
-        self._client.pull()
-        self._client.push(self._gradients, [1.0], BATCH_SIZE)
+        """Have each pull, push, and wait for its next ticket."""
+        for client, versions in zip(self._clients, self.pull(), strict=True):
+            client.start_push(self._gradients, [1.0], BATCH_SIZE, versions)
+        for client in self._clients:
+            client.finish_push()
 
 
 class PsProcess:
@@ -157,12 +166,12 @@ def _serve(job: JobSpec, index: int, pipe: Pipe) -> None:
         if pipe.poll():
             raise StoppedError(f"ps-{index}", "the measurement is over")
 
-    with contextlib.suppress(StoppedError):
+    with contextlib.suppress(StoppedError), threadpool_limits(limits=1):  # as a role on a cluster
         run_ps(job, RoleContext(RoleId(Role.PS, index), job.attempt, check, pipe.send), "127.0.0.1")
 
 
 class LocalJob:
-    """The ps of a bare job in this process and replicas that push in turn, for the time of a ``with`` block.
+    """The ps of a bare job in this process and its replicas, for the time of a ``with`` block.
 
     Parameters
     ----------
@@ -171,11 +180,11 @@ class LocalJob:
 
     def __init__(self, shard_nbytes: int, num_ps: int, num_replicas: int) -> None:
         self._job = bare_job(shard_nbytes, num_ps, num_replicas)
+        self._num_replicas = num_replicas
         self._resources = ExitStack()
         self._servers: list[InProcessServer] = []
         self._handlers: list[_TimedHandler] = []
-        self._pushers: list[Pusher] = []
-        self.num_replicas = num_replicas
+        self.pushers: Pushers
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -186,19 +195,13 @@ class LocalJob:
                 self._servers.append(stack.enter_context(InProcessServer(self._handlers[-1])))
             dials = [partial(self._connect, index) for index in range(self._job.num_ps)]
             give_values(self._job, dials)
-            for member in range(self.num_replicas):
-                links = stack.enter_context(open_links(self._job, dials, Purpose.TRAIN, member))
-                self._pushers.append(Pusher(self._job, links))
+            links = [open_links(self._job, dials, Purpose.TRAIN, member) for member in range(self._num_replicas)]
+            self.pushers = Pushers(self._job, [stack.enter_context(each) for each in links])
             self._resources = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._resources.close()
-
-    def step_all(self) -> None:
-        """Have each replica make a step."""
-        for pusher in self._pushers:
-            pusher.step()
 
     @property
     def handler_secs(self) -> list[float]:

@@ -16,15 +16,6 @@ WAY = WayCosts(*[Linear(20e-6, 1e-10)] * 5)
 COSTS = Costs(compute_secs=300e-6, ways={"shm": WAY, "tcp": WAY}, log_secs=1e-6, log_0_secs=0, wake_secs=5e-6)
 
 
-class Bench:
-    """Stands for what measures costs: they double each time."""
-
-    name = "costs"
-
-    def __init__(self, workload, large_bytes):
-        self.factor = 1
-
-
 @pytest.fixture
 def measured(monkeypatch):
     """Have jobs run at 1,000, 2,000, .. steps/s in place of real ones; return the names of those that ran."""
@@ -37,7 +28,8 @@ def measured(monkeypatch):
         return {bench.name: [COSTS] * num_rounds} | {product.name: slices for product in products}
 
     monkeypatch.setattr(scaling, "alternate", alternate)
-    monkeypatch.setattr(scaling, "draw_clusters", lambda costs, settings: names.append(costs))
+    monkeypatch.setattr(scaling, "networks", lambda settings: [])
+    monkeypatch.setattr(scaling, "draw_clusters", lambda networks, directory: names.append(directory))
     return names
 
 
@@ -48,7 +40,7 @@ def test_each_job_stands_beside_its_prediction(measured, tmp_path):
     assert row.limit.median == pytest.approx(1 / (300e-6 + 3 * 20e-6 - 20e-6 + 3 * 318040e-10 + 5e-6), rel=0.01)
     assert row.ratio_limit.median == pytest.approx(2000 / row.limit.median)
     assert row.cpu_secs_per_step["psflow"] == 0.001
-    assert measured == [["psflow async/shm/1ps/1w"], COSTS]
+    assert measured == [["psflow async/shm/1ps/1w"], tmp_path]
 
 
 def test_one_to_three_replicas_and_one_and_two_ps_are_run(measured, tmp_path):
@@ -71,7 +63,7 @@ def test_the_model_is_what_psflow_makes_of_the_network():
 
 def test_clusters_are_drawn_and_told(tmp_path, caplog):
     caplog.set_level("INFO")
-    draw_clusters(COSTS, Settings(tmp_path, quick=True))
+    draw_clusters([Network("small", mlp.MODEL, COSTS)], tmp_path)
     assert (tmp_path / "scaling_cluster.png").read_bytes().startswith(b"\x89PNG")
     facts = json.loads((tmp_path / "scaling_cluster.json").read_text())
     assert {"cluster", "costs", "points"} == set(facts)
