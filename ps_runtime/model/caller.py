@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.errors import ModelFnError, did_you_mean
-from ps_runtime.model.scope import BuildScope, CallScope, Declared, KeyPath, ModelScope, entered, read_only
+from ps_runtime.model.scope import BuildScope, CallScope, Declared, KeyPath, ModelScope, read_only
 from ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from ps_runtime.model.values import ModelValues
 from ps_runtime.optimizers.base import TrainOp
@@ -71,7 +71,7 @@ class ModelCaller:
             arguments["labels"] = labels
         if self._takes_mode:
             arguments["mode"] = mode
-        with entered(scope):
+        with scope:
             spec = self.model_fn(features=features, **arguments)
         if not isinstance(spec, EstimatorSpec):
             raise ModelFnError((f"{self.name} must return an EstimatorSpec, got {type(spec).__name__}",))
@@ -111,6 +111,8 @@ class ModelCaller:
 
 def check_loss(loss: Any, name: str) -> None:
     """Refuse a loss that is no scalar number."""
+    if type(loss) is float:
+        return
     value = np.asarray(loss)
     if value.ndim or value.dtype.kind not in "fiu":
         raise ModelFnError(

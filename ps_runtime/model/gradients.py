@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,7 @@ __all__ = ["GradientFn", "StepResult"]
 Gradients = dict[str, NDArray[Any] | RowGradient]
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(NamedTuple):
     """What one training call gave, all plain numbers and arrays."""
 
     spec: EstimatorSpec
@@ -54,9 +53,8 @@ class GradientFn:
         self._caller = caller
         self._declared = built.declared
         self._tables = {table.name: table for table in built.model.tables}
-        self._num_ops = len(built.spec.train_ops)
-        self._optimizers = built.model.optimizers
-        self._traced = [op.gradients is None for op in built.spec.train_ops]
+        self._first_ops = built.spec.train_ops
+        self._is_traced = any(op.gradients is None for op in self._first_ops)
         self._optimizer_of = {v.name: v.optimizer for v in built.model.variables}
         self._optimizer_of |= {t.name: t.optimizer for t in built.model.tables}
         self._trainable = sorted(n for n, d in built.declared.items() if d.trainable)
@@ -95,31 +93,29 @@ class GradientFn:
             rows,
             lookups=Lookups() if lookups is None else lookups,
         )
-        if any(self._traced):
+        summaries: Mapping[str, Any] = scope.summaries
+        if self._is_traced:
             spec, gradients = self._differentiate(features, labels, scope)
+            spec = _plain_spec(spec)
+            summaries = {name: plain(value) for name, value in summaries.items()}
         else:
             spec = self._caller(features, labels, ModeKeys.TRAIN, scope)
             gradients = {}
             for index, op in enumerate(self._ops(spec)):
                 gradients |= self._checked(index, op, scope)
-        check_loss(plain(spec.loss), self._caller.name)
-        return StepResult(
-            spec=_plain_spec(spec) if any(self._traced) else spec,
-            loss=float(plain(spec.loss)),
-            gradients=gradients,
-            learning_rates=tuple(op.optimizer.learning_rate_at(global_step) for op in spec.train_ops),
-            summaries={name: plain(value) for name, value in scope.summaries.items()},
-        )
+        check_loss(spec.loss, self._caller.name)
+        rates = tuple([op.optimizer.learning_rate_at(global_step) for op in spec.train_ops])
+        return StepResult(spec, float(spec.loss), gradients, rates, summaries)
 
     def _ops(self, spec: EstimatorSpec) -> tuple[TrainOp, ...]:
         ops = spec.train_ops
-        if len(ops) != self._num_ops or any(
-            op.optimizer.config() != known for op, known in zip(ops, self._optimizers, strict=True)
-        ):
+        if len(ops) != len(self._first_ops) or any(map(_is_other_rule, ops, self._first_ops)):
             raise ModelFnError(
                 (f"{self._caller.name} changed its optimizers; the first call in a mode fixes their configuration",)
             )
-        if [op.gradients is None for op in ops] != self._traced:
+        if any(
+            (op.gradients is None) != (first.gradients is None) for op, first in zip(ops, self._first_ops, strict=True)
+        ):
             raise ModelFnError(
                 (f"{self._caller.name} changed between minimize and apply_gradients; the first call fixes which",)
             )
@@ -199,10 +195,17 @@ class _FollowedRows:
         return {name: RowGradient.sum(specs[name], of_table) for name, of_table in parts.items()}
 
 
+def _is_other_rule(op: TrainOp, first: TrainOp) -> bool:
+    """Return whether two optimizers differ in more than the learning rate."""
+    one, other = op.optimizer, first.optimizer
+    is_same = one is other or (type(one) is type(other) and vars(one) == vars(other))
+    return not is_same and one.config() != other.config()
+
+
 def _dense_gradient(name: str, value: Any, known: Declared) -> NDArray[Any]:
     if isinstance(value, SparseGradient):
         raise ModelFnError((f"{name!r} is a variable: its gradient must be an array, got a SparseGradient",))
-    gradient = np.asarray(plain(value))
+    gradient: NDArray[Any] = value if type(value) is np.ndarray else np.asarray(plain(value))
     if gradient.shape != known.shape or gradient.dtype.kind not in "fiu":
         raise ModelFnError(
             (

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -28,7 +27,6 @@ __all__ = [
     "KeyPath",
     "ModelScope",
     "current_scope",
-    "entered",
     "get_or_create_global_step",
     "get_variable",
     "read_only",
@@ -58,6 +56,15 @@ class ModelScope(ABC):
     global_step: int
     lookups: Lookups = field(default_factory=Lookups, kw_only=True)
     summaries: dict[str, Any] = field(default_factory=dict, init=False)
+    _tokens: list[Token[ModelScope]] = field(default_factory=list, init=False, repr=False)
+
+    def __enter__(self) -> Self:
+        """Become the scope that `get_variable` and its like speak to, until the end of the block."""
+        self._tokens.append(_current.set(self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._tokens.pop())
 
     @abstractmethod
     def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
@@ -152,7 +159,7 @@ class CallScope(ModelScope):
                     f"{did_you_mean(name, self.declared)}",
                 )
             )
-        if known.shape != declared.shape or known.dtype != declared.dtype:
+        if known is not declared and (known.shape != declared.shape or known.dtype != declared.dtype):
             raise _differs(name, declared, known)
         return self.values[name]
 
@@ -210,16 +217,6 @@ def _arrays(features: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
 
 
 _current: ContextVar[ModelScope] = ContextVar("psflow_model_scope")
-
-
-@contextmanager
-def entered(scope: ModelScope) -> Iterator[None]:
-    """Make `scope` the one that `get_variable` and its like speak to."""
-    token = _current.set(scope)
-    try:
-        yield
-    finally:
-        _current.reset(token)
 
 
 def current_scope(caller: str) -> ModelScope:
@@ -296,7 +293,6 @@ def scalar_summary(name: str, value: Any) -> None:
     ModelFnError
         Outside a model_fn; if `value` is no single number.
     """
-    shape = np.shape(plain(value))
-    if shape:
+    if type(value) is not float and (shape := np.shape(plain(value))):
         raise ModelFnError((f"summary.scalar({name!r}) takes a single number, got shape {list(shape)}; take its mean",))
     current_scope("summary.scalar").summaries[name] = value

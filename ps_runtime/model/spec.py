@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -61,34 +61,31 @@ class EstimatorSpec:
     training_chief_hooks: Sequence[SessionRunHook] = ()
 
     def __post_init__(self) -> None:
-        faults = []
-        if self.mode in (ModeKeys.TRAIN, ModeKeys.EVAL) and self.loss is None:
-            faults.append(f"an EstimatorSpec for {self.mode} needs a loss")
-        if self.mode == ModeKeys.TRAIN and not self.train_ops:
-            faults.append("an EstimatorSpec for train needs a train_op: optimizer.apply_gradients or .minimize")
-        faults += [
-            f"train_op must come from an optimizer's apply_gradients or minimize, got {type(op).__name__}"
-            for op in self.train_ops
-            if not isinstance(op, TrainOp)
-        ]
-        if self.mode == ModeKeys.PREDICT and self.predictions is None:
-            faults.append("an EstimatorSpec for infer needs predictions")
-        faults += [
-            f"eval_metric_ops must not use the reserved name {name!r}"
-            for name in RESERVED_METRICS
-            if name in self.eval_metric_ops
-        ]
-        faults += [
-            f"metric {name!r} must come from ps_runtime.metrics, got {type(metric).__name__}"
-            for name, metric in self.eval_metric_ops.items()
-            if not isinstance(metric, Metric)
-        ]
-        if faults:
-            raise ModelFnError(tuple(faults))
+        if faults := tuple(self._faults()):
+            raise ModelFnError(faults)
 
     @property
     def train_ops(self) -> tuple[TrainOp, ...]:
         """The train ops, one for each optimizer."""
+        if isinstance(self.train_op, TrainOp):
+            return (self.train_op,)
         if self.train_op is None:
             return ()
         return tuple(self.train_op) if isinstance(self.train_op, Sequence) else (self.train_op,)
+
+    def _faults(self) -> Iterator[str]:
+        if self.loss is None and self.mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
+            yield f"an EstimatorSpec for {self.mode} needs a loss"
+        ops = self.train_ops
+        if not ops and self.mode == ModeKeys.TRAIN:
+            yield "an EstimatorSpec for train needs a train_op: optimizer.apply_gradients or .minimize"
+        for op in ops:
+            if not isinstance(op, TrainOp):
+                yield f"train_op must come from an optimizer's apply_gradients or minimize, got {type(op).__name__}"
+        if self.predictions is None and self.mode == ModeKeys.PREDICT:
+            yield "an EstimatorSpec for infer needs predictions"
+        for name, metric in self.eval_metric_ops.items():
+            if name in RESERVED_METRICS:
+                yield f"eval_metric_ops must not use the reserved name {name!r}"
+            if not isinstance(metric, Metric):
+                yield f"metric {name!r} must come from ps_runtime.metrics, got {type(metric).__name__}"

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -51,10 +52,10 @@ class Optimizer(ABC):
         faults = list(self._type_faults()) or list(self._range_faults())
         if faults:
             raise UsageError(tuple(f"{type(self).__name__}: {fault}" for fault in faults))
-        for f in fields(self):
-            if isinstance(f.default, float) and f.name != "learning_rate":
+        for name, default in _hyper_parameters(type(self)):
+            if type(default) is float and type(getattr(self, name)) is not float:
                 # 0, 0.0 and np.float32(0) are one configuration, with one JSON text
-                object.__setattr__(self, f.name, float(getattr(self, f.name)))
+                object.__setattr__(self, name, float(getattr(self, name)))
 
     def learning_rate_at(self, global_step: int) -> float:
         """Return the step size at `global_step`.
@@ -77,9 +78,7 @@ class Optimizer(ABC):
 
     def config(self) -> dict[str, Any]:
         """Return name and hyper-parameters but the learning rate, as plain data: what a checkpoint must agree with."""
-        return {"name": type(self).__name__} | {
-            f.name: getattr(self, f.name) for f in fields(self) if f.name != "learning_rate"
-        }
+        return {"name": type(self).__name__} | {name: getattr(self, name) for name, _ in _hyper_parameters(type(self))}
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> TrainOp:
         """Train with gradients that model_fn has computed by hand: the fast way.
@@ -156,18 +155,22 @@ class Optimizer(ABC):
             yield f"learning_rate is {rate}, expected a finite number >= 0"
 
     def _type_faults(self) -> Iterator[str]:
-        for f in fields(self):
-            value = getattr(self, f.name)
-            is_bool = isinstance(value, (bool, np.bool))
-            if f.name == "learning_rate":
-                fits = callable(value) or (isinstance(value, Real) and not is_bool)
-                expected = "a number or a schedule f(global_step) -> float"
-            elif isinstance(f.default, bool):
-                fits, expected = isinstance(value, bool), "True or False"
-            else:
-                fits, expected = isinstance(value, Real) and not is_bool, "a number"
-            if not fits:
-                yield f"{f.name} is {value!r}, expected {expected}"
+        if not _is_number(self.learning_rate) and not callable(self.learning_rate):
+            yield f"learning_rate is {self.learning_rate!r}, expected a number or a schedule f(global_step) -> float"
+        for name, default in _hyper_parameters(type(self)):
+            value = getattr(self, name)
+            if not (isinstance(value, bool) if isinstance(default, bool) else _is_number(value)):
+                yield f"{name} is {value!r}, expected {'True or False' if isinstance(default, bool) else 'a number'}"
+
+
+@lru_cache
+def _hyper_parameters(kind: type[Optimizer]) -> tuple[tuple[str, Any], ...]:
+    """Return name and default of each hyper-parameter but the learning rate: each call of a model_fn asks for them."""
+    return tuple((f.name, f.default) for f in fields(kind) if f.name != "learning_rate")
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is float or (isinstance(value, Real) and not isinstance(value, (bool, np.bool)))
 
 
 @dataclass(frozen=True, slots=True)

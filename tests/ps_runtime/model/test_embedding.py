@@ -9,7 +9,7 @@ import pytest
 
 from ps_runtime.errors import InputError, ModelFnError
 from ps_runtime.model.embedding import embedding_lookup
-from ps_runtime.model.scope import BuildScope, CallScope, entered, get_variable
+from ps_runtime.model.scope import BuildScope, CallScope, get_variable
 from tests.ps_runtime.model.tables import ArrayRows, spec_of
 
 ROWS = np.random.default_rng(8).normal(size=(9, 4)).astype(np.float32)
@@ -19,13 +19,13 @@ WEIGHTS = np.array([[0.5, 2, 1], [3, 9, -1], [1, 1, 1], [0, 5, 5]])
 
 @pytest.fixture
 def first_call():
-    with entered(scope := BuildScope(0, 1)):
+    with (scope := BuildScope(0, 1)):
         yield scope
 
 
 @pytest.fixture
 def source():
-    with entered(CallScope(0, {}, {}, {"items": spec_of("items", 9, 4)}, source := ArrayRows(items=ROWS))):
+    with CallScope(0, {}, {}, {"items": spec_of("items", 9, 4)}, source := ArrayRows(items=ROWS)):
         yield source
 
 
@@ -102,7 +102,7 @@ def test_equal_weights_are_no_weights(source):
 
 def test_the_first_call_gives_first_values_that_depend_on_seed_and_name():
     def found(name, seed, ids=(4, 2)):
-        with entered(BuildScope(0, seed)):
+        with BuildScope(0, seed):
             return embedding_lookup(name, np.array(ids), 10**9, 3)
 
     first = found("items", 1)
@@ -145,17 +145,17 @@ def test_lookups_in_one_table_share_it(first_call):
 
 def test_features_that_were_looked_up_as_they_are_are_known_by_their_keys():
     features = {"user": np.array([1]), "basket": {"items": np.array([2]), "gifts": np.array([3])}, "x": np.ones(1)}
-    with entered(scope := BuildScope(0, 1, features)):
+    with (scope := BuildScope(0, 1, features)):
         embedding_lookup("items", features["basket"]["items"], 9, 4)
         embedding_lookup("items", features["basket"]["gifts"], 9, 4)
         embedding_lookup("items", features["basket"]["items"], 9, 4)
         embedding_lookup("users", features["user"] + 1, 9, 4)
     assert scope.table_features == {"items": (("basket", "items"), ("basket", "gifts"))}
-    with entered(scope):
+    with scope:
         embedding_lookup("items", features["user"] * 2, 9, 4)
     assert scope.table_features == {}
     ids = np.array([2])
-    with entered(scope := BuildScope(0, 1, ids)):
+    with (scope := BuildScope(0, 1, ids)):
         look_up(ids)
     assert scope.table_features == {"items": ((),)}
 
@@ -176,7 +176,7 @@ def test_a_later_call_refuses_a_new_table_and_other_facts(source):
 def test_a_name_is_a_variable_or_a_table(first_call, source):
     with pytest.raises(ModelFnError, match="'items' is a table, so no variable can have this name"):
         get_variable("items", (3,))
-    with entered(first_call):
+    with first_call:
         look_up([1])
         get_variable("w")
         with pytest.raises(ModelFnError, match="'items' is a table, so no variable can have this name"):

@@ -10,7 +10,6 @@ from ps_runtime.model.scope import (
     BuildScope,
     CallScope,
     Declared,
-    entered,
     get_or_create_global_step,
     get_variable,
 )
@@ -19,7 +18,7 @@ from ps_runtime.model.scope import (
 @pytest.fixture
 def first_call():
     scope = BuildScope(global_step=0, seed=1)
-    with entered(scope):
+    with scope:
         yield scope
 
 
@@ -27,7 +26,7 @@ def first_call():
 def later_call():
     declared = {"weight": Declared((2,), "float32", True)}
     scope = CallScope(7, {"weight": np.float32([1, 2])}, declared)
-    with entered(scope):
+    with scope:
         yield scope
 
 
@@ -45,7 +44,7 @@ def test_works_only_inside_a_model_fn(call, name):
 
 
 def test_a_scope_is_left_also_after_an_error():
-    with pytest.raises(ZeroDivisionError), entered(BuildScope(0, 1)):
+    with pytest.raises(ZeroDivisionError), BuildScope(0, 1):
         raise ZeroDivisionError
     with pytest.raises(ModelFnError, match="only inside a model_fn"):
         get_variable("w")
