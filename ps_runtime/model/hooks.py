@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ps_runtime.errors import UsageError, did_you_mean
 
@@ -26,8 +26,7 @@ class Coordinator:
         return self.stop_reason is not None
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRunArgs:
+class SessionRunArgs(NamedTuple):
     """What a hook wants to see of a step.
 
     Parameters
@@ -39,8 +38,7 @@ class SessionRunArgs:
     fetches: str | Sequence[str] | Mapping[str, str] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRunValues:
+class SessionRunValues(NamedTuple):
     """What a hook sees of a step: `results` has the structure of its fetches."""
 
     results: Any
@@ -108,9 +106,9 @@ def pick(
             return values[fetches]
         except KeyError:
             raise UsageError((_unknown(fetches, values, tables),)) from None
-    if isinstance(fetches, Mapping):
-        return {key: pick(name, values, tables) for key, name in fetches.items()}
-    return [pick(name, values, tables) for name in fetches]
+    if isinstance(fetches, list) or not isinstance(fetches, Mapping):
+        return [pick(name, values, tables) for name in fetches]
+    return {key: pick(name, values, tables) for key, name in fetches.items()}
 
 
 def _unknown(name: str, values: Iterable[str], tables: Collection[str]) -> str:

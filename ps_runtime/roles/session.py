@@ -109,6 +109,8 @@ class MonitoredSession:
         self.coordinator = Coordinator()
         self.built: BuiltModel | None = None
         self._further: Grant | None = None
+        self._context = SessionRunContext(self, self.coordinator)
+        self._table_names = [table.name for table in self.model.tables]
         self.variables = {name: read_only(view) for name, view in self.client.variables.items()}
         """The variables as last pulled: read-only views, refreshed in place."""
 
@@ -158,8 +160,7 @@ class MonitoredSession:
         return _Work(grant, batch)
 
     def _step(self, gradient_fn: GradientFn, work: _Work, ahead: _Work | None) -> Grant | JobEnd:
-        context = SessionRunContext(self, self.coordinator)
-        wanted = [hook.before_run(context) for hook in self._hooks]
+        wanted = [hook.before_run(self._context) for hook in self._hooks]
         features, labels = work.batch
         overlaps = ahead is not None and self._ids_are_features
         if ahead is not None and overlaps:
@@ -175,7 +176,7 @@ class MonitoredSession:
             self.client.start_push(result.gradients, result.learning_rates, num_examples, work.versions)
             answer = self._next_ticket(ahead)
         self.num_examples, self.loss, self.summaries = num_examples, result.loss, result.summaries
-        self._tell(context, wanted, result)
+        self._tell(wanted, result)
         self.on_step(self)
         return answer
 
@@ -208,12 +209,11 @@ class MonitoredSession:
                 rows[table.name] = work.lookups.of(table, _at(work.batch[0], path)).unique
         self.client.start_pull(rows)
 
-    def _tell(self, context: SessionRunContext, wanted: Sequence[SessionRunArgs | None], result: StepResult) -> None:
+    def _tell(self, wanted: Sequence[SessionRunArgs | None], result: StepResult) -> None:
         values = _Fetched(self, result)
-        tables = [table.name for table in self.model.tables]
         for hook, args in zip(self._hooks, wanted, strict=True):
-            picked = None if args is None else pick(args.fetches, values, tables)
-            hook.after_run(context, SessionRunValues(picked))
+            picked = None if args is None else pick(args.fetches, values, self._table_names)
+            hook.after_run(self._context, SessionRunValues(picked))
 
     def _skip_to_batch(self, answer: Grant | JobEnd) -> _Work | JobEnd:
         """Read the batch of a grant; where a stream has ended, ask what comes instead."""
@@ -257,9 +257,10 @@ class _Fetched(Mapping[str, Any]):
 
 
 def _num_rows(features: Any) -> int:
-    while isinstance(features, Mapping):
+    while not isinstance(features, np.ndarray) and isinstance(features, Mapping):
         features = next(iter(features.values()))
-    return int(np.shape(features)[0]) if np.ndim(features) else 1
+    shape = np.shape(features)
+    return int(shape[0]) if shape else 1
 
 
 def _at(features: Any, path: KeyPath) -> Any:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ps_runtime.data.positions import Intervals
 from ps_runtime.specs.input import InputSpec
@@ -12,8 +11,7 @@ from ps_runtime.specs.input import InputSpec
 __all__ = ["InputPosition", "RecordRange"]
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RecordRange:
+class RecordRange(NamedTuple):
     """Records ``[start, stop)`` of the order of an epoch."""
 
     epoch: int
