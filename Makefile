@@ -37,9 +37,10 @@ check: venv
 demo: venv
 	$(BIN)/python examples/demo.py
 
-# All benchmarks, or those named: make bench BENCHES="mlp dense"
+# All benchmarks, or those named, and their page: make bench BENCHES="mlp dense"
 bench: venv
 	for name in $(BENCHES); do $(BIN)/psflow bench $$name || exit 1; done
+	$(BIN)/python -m benchmarks.summary runs/bench docs/benchmarks.md
 
 # TensorFlow Estimator, which the benchmarks compare with, in an environment of its own
 bench-peers: $(PEERS_STAMP)

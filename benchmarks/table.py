@@ -11,7 +11,7 @@ from rich.table import Table
 from benchmarks.quartiles import Spread
 from benchmarks.rows import Row
 
-__all__ = ["print_table"]
+__all__ = ["number", "print_table"]
 
 COLUMNS = ("psflow", "limit", "peer")
 
@@ -33,10 +33,17 @@ def print_table(console: Console, claim: str, machine: dict[str, Any], rows: Seq
 
 
 def _text(spread: Spread | None, unit: str = "") -> str:
-    return "-" if spread is None else f"{_number(spread.median)}{unit}\n{_number(spread.q1)} to {_number(spread.q3)}"
+    return "-" if spread is None else f"{number(spread.median)}{unit}\n{number(spread.q1)} to {number(spread.q3)}"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Return a number as people read it.
+
+    Examples
+    --------
+    >>> number(4123.6), number(0.70512)
+    ('4,124', '0.705')
+    """
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 

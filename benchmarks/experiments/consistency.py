@@ -16,8 +16,9 @@ from pathlib import Path
 
 from benchmarks.experiments.curves import Curve, run_trial
 from benchmarks.experiments.figures import write_figures
-from benchmarks.experiments.tables import tables, with_tables
+from benchmarks.experiments.tables import tables
 from benchmarks.experiments.trials import EPOCHS, PROBLEMS, Trial, consistency_trials, epoch_trials
+from benchmarks.markdown import with_tables
 from ps_runtime.cluster.connecting import open_cluster
 
 __all__ = ["main", "read_curves", "write_results"]

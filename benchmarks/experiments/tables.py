@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
 from benchmarks.experiments.curves import Curve
 from benchmarks.experiments.trials import EPOCHS, NUM_REPLICAS, PROBLEMS, Problem
+from benchmarks.markdown import markdown_table
 from ps_runtime.specs.consistency import CONSISTENCIES, Sync
 
-__all__ = ["selected", "tables", "with_tables"]
+__all__ = ["selected", "tables"]
 
 NOTHING = "-"
 
@@ -25,16 +26,6 @@ def tables(curves: Sequence[Curve]) -> dict[str, str]:
     if selected(curves, EPOCHS.name):
         found[EPOCHS.name] = _epochs_table(curves)
     return found
-
-
-def with_tables(page: str, named: Mapping[str, str]) -> str:
-    """Return a page with each table put between its two marks, ``<!-- name -->`` and ``<!-- /name -->``."""
-    for name, table in named.items():
-        head, start, rest = page.partition(f"<!-- {name} -->\n")
-        _, end, tail = rest.partition(f"<!-- /{name} -->")
-        if end:
-            page = f"{head}{start}\n{table}\n\n{end}{tail}"
-    return page
 
 
 def selected(curves: Iterable[Curve], problem: str, **facts: Any) -> list[Curve]:
@@ -57,7 +48,7 @@ def _problem_table(problem: Problem, curves: Sequence[Curve]) -> str:
         selected(of_sync, problem.name, learning_rate=problem.scaled_rate(n), num_replicas=n) for n in NUM_REPLICAS
     ]
     rows.append(["sync, rate x workers", *(_each_error(some) for some in scaled), *[NOTHING] * len(scaled)])
-    return _markdown(["test error, %", *(f"rate {rate:g}, {n}w" for rate, n in columns)], rows)
+    return markdown_table(["test error, %", *(f"rate {rate:g}, {n}w" for rate, n in columns)], rows)
 
 
 def _staleness_table(problem: Problem, curves: Sequence[Curve]) -> str:
@@ -66,7 +57,7 @@ def _staleness_table(problem: Problem, curves: Sequence[Curve]) -> str:
     for name in CONSISTENCIES:
         of_name = selected(curves, problem.name, consistency=name, learning_rate=problem.small_rate)
         rows.append([name, *(_staleness(selected(of_name, problem.name, num_replicas=n)) for n in NUM_REPLICAS)])
-    return _markdown(["staleness: mean, largest", *(f"{n}w" for n in NUM_REPLICAS)], rows)
+    return markdown_table(["staleness: mean, largest", *(f"{n}w" for n in NUM_REPLICAS)], rows)
 
 
 def _epochs_table(curves: Sequence[Curve]) -> str:
@@ -76,7 +67,7 @@ def _epochs_table(curves: Sequence[Curve]) -> str:
     for n in NUM_REPLICAS:
         found = selected(curves, EPOCHS.name, num_replicas=n)
         rows.append([str(n), *(_each_accuracy(found, num_gradients) for num_gradients in (equal, n * equal))])
-    return _markdown(["training workers", f"after {equal:,} gradients", f"after {equal:,} by each worker"], rows)
+    return markdown_table(["training workers", f"after {equal:,} gradients", f"after {equal:,} by each worker"], rows)
 
 
 def _each_accuracy(curves: Sequence[Curve], num_gradients: int) -> str:
@@ -95,8 +86,3 @@ def _staleness(curves: Sequence[Curve]) -> str:
     means = [curve.mean_staleness for curve in curves if curve.mean_staleness is not None]
     largest = [curve.max_staleness for curve in curves if curve.max_staleness is not None]
     return f"{fmean(means):.2f}, {max(largest)}" if means and largest else NOTHING
-
-
-def _markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

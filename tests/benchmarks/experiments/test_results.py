@@ -9,8 +9,9 @@ import pytest
 
 from benchmarks.experiments.consistency import DOCS, main, read_curves, write_results
 from benchmarks.experiments.curves import Curve
-from benchmarks.experiments.tables import tables, with_tables
+from benchmarks.experiments.tables import tables
 from benchmarks.experiments.trials import EPOCHS, PROBLEMS, Trial, consistency_trials, epoch_trials
+from benchmarks.markdown import with_tables
 
 
 def curve(trial: Trial, error: float = 0.25, fault: str | None = None) -> Curve:
@@ -64,13 +65,6 @@ def test_epochs_are_compared_after_equal_gradients_and_after_those_of_each_repli
         "| 2 | 0.200 | 0.300 |",
         "| 3 | 0.200 | 0.400 |",
     ]
-
-
-def test_a_table_takes_the_place_of_the_one_before() -> None:
-    page = "a\n<!-- x -->\nold\n<!-- /x -->\nb <!-- y -->\n"
-    once = with_tables(page, {"x": "| new |", "y": "| no end |", "z": "| not here |"})
-    assert once == "a\n<!-- x -->\n\n| new |\n\n<!-- /x -->\nb <!-- y -->\n"
-    assert with_tables(once, {"x": "| new |"}) == once
 
 
 def test_results_are_written_and_those_of_other_problems_stay(tmp_path: Path, digits: list[Curve]) -> None:
