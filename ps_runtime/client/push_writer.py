@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.client.rows import on_shard
+from ps_runtime.client.splitting import Splits
 from ps_runtime.model.sparse import RowGradient
 from ps_runtime.specs.layout import ShardLayout, piece_views
 from ps_runtime.specs.tables import TableSpec
@@ -41,14 +41,15 @@ class PushWriter:
     num_optimizers : int
     tables : sequence of TableSpec
         All of the model.
-    num_shards : int
+    splits : Splits
+        Over all shards.
     """
 
-    def __init__(self, layout: ShardLayout, num_optimizers: int, tables: Sequence[TableSpec], num_shards: int) -> None:
+    def __init__(self, layout: ShardLayout, num_optimizers: int, tables: Sequence[TableSpec], splits: Splits) -> None:
         self._layout = layout
         self._push_layout = PushLayout.of(layout, num_optimizers, tables)
         self._tables = tables
-        self._num_shards = num_shards
+        self._splits = splits
         self._last: _Body | None = None
 
     def write(
@@ -66,7 +67,7 @@ class PushWriter:
         num_examples : int
         """
         rows = [self._rows_of(table, gradients.get(table.name)) for table in self._tables]
-        body = self._body(connection, [len(ids) for ids, _ in rows])
+        body = self._body(connection, [len(ids) for ids, _, _ in rows])
         push = body.push
         push.num_examples = num_examples
         push.learning_rates[:] = learning_rates
@@ -82,11 +83,12 @@ class PushWriter:
             push.write_rows(rows)
         return push
 
-    def _rows_of(self, table: TableSpec, gradient: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    def _rows_of(self, table: TableSpec, gradient: Any) -> tuple[NDArray[np.int64], NDArray[Any], Any]:
+        """Return the ids that are this shard's, the gradients of all, and which of these are this shard's."""
         if gradient is None:
-            return np.empty(0, np.int64), np.empty((0, table.dim), table.dtype)
-        mine = on_shard(gradient.ids, self._layout.index, self._num_shards)
-        return gradient.ids[mine], gradient.values[mine]
+            return np.empty(0, np.int64), np.empty((0, table.dim), table.dtype), slice(None)
+        mine = self._splits.of(gradient.ids)[self._layout.index]
+        return gradient.ids[mine], gradient.values, mine
 
     def _body(self, connection: Connection, counts: Sequence[int]) -> _Body:
         if self._last is not None and self._last.connection is connection and not self._tables:

@@ -10,18 +10,14 @@ from numpy.typing import NDArray
 
 from ps_runtime.client.link import Links
 from ps_runtime.client.parameters import REPLY_TIMEOUT_SECS
+from ps_runtime.client.splitting import Splits
 from ps_runtime.specs.tables import TableSpec
 from ps_runtime.transport.message import Kind, Message
 from ps_runtime.transport.row_payloads import RowLayout
 
-__all__ = ["RowClient", "on_shard"]
+__all__ = ["RowClient"]
 
 Ids = NDArray[np.int64]
-
-
-def on_shard(ids: Ids, shard: int, num_shards: int) -> Any:
-    """Return which of `ids` lie on a shard, as an index for them and their rows."""
-    return slice(None) if num_shards == 1 else np.flatnonzero(ids % num_shards == shard)
 
 
 class RowClient:
@@ -32,51 +28,60 @@ class RowClient:
     links : Links
     tables : sequence of TableSpec
         All of the model.
+    splits : Splits
+        Over as many shards.
 
     Notes
     -----
     Not thread-safe. The ids of a pull are those of a shard in the order in which they are given.
+
+    Rows are not copied where they came to memory that can be spared: they are those of one reply, the first of a step.
     """
 
-    def __init__(self, links: Links, tables: Sequence[TableSpec]) -> None:
+    def __init__(self, links: Links, tables: Sequence[TableSpec], splits: Splits) -> None:
         self._links = links
+        self._splits = splits
         self._layout = RowLayout(tuple(tables))
         self._known: dict[str, tuple[Ids, NDArray[Any]]] = {}
         self._coming: dict[str, tuple[Ids, NDArray[Any]]] = {}
-        self._asked: tuple[list[Ids], list[list[Any]]] | None = None
+        self._asked: list[Ids] | None = None
         self.num_pulled = 0
 
     def rows(self, spec: TableSpec, ids: Ids) -> NDArray[Any]:
-        """Return the rows of ``(n,)`` unique `ids`, ``(n, dim)``: pulled ahead if just these were, else now. Blocks."""
+        """Return the rows of ``(n,)`` unique `ids`, ``(n, dim)``: known of this step, or pulled now.
+
+        Valid until `finish` or `forget`. Blocks.
+        """
         known = self._known.get(spec.name)
-        if known is not None and known[0] is ids:
-            return known[1]
-        self._take_what_was_asked()
-        wanted = {table.name: ids if table.name == spec.name else ids[:0] for table in self._layout.tables}
-        self._send(wanted, b"")
-        return self._receive()[spec.name]
+        if known is None or known[0] is not ids:
+            self._take_what_was_asked(may_keep=False)
+            wanted = {table.name: ids if table.name == spec.name else ids[:0] for table in self._layout.tables}
+            self._send(wanted, b"")
+            known = self._known[spec.name] = (ids, self._receive(may_keep=not self._known)[spec.name])
+        return known[1]
 
     def start(self, wanted: Mapping[str, Ids], log: bytes) -> None:
         """Ask for rows that will be wanted next; nothing else may be asked of the ps before `finish`."""
         self._send({table.name: wanted.get(table.name, _NONE) for table in self._layout.tables}, log)
 
     def finish(self) -> None:
-        """Wait for the rows that `start` asked for: `rows` has them from now on. Blocks."""
-        self._take_what_was_asked()
+        """Wait for the rows that `start` asked for: `rows` has them from now on, and no others. Blocks."""
+        self._take_what_was_asked(may_keep=True)
         self._known, self._coming = self._coming, {}
 
-    def _take_what_was_asked(self) -> None:
+    def forget(self) -> None:
+        """Begin a step for which nothing was asked ahead: rows that were given before are used no more."""
+        self._known = {}
+
+    def _take_what_was_asked(self, *, may_keep: bool) -> None:
         if self._asked is not None:
-            ids = dict(zip((table.name for table in self._layout.tables), self._asked[0], strict=True))
-            self._coming = {name: (ids[name], rows) for name, rows in self._receive().items()}
+            ids = dict(zip((table.name for table in self._layout.tables), self._asked, strict=True))
+            self._coming = {name: (ids[name], rows) for name, rows in self._receive(may_keep=may_keep).items()}
 
     def _send(self, wanted: Mapping[str, Ids], log: bytes) -> None:
-        ids = list(wanted.values())
-        num_shards = len(self._links)
-        indices = [[on_shard(some, shard, num_shards) for some in ids] for shard in range(num_shards)]
-        self._asked = (ids, indices)
+        self._asked = list(wanted.values())
         for shard, link in enumerate(self._links):
-            mine = [some[index] for some, index in zip(ids, indices[shard], strict=True)]
+            mine = [some[self._splits.of(some)[shard]] for some in self._asked]
             nbytes = self._layout.ids_nbytes([len(some) for some in mine])
             told = log if shard else b""
             body = link.connection.outbox(nbytes + len(told)) or memoryview(bytearray(nbytes + len(told)))
@@ -84,19 +89,32 @@ class RowClient:
             body[nbytes:] = told
             link.send(Message(Kind.PULL_ROWS, body=body))
 
-    def _receive(self) -> dict[str, NDArray[Any]]:
+    def _receive(self, *, may_keep: bool) -> dict[str, NDArray[Any]]:
         assert self._asked is not None
-        (ids, indices), self._asked = self._asked, None
+        ids, self._asked = self._asked, None
+        found = self._whole(ids, may_keep=may_keep) if len(self._links) == 1 else self._joined(ids)
+        self.num_pulled += sum(len(some) for some in ids)
+        return {table.name: rows for table, rows in zip(self._layout.tables, found, strict=True)}
+
+    def _whole(self, ids: Sequence[Ids], *, may_keep: bool) -> list[NDArray[Any]]:
+        """Return what the only ps sends: in the memory that it came to, if that may and can be kept."""
+        (link,) = self._links
+        reply = link.receive("rows", REPLY_TIMEOUT_SECS)
+        values = self._layout.values(np.frombuffer(reply.body, np.uint8), [len(some) for some in ids])
+        return values if may_keep and link.connection.keep() else [rows.copy() for rows in values]
+
+    def _joined(self, ids: Sequence[Ids]) -> list[NDArray[Any]]:
+        """Return what several ps send, put together."""
         tables = self._layout.tables
         found = [np.empty((len(some), table.dim), table.dtype) for table, some in zip(tables, ids, strict=True)]
-        for link, index in zip(self._links, indices, strict=True):
+        for shard, link in enumerate(self._links):
             reply = link.receive("rows", REPLY_TIMEOUT_SECS)
-            counts = [len(some[mine]) for some, mine in zip(ids, index, strict=True)]
-            values = self._layout.values(np.frombuffer(reply.body, np.uint8), counts)
-            for rows, mine, some in zip(found, index, values, strict=True):
-                rows[mine] = some
-            self.num_pulled += sum(counts)
-        return {table.name: rows for table, rows in zip(tables, found, strict=True)}
+            indices = [self._splits.of(some)[shard] for some in ids]
+            values = self._layout.values(np.frombuffer(reply.body, np.uint8), [len(index) for index in indices])
+            for table, rows, index, some in zip(tables, found, indices, values, strict=True):
+                record = np.dtype((np.void, table.row_nbytes))  # scattered faster than rows of a 2-d array
+                rows.reshape(-1).view(record).put(index, some.reshape(-1).view(record), mode="clip")
+        return found
 
 
 _NONE: Ids = np.empty(0, np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from ps_runtime.client.link import Links
 from ps_runtime.client.parameters import REPLY_TIMEOUT_SECS, Parameters
 from ps_runtime.client.push_writer import Gradients, PushWriter
 from ps_runtime.client.rows import RowClient
+from ps_runtime.client.splitting import Splits
 from ps_runtime.errors import InputError, RefusedError
 from ps_runtime.server.input_position import RecordRange
 from ps_runtime.specs.layout import place
@@ -26,8 +27,7 @@ HOLD_TIMEOUT_SECS = 7200.0
 GOOD_BYE_SECS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """The permission for one push, and the batch to compute it on; `staleness` is that of the last push."""
 
     global_step: int
@@ -76,7 +76,8 @@ class TrainingClient:
         self._hold_timeout_secs = hold_timeout_secs
         layouts = place(model, len(links))
         self._parameters = Parameters(links, model, layouts, in_place=in_place)
-        self._writers = [PushWriter(x, len(model.optimizers), model.tables, len(links)) for x in layouts]
+        splits = Splits(len(links))
+        self._writers = [PushWriter(x, len(model.optimizers), model.tables, splits) for x in layouts]
         self._others = [i for i, x in enumerate(layouts) if i and (x.nbytes or model.tables)]
         self._sequence = links[0].sequence
         self._num_tickets = 0
@@ -84,7 +85,7 @@ class TrainingClient:
         """What was decided about pushes, which other ps may not have heard of yet."""
         self._is_told = True
         self._rows_asked = False
-        self.rows = RowClient(links, model.tables)
+        self.rows = RowClient(links, model.tables, splits)
         """The rows of the model's tables."""
         self.variables: Mapping[str, NDArray[Any]] = self._parameters.variables
 
@@ -100,6 +101,7 @@ class TrainingClient:
         if rows:
             self.rows.start(rows, self._log)
         else:
+            self.rows.forget()
             self._parameters.start(self._log)
 
     def finish_pull(self) -> tuple[int, ...]:

@@ -190,10 +190,10 @@ class PsHandler:
         if who.purpose is Purpose.TRAIN and self.desk is None:
             self.shard.settle(*decode_entries(message.body[end:]))
         try:
-            rows = self.shard.pull_rows(ids)
+            rows = self.shard.pull_rows(ids, message.room)
         except InputError as error:
             raise ProtocolError(who.name, str(error)) from error
-        return [(peer, Message(Kind.ROWS, version=self.shard.version, body=rows.data))]
+        return [(peer, Message(Kind.ROWS, version=self.shard.version, body=rows))]
 
     def _push(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_train(message)

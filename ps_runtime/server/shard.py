@@ -24,6 +24,7 @@ from ps_runtime.specs.tables import TableSpec
 from ps_runtime.tables.bounds import places_of
 from ps_runtime.tables.table import Table
 from ps_runtime.transport.arena import Arena
+from ps_runtime.transport.message import Room
 from ps_runtime.transport.payloads import PushBuffer, PushLayout
 
 __all__ = ["CopyArrays", "Shard", "ShardArrays"]
@@ -204,8 +205,8 @@ class Shard:
             table.copy_into(copy)
         self.snapshot_step = step
 
-    def pull_rows(self, ids: Sequence[NDArray[np.int64]]) -> NDArray[np.uint8]:
-        """Return the rows of `ids` of each table, as bytes that are valid until the next call.
+    def pull_rows(self, ids: Sequence[NDArray[np.int64]], room: Room) -> memoryview:
+        """Return the rows of `ids` of each table: in what `room` gives, or in memory that is used again.
 
         Raises
         ------
@@ -214,10 +215,12 @@ class Shard:
         """
         rows, counts = self.push_layout.rows, [len(some) for some in ids]
         nbytes = rows.values_nbytes(counts)
-        if len(self._pulled) < nbytes:
-            self._pulled = np.empty(nbytes + nbytes // 4, np.uint8)
-        body = self._pulled[:nbytes]
-        for table, some, out in zip(self.tables, ids, rows.values(body, counts), strict=True):
+        body = room(nbytes)
+        if body is None:
+            if len(self._pulled) < nbytes:
+                self._pulled = np.empty(nbytes + nbytes // 4, np.uint8)
+            body = self._pulled[:nbytes].data
+        for table, some, out in zip(self.tables, ids, rows.values(np.frombuffer(body, np.uint8), counts), strict=True):
             table.pull(some, out)
         return body
 

@@ -7,7 +7,8 @@ Laws, which the test suite runs for every transport:
    The body of a request is borrowed for the time of `handle`: what is kept of it must be copied. It may lie in memory
    that the peer can still write: what decides where to read or write is copied first, then checked, then used.
 3. A reply may be held: `handle` returns nothing for it now, and a later event returns it.
-4. The body of a reply is copied or sent before the next event is handled.
+4. The body of a reply is copied or sent before the next event is handled. One that was made in the `room` of a request
+   is copied no more; it can only be the reply of that connection to that request, returned by that `handle`.
 5. A peer that breaks the protocol is refused, disconnected, and changes nothing.
 
 An event is a message, the end of a connection, or what the ps itself posts (files are written, a timer rang).
@@ -154,6 +155,18 @@ class Connection(ABC):
         -------
         memoryview or None
             Writable, its content undefined; None where no memory is shared, or not so much.
+        """
+
+    @abstractmethod
+    def keep(self) -> bool:
+        """Have the body of the reply received last stay as it is until another one is kept; or say that it cannot.
+
+        While one is kept, the bodies of later replies are borrowed for a shorter time: until the next `send`.
+
+        Returns
+        -------
+        bool
+            False where later replies come to the same memory: then it is to be copied.
         """
 
     @abstractmethod

@@ -199,6 +199,9 @@ class InProcessConnection(Connection):
     def outbox(self, nbytes: int) -> memoryview | None:  # noqa: D102
         return None
 
+    def keep(self) -> bool:  # noqa: D102
+        return True  # each body is an object of its own
+
     def statistics(self) -> dict[str, int | str]:  # noqa: D102
         return {
             "peer": self.peer,

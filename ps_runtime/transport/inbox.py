@@ -9,7 +9,15 @@ import numpy as np
 
 from ps_runtime.errors import BrokenPeerError, ProtocolError
 from ps_runtime.transport.mailbox import Tray
-from ps_runtime.transport.message import HEADER, TRANSPORT_FLAGS, Kind, Message, decode_header
+from ps_runtime.transport.message import (
+    HEADER,
+    IN_MAILBOX,
+    SECOND_HALF,
+    TRANSPORT_FLAGS,
+    Kind,
+    Message,
+    decode_header,
+)
 
 __all__ = ["Inbox"]
 
@@ -37,6 +45,8 @@ class Inbox:
     def __init__(self, sock: socket.socket, limit: Callable[[Kind], int]) -> None:
         self.tray: Tray | None = None
         """Where bodies may lie instead of coming by the socket."""
+        self.transport_flags = 0
+        """Those of the message that came last."""
         self.recv_into: Callable[[memoryview, int, int], int] = sock.recv_into
         """How bytes are received; takes what ``socket.recv_into`` takes."""
         self._limit = limit
@@ -69,7 +79,7 @@ class Inbox:
             message = self._read_header()
             if message is None:
                 return None
-            if message.flags & TRANSPORT_FLAGS:
+            if self.transport_flags & (IN_MAILBOX | SECOND_HALF):
                 self._num_header = 0
                 return self._with_body_of_tray(message, into)
             self._message = message
@@ -95,13 +105,14 @@ class Inbox:
                 "peer", f"announced {length} bytes as the body of {message.kind.name}, at most {limit} are allowed"
             )
         self._length = length
+        self.transport_flags = message.flags & TRANSPORT_FLAGS
+        message.flags ^= self.transport_flags
         return message
 
     def _with_body_of_tray(self, message: Message, into: memoryview | None) -> Message:
         if self.tray is None:
             raise ProtocolError("peer", "announced a body in a mailbox that it does not have")
-        body = self.tray.get(message.flags, self._length)
-        message.flags &= ~TRANSPORT_FLAGS
+        body = self.tray.get(self.transport_flags, self._length)
         if into is not None and len(into) == self._length:
             into[:] = body
             body = into

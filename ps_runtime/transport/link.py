@@ -9,7 +9,7 @@ from ps_runtime.errors import BrokenPeerError, ProtocolError
 from ps_runtime.transport.base import Handler
 from ps_runtime.transport.inbox import Inbox
 from ps_runtime.transport.mailbox import INLINE_BYTES, Mailbox
-from ps_runtime.transport.message import HEADER, Kind, Message, body_view, encode_header
+from ps_runtime.transport.message import HEADER, REPLY_IN_SECOND_HALF, Kind, Message, body_view, encode_header
 
 __all__ = ["Link", "say_at_once"]
 
@@ -66,7 +66,7 @@ class Link:
         BrokenPeerError
         """
         if self.is_answered and not self._outbox:
-            return self._inbox.read()
+            return self._read()
         try:
             is_open = len(self.socket.recv(1)) > 0
         except BlockingIOError:
@@ -76,6 +76,16 @@ class Link:
         if not is_open:
             raise BrokenPeerError("peer", "it closed the connection")
         raise ProtocolError("peer", "a second request came before the first was answered")
+
+    def _read(self) -> Message | None:
+        message = self._inbox.read()
+        if message is not None and self.mailbox is not None:
+            self.mailbox.replies.turn = 1 if self._inbox.transport_flags & REPLY_IN_SECOND_HALF else 0
+            message.room = self._room
+        return message
+
+    def _room(self, nbytes: int) -> memoryview | None:
+        return None if self.mailbox is None else self.mailbox.replies.room(nbytes)
 
     def send(self, message: Message) -> int:
         """Send the reply as far as the kernel takes it at once, keep a copy of the rest; return its length in bytes.

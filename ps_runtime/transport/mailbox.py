@@ -17,6 +17,7 @@ __all__ = ["INLINE_BYTES", "Mailbox", "Tray"]
 INLINE_BYTES = 4096
 """Bodies up to that go through the socket: there they cost no more."""
 _PAGE_BYTES = 4096
+_MAX_ROOMS = 64
 
 
 class Tray:
@@ -39,13 +40,16 @@ class Tray:
         self._rooms: dict[tuple[int, int], memoryview] = {}
 
     def room(self, nbytes: int) -> memoryview | None:
-        """Return where a body of `nbytes` can be made, the same view each time; None if it does not fit."""
+        """Return where a body of `nbytes` can be made, as a rule the same view each time; None if it does not fit."""
         if nbytes > self.nbytes:
             return None
         key = self.turn, nbytes
-        if key not in self._rooms:
-            self._rooms[key] = self._halves[self.turn][:nbytes]
-        return self._rooms[key]
+        room = self._rooms.get(key)
+        if room is None:
+            if len(self._rooms) >= _MAX_ROOMS:
+                self._rooms.clear()  # bodies with rows have a size of their own each
+            room = self._rooms[key] = self._halves[self.turn][:nbytes]
+        return room
 
     def put(self, body: memoryview) -> int:
         """Put a body into the tray, unless it was made there; return the flags that say where, 0 if it does not fit."""

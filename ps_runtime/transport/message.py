@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -17,11 +17,13 @@ __all__ = [
     "MAX_JSON_BYTES",
     "NO_BODY",
     "NO_MEMBER",
+    "REPLY_IN_SECOND_HALF",
     "SECOND_HALF",
     "TRANSPORT_FLAGS",
     "Body",
     "Kind",
     "Message",
+    "Room",
     "body_view",
     "decode_header",
     "encode_header",
@@ -39,13 +41,24 @@ IN_MAILBOX = 0x8000
 """Flag: the body lies in the mailbox of the connection, and only the header comes by the socket."""
 SECOND_HALF = 0x4000
 """Flag: in the second half of the tray."""
-TRANSPORT_FLAGS = IN_MAILBOX | SECOND_HALF
+REPLY_IN_SECOND_HALF = 0x2000
+"""Flag of a request: if the body of the reply goes to the mailbox, then to the second half of the tray."""
+TRANSPORT_FLAGS = IN_MAILBOX | SECOND_HALF | REPLY_IN_SECOND_HALF
 
 MAX_JSON_BYTES = 16 * 1024 * 1024
 NO_BODY = 1
 """Flag of a PULL whose sender reads the parameters by itself."""
 NO_MEMBER = 0xFFFF_FFFF
 """`member` of a peer that trains nothing: an evaluator, a watcher."""
+
+
+Room = Callable[[int], memoryview | None]
+"""Gives memory for a body of so many bytes, or None."""
+
+
+def no_room(nbytes: int) -> memoryview | None:
+    """Give no memory."""
+    return None
 
 
 class Kind(IntEnum):
@@ -111,10 +124,13 @@ class Message:
     digest : int
         `ModelSpec.digest` of the speaker, so that two models never mix.
     flags : int
-        Bits that the kind gives a meaning; the two highest are the transport's, and not seen here.
+        Bits that the kind gives a meaning; the three highest are the transport's, and not seen here.
     body : bytes-like
         Raw bytes: ``bytes``, or a C-contiguous view of any format, such as the ``.data`` of a flat array. A received
         body is borrowed: a request's for the time of `Handler.handle`, a reply's until the connection's next receive.
+    room : callable
+        Of a request: where the body of its reply can be made so that sending it copies nothing. Writable, its content
+        undefined; None where the connection shares no memory, or not so much.
     """
 
     kind: Kind
@@ -126,6 +142,7 @@ class Message:
     digest: int = 0
     flags: int = 0
     body: Body = b""
+    room: Room = field(default=no_room, repr=False, compare=False)
 
     def json(self) -> dict[str, Any]:
         """Parse the body as a JSON object.
@@ -158,7 +175,7 @@ class Message:
         )
 
     @classmethod
-    def of(cls, kind: Kind, facts: Mapping[str, Any], **header: int) -> Message:
+    def of(cls, kind: Kind, facts: Mapping[str, Any], **header: Any) -> Message:
         """Make a message whose body is a JSON object."""
         return cls(kind, body=json.dumps(facts).encode(), **header)
 

@@ -116,13 +116,23 @@ class PushBuffer:
         other._ids = self._ids
         return other
 
-    def write_rows(self, gradients: Sequence[tuple[NDArray[np.int64], NDArray[Any]]]) -> None:
-        """Write ids and gradients of each table; the buffer has room for just those."""
+    def write_rows(self, gradients: Sequence[tuple[NDArray[np.int64], NDArray[Any], Any]]) -> None:
+        """Write ids and gradients of each table; the buffer has room for just those.
+
+        Parameters
+        ----------
+        gradients : sequence of (ids, values, places)
+            Of each table ``(n,)`` ids, values in its dtype, and which n of these belong to the ids: their places in
+            `values`, or ``slice(None)`` for all.
+        """
         rows, body = self._layout.rows, self.bytes[self._layout.rows_start :]
-        end = rows.write_ids(body, [ids for ids, _ in gradients])
-        views = rows.values(body[end:], [len(ids) for ids, _ in gradients])
-        for view, (_, values) in zip(views, gradients, strict=True):
-            np.copyto(view, values, casting="same_kind")
+        end = rows.write_ids(body, [ids for ids, _, _ in gradients])
+        views = rows.values(body[end:], [len(ids) for ids, _, _ in gradients])
+        for view, (_, values, places) in zip(views, gradients, strict=True):
+            if isinstance(places, slice):
+                view[...] = values
+            else:
+                values.take(places, axis=0, out=view, mode="clip")  # the other modes take through a copy of `out`
 
     def rows(self) -> list[tuple[NDArray[np.int64], NDArray[Any]]]:
         """Return ids of each table and views of their gradients; the ids are read once, whoever changes the buffer.

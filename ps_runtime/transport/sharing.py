@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ps_runtime.errors import ProtocolError
 from ps_runtime.transport.arena import HEADER_BYTES, Arena
 from ps_runtime.transport.mailbox import Mailbox
-from ps_runtime.transport.message import Kind, Message
+from ps_runtime.transport.message import IN_MAILBOX, SECOND_HALF, Kind, Message
 from ps_runtime.transport.reading import ArenaReader
 from ps_runtime.transport.shared_memory import SharedMemory, why_no_shared_memory
 
@@ -30,6 +30,21 @@ class Shared:
 
     mailbox: Mailbox
     arena: ArenaReader | None
+    _is_one_kept: bool = False
+
+    def take_turns(self, flags: int) -> None:
+        """Take note that a reply has come: choose the halves of the trays for the next request and its reply."""
+        self.mailbox.requests.turn = 0  # both halves are ours again; one of them is in the cache
+        if flags & IN_MAILBOX and not self._is_one_kept:
+            self.mailbox.replies.turn = 0 if flags & SECOND_HALF else 1
+
+    def keep(self, flags: int) -> bool:
+        """Leave the half alone that the last reply is in until another one is kept; False if it is in none."""
+        if not flags & IN_MAILBOX:
+            return False
+        self._is_one_kept = True
+        self.mailbox.replies.turn = 0 if flags & SECOND_HALF else 1
+        return True
 
     def close(self) -> None:
         """Give it up. Idempotent."""

@@ -25,6 +25,7 @@ from ps_runtime.transport.mailbox import INLINE_BYTES
 from ps_runtime.transport.message import (
     HEADER,
     MAX_JSON_BYTES,
+    REPLY_IN_SECOND_HALF,
     Kind,
     Message,
     body_view,
@@ -99,11 +100,14 @@ class SocketConnection(Connection):
         body = body_view(message)
         num_bytes = HEADER.size + len(body)
         flags = 0
-        if self._shared is not None and len(body) > INLINE_BYTES:
-            flags = self._shared.mailbox.requests.put(body)
-        header = encode_header(message, len(body), flags)
-        if flags:
-            body = _NOTHING
+        if self._shared is not None:
+            if len(body) > INLINE_BYTES:
+                flags = self._shared.mailbox.requests.put(body)
+                if flags:
+                    body = _NOTHING
+            if self._shared.mailbox.replies.turn:
+                flags |= REPLY_IN_SECOND_HALF
+        header = encode_header(message, num_bytes - HEADER.size, flags)
         try:
             sent = self._socket.sendmsg((header, body)) if body else self._socket.send(header)
             if sent < HEADER.size + len(body):
@@ -128,7 +132,7 @@ class SocketConnection(Connection):
         message = self._await(timeout_secs, into)
         self._is_waiting = False
         if self._shared is not None:
-            self._shared.mailbox.requests.turn = 0  # both halves are ours again; one of them is in the cache
+            self._shared.take_turns(self._inbox.transport_flags)
         self._bytes_in += HEADER.size + len(message.body)
         if message.kind is Kind.REFUSED:
             raise refused_error(self.peer, message)
@@ -148,6 +152,9 @@ class SocketConnection(Connection):
 
     def outbox(self, nbytes: int) -> memoryview | None:  # noqa: D102
         return None if self._shared is None else self._shared.mailbox.requests.room(nbytes)
+
+    def keep(self) -> bool:  # noqa: D102
+        return self._shared is not None and self._shared.keep(self._inbox.transport_flags)
 
     def statistics(self) -> dict[str, int | str]:  # noqa: D102
         return {

@@ -76,6 +76,9 @@ class FragileConnection(Connection):
     def outbox(self, nbytes: int) -> None:
         return None
 
+    def keep(self) -> bool:
+        return self.inner.keep()
+
     def statistics(self) -> dict[str, int | str]:
         return self.inner.statistics()
 

@@ -77,6 +77,9 @@ class Line(Connection):
     def outbox(self, nbytes: int) -> None:
         return None
 
+    def keep(self) -> bool:
+        return False
+
     def statistics(self) -> dict[str, int | str]:
         return {}
 

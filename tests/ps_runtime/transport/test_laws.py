@@ -63,6 +63,48 @@ def test_the_body_of_a_reply_stays_until_the_next_reply(ps):
     assert bytes(connection.receive(SECS).body) == b"b" * 10_000
 
 
+@pytest.mark.parametrize("size", [1000, 10_000])
+def test_a_reply_that_was_kept_stays_until_another_is(ps, size):
+    connection = ps.connect()
+
+    def ask(letter):
+        return connection.request(Message(Kind.STATISTICS, body=letter * size), SECS).body
+
+    kept, letter = ask(b"a"), b"a"
+    if not connection.keep():
+        return  # so who asked has to copy it
+    for number in range(8):
+        body = ask(b"%d" % number)
+        assert bytes(kept) == letter * size
+        assert bytes(body) == b"%d" % number * size
+        if number % 3 == 2:
+            assert connection.keep()
+            kept, letter = body, b"%d" % number
+
+
+def test_what_shares_memory_and_what_has_a_body_for_each_reply_can_keep_one(ps):
+    connection = ps.connect()
+    connection.request(Message(Kind.STATISTICS, body=b"a" * 10_000), SECS)
+    assert connection.keep() == (ps.kind in ("in-process", "shm"))
+
+
+@pytest.mark.parametrize("size", [100, 10_000])
+def test_a_body_may_be_made_in_the_room_of_its_request(ps, size):
+    def made(peer, message):
+        room = message.room(size)
+        assert (room is None) == (ps.kind != "shm")
+        body = bytearray(size) if room is None else room
+        body[:] = bytes(message.body[:1]) * size
+        return [(peer, Message(Kind.DONE, body=body))]
+
+    ps.probe.handle = made
+    connections = [ps.connect(), ps.connect()]
+    for letter in (b"a", b"b", b"c", b"d"):
+        for connection in connections:
+            connection.send(Message(Kind.PUSH, body=letter))
+        assert [bytes(connection.receive(SECS).body) for connection in connections] == [letter * size] * 2
+
+
 def test_the_body_of_a_request_may_change_once_it_is_sent(ps):
     connection, other = ps.connect(), ps.connect()
     body = bytearray(b"a" * 10_000)

@@ -147,6 +147,36 @@ def test_there_is_another_outbox_while_a_request_is_under_way(service):
         assert connection.outbox(50_000) is outbox
 
 
+def test_a_body_made_in_the_room_of_its_request_is_not_copied(service):
+    rooms = []
+
+    def made(peer, message):
+        rooms.append(message.room(5000))
+        return [(peer, Message(Kind.DONE, body=rooms[-1]))]
+
+    service.probe.limit, service.probe.handle = 100_000, made
+    with service.connect() as connection:
+        body = connection.request(PULL, SECS).body
+        rooms[0][:] = b"r" * 5000
+        assert bytes(body) == b"r" * 5000
+        assert connection.keep()
+        for _ in range(3):
+            connection.request(PULL, SECS)
+            rooms[-1][:] = b"s" * 5000
+        assert bytes(body) == b"r" * 5000
+    rooms.clear()
+
+
+def test_there_is_room_for_the_largest_reply(service):
+    def made(peer, message):
+        assert (message.room(ARENA_BYTES) is None, message.room(2 * ARENA_BYTES) is None) == (False, True)
+        return [(peer, Message(Kind.DONE))]
+
+    service.probe.limit, service.probe.handle = 100_000, made
+    with service.connect() as connection:
+        connection.request(PULL, SECS)
+
+
 def test_the_handler_may_use_up_what_was_sent(service):
     def use_up(peer, message):
         np.frombuffer(message.body, np.uint8)[:] = 9
