@@ -32,7 +32,7 @@ check: venv
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest --doctest-modules flows tasks ps_runtime
+	$(BIN)/python -m pytest --doctest-modules flows tasks ps_runtime benchmarks --ignore benchmarks/peers
 
 demo: venv
 	$(BIN)/python examples/demo.py

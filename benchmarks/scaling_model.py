@@ -44,8 +44,8 @@ class Linear:
 
     Examples
     --------
-    >>> Linear.through((1000, 3e-6), (5000, 7e-6))(2000)
-    4e-06
+    >>> Linear.through((1000, 3.0), (5000, 7.0))(2000)
+    4.0
     """
 
     fixed_secs: float
