@@ -124,7 +124,7 @@ class PsHandler:
         if kind is Kind.PUSH:
             return self.shard.max_push_nbytes
         if kind is Kind.PULL_ROWS:
-            return self.shard.push_layout.rows.max_nbytes(self.shard.num_shards)
+            return self.shard.max_rows_nbytes
         if kind is Kind.INITIALIZE:
             return self.shard.layout.nbytes
         return MAX_JSON_BYTES if kind in (Kind.SNAPSHOT, Kind.PULL) else MAX_CONTROL_BYTES

@@ -114,6 +114,10 @@ class Shard:
         self.optimizers = tuple(optimizers)
         self.push_layout = PushLayout.of(layout, len(self.optimizers), tables)
         self.num_shards = num_shards
+        self.max_rows_nbytes = self.push_layout.rows.max_nbytes(num_shards)
+        """Size of the most ids and rows that a message may have."""
+        self.max_push_nbytes = self.push_layout.rows_start + self.max_rows_nbytes
+        """Size of the largest push."""
         self.arena = arena or Arena.private(layout.nbytes)
         self.arrays = ShardArrays.over(self.arena.bytes, layout, self.optimizers)
         self.snapshot_arrays = ShardArrays.over(np.empty(layout.nbytes, np.uint8), layout, self.optimizers)
@@ -230,11 +234,6 @@ class Shard:
             places_of(table.spec.name, ids, table.spec.num_rows, table.shard, table.num_shards)
             if len(ids) and table.optimizer is None:
                 raise InputError((f"no optimizer moves table {table.spec.name!r}, but a push names rows of it",))
-
-    @property
-    def max_push_nbytes(self) -> int:
-        """Size of the largest push."""
-        return self.push_layout.rows_start + self.push_layout.rows.max_nbytes(self.num_shards)
 
     @property
     def holds_something(self) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +13,23 @@ from ps_runtime.optimizers.base import FloatArray, Optimizer
 
 __all__ = ["Rows"]
 
-_CACHED_BYTES = 1 << 18
+_CACHED_BYTES = 3 << 17
 """What an update holds in the cache at a time: all parts of some rows, their gradients and scratch."""
 
 _PAGE_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Some rows in the cache: the views of them that an update needs."""
+
+    rows: list[FloatArray]
+    """Of each part, (n, dim)."""
+    records: list[NDArray[Any]]
+    """The same as (n,) records."""
+    weights: FloatArray
+    slots: dict[str, FloatArray]
+    scratch: FloatArray
 
 
 class Rows:
@@ -59,14 +74,16 @@ class Rows:
         self.num_rows_of_page = max(1, _PAGE_BYTES // (num_parts * part_nbytes))
         self._num_cached = max(1, _CACHED_BYTES // ((num_parts + 2) * part_nbytes))
         self._cached = np.empty((num_parts + 1, self._num_cached * dim), item)
+        self._full_block = self._block(self._num_cached)
 
     def take(self, part: int, places: NDArray[np.int64], out: FloatArray) -> None:
         """Copy a part of some rows into `out` (n, dim), contiguous and of the table's dtype."""
-        self._take(part, self._positions(places), out)
+        # the other modes take through a copy of `out`
+        self._parts[part].take(self._positions(places), axis=0, out=out, mode="clip")
 
     def put(self, part: int, places: NDArray[np.int64], values: FloatArray) -> None:
         """Copy `values` (n, dim), contiguous and of the table's dtype, into a part of some rows."""
-        self._put(part, self._positions(places), values)
+        self._records[part].put(self._positions(places), values.reshape(-1).view(self._record), mode="clip")
 
     def fill(self, part: int, places: NDArray[np.int64], value: float) -> None:
         """Set a part of some rows to one number."""
@@ -91,19 +108,19 @@ class Rows:
         positions = self._positions(places)
         for start in range(0, len(places), self._num_cached):
             some = positions[start : start + self._num_cached]
-            *parts, scratch = self._cached[:, : len(some) * self._dim]
-            for part, values in enumerate(parts):
-                self._take(part, some, values.reshape(-1, self._dim))
+            block = self._full_block if len(some) == self._num_cached else self._block(len(some))
+            for part, values in zip(self._parts, block.rows, strict=True):
+                part.take(some, axis=0, out=values, mode="clip")
             self._optimizer.update(
-                parts[0],
+                block.weights,
                 gradients[start : start + self._num_cached].reshape(-1),
-                dict(zip(self.part_names[1:], parts[1:], strict=True)),
-                scratch,
+                block.slots,
+                block.scratch,
                 learning_rate=learning_rate,
                 num_updates=num_updates,
             )
-            for part, values in enumerate(parts):
-                self._put(part, some, values)
+            for records, values in zip(self._records, block.records, strict=True):
+                records.put(some, values, mode="clip")
 
     def copy_into(self, other: Rows, some: slice | NDArray[np.int64]) -> None:
         """Copy some rows, with all their parts, into those of `other` at the same places."""
@@ -112,9 +129,12 @@ class Rows:
     def _positions(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         return places if self._num_parts == 1 else places * self._num_parts
 
-    def _take(self, part: int, positions: NDArray[np.int64], out: FloatArray) -> None:
-        # the other modes take through a copy of `out`
-        self._parts[part].take(positions, axis=0, out=out, mode="clip")
-
-    def _put(self, part: int, positions: NDArray[np.int64], values: FloatArray) -> None:
-        self._records[part].put(positions, values.reshape(-1).view(self._record), mode="clip")
+    def _block(self, num_rows: int) -> _Block:
+        *parts, scratch = self._cached[:, : num_rows * self._dim]
+        return _Block(
+            [part.reshape(-1, self._dim) for part in parts],
+            [part.view(self._record) for part in parts],
+            parts[0],
+            dict(zip(self.part_names[1:], parts[1:], strict=True)),
+            scratch,
+        )

@@ -227,7 +227,7 @@ class Table:
     def _admit(self, ids: NDArray[np.int64], places: NDArray[np.int64], num_updates: int) -> NDArray[np.bool]:
         """Count a push for each row, create those that reach `admit_after`; return which rows are created."""
         enough = self.spec.admit_after
-        counts = self._pushes[places]
+        counts = self._pushes.take(places, mode="clip")
         if self._last_push is not None:
             self._last_push[places] = num_updates
         young = np.flatnonzero(counts < enough)
