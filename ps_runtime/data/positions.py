@@ -58,6 +58,10 @@ class Intervals:
         # intervals [first, last) overlap or touch the new one, and become one with it
         first = bisect.bisect_left(self._stops, start)
         last = bisect.bisect_right(self._starts, stop)
+        if last == first + 1 and self._stops[first] == start:  # read on: nearly always so
+            self._stops[first] = stop
+            self._covered += stop - start
+            return 0
         merged = range(first, last)
         already = sum(min(self._stops[i], stop) - max(self._starts[i], start) for i in merged)
         if merged:

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ps_runtime.server.entries import Decision, Entry
 from ps_runtime.specs.consistency import BoundedStaleness, Consistency, Sync
@@ -26,8 +27,7 @@ class Ticket:
     step: int
 
 
-@dataclass(frozen=True, slots=True)
-class Taken:
+class Taken(NamedTuple):
     """A push that is taken in; `entry` says how, `version` what it was computed on."""
 
     entry: Entry

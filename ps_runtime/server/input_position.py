@@ -51,7 +51,9 @@ class InputPosition:
 
     def commit(self, used: RecordRange) -> None:
         """Count a batch whose push is committed."""
-        epoch = self._used.setdefault(used.epoch, Intervals())
+        epoch = self._used.get(used.epoch)
+        if epoch is None:
+            epoch = self._used[used.epoch] = Intervals()
         self.num_repeats += epoch.add(used.start, used.stop)
         self.num_used += used.stop - used.start
         self._complete_epochs()

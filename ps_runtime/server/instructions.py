@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from ps_runtime.server.entries import Decision, Entry
 from ps_runtime.server.input_position import RecordRange
@@ -86,16 +86,14 @@ class Cut:
             raise ValueError(f"these are not the facts of a cut: {error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Decided:
+class Decided(NamedTuple):
     """Have the shards do what was decided about pushes; the first entry has place `start` in the log."""
 
     start: int
     entries: Sequence[Entry]
 
 
-@dataclass(frozen=True, slots=True)
-class Granted:
+class Granted(NamedTuple):
     """Give `member` a ticket for the batch `records`.
 
     `log` are the entries that another shard may not have heard of, empty where there is no other shard; `staleness` is
@@ -109,8 +107,7 @@ class Granted:
     log: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class NoTicket:
+class NoTicket(NamedTuple):
     """Tell `member` to use the ticket it has, because there is no further one now; `log` is as in `Granted`."""
 
     member: int
@@ -118,16 +115,14 @@ class NoTicket:
     log: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """Tell `member` that no more tickets will come."""
 
     member: int
     global_step: int
 
 
-@dataclass(frozen=True, slots=True)
-class CutReady:
+class CutReady(NamedTuple):
     """Tell the saver to have every shard copied now; after a final cut nothing more will come."""
 
     cut: Cut

@@ -9,6 +9,7 @@ holds, and tickets flow again.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,6 +69,8 @@ class Job:
         self._members = Members()
         self._waiting: dict[int, None] = {}
         self._cut_at: int | None = None
+        self._stops_at = math.inf
+        """No ticket is given for an update after this step."""
         self._cut_requested = False
         self._told_final: bool | None = None
         self._log_told = 0
@@ -334,15 +337,16 @@ class Job:
         is_starved = False
         for member in list(self._waiting):
             life = self._members.living[member]
-            while len(life.tickets) > life.num_known and life.tickets[-1].is_void:
-                life.tickets.pop()
+            tickets, num_known = life.tickets, life.num_known
+            while len(tickets) > num_known and tickets[-1].is_void:
+                tickets.pop()
             if self._updates.holds_push_of(member):
                 continue
-            if len(life.tickets) == life.num_known:
+            if len(tickets) == num_known:
                 is_starved |= not self._give_ticket(member, life)
-            if len(life.tickets) > life.num_known:
+            if len(tickets) > num_known:
                 answers.append(self._granted(member, life))
-            elif life.num_known:
+            elif num_known:
                 answers.append(NoTicket(member, self.global_step, self._log_for(life)))
             else:
                 continue
@@ -351,10 +355,7 @@ class Job:
 
     def _give_ticket(self, member: int, life: Member) -> bool:
         """Give a ticket if that may be; return False if only the input has nothing to give."""
-        ends = [end for end in (self.max_steps, self._cut_at) if end is not None]
-        if self.stop_reason is not None or self._cut_requested:
-            return True
-        if not self._updates.has_room(member, min(ends, default=float("inf"))):
+        if self.stop_reason is not None or self._cut_requested or not self._updates.has_room(member, self._stops_at):
             return True
         records = self.input.take(member)
         if records is None:
@@ -387,3 +388,4 @@ class Job:
     def _next_cut(self) -> None:
         if self.save_steps is not None:
             self._cut_at = (self.global_step // self.save_steps + 1) * self.save_steps
+        self._stops_at = min(math.inf if end is None else end for end in (self.max_steps, self._cut_at))

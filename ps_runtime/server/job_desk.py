@@ -228,6 +228,8 @@ class JobDesk:
 
     def _news(self) -> list[Reply]:
         """Tell the watchers of checkpoints that they have not seen, and of the end."""
+        if not self._watching:
+            return []
         is_over = self.job.is_finished
         due = [peer for peer, seen in self._watching.items() if is_over or seen < self.checkpoint_step]
         for peer in due:
