@@ -28,6 +28,8 @@ def plot_rows(title: str, rows: Sequence[Row], path: Path) -> None:
         shown = [row for row in rows if row.unit == unit]
         for offset, (name, colour) in enumerate(SYSTEMS.items()):
             bars = [(i, spread) for i, row in enumerate(shown) if (spread := getattr(row, name)) is not None]
+            if not bars:
+                continue
             medians = [spread.median for _, spread in bars]
             whiskers = [[s.median - s.q1 for _, s in bars], [s.q3 - s.median for _, s in bars]]
             places = [i + (offset - 1) * BAR for i, _ in bars]

@@ -76,9 +76,13 @@ def networks(settings: Settings) -> list[Network]:
 
 def draw_clusters(networks: Sequence[Network], directory: Path) -> None:
     """Draw ``scaling_cluster.png``, write the numbers beside it, tell some of them."""
-    figure = Figure(figsize=(6.5 * len(networks), 5.2), layout="constrained")
-    for axes, network in zip(figure.subplots(1, len(networks), squeeze=False)[0], networks, strict=True):
-        _draw(axes, network)
+    figure = Figure(figsize=(2 + 5.5 * len(networks), 4.8), layout="constrained")
+    panels = figure.subplots(1, len(networks), squeeze=False)[0]
+    seen = {what for axes, network in zip(panels, networks, strict=True) for what in _draw(axes, network)}
+    handles = [Line2D([], [], color="grey", marker=marker, label=f"{m} ps") for m, marker in MARKERS.items()]
+    held_back = [what for what in COLOURS if what in seen]
+    handles += [Line2D([], [], ls="", marker="o", color=COLOURS[what], label=what.value) for what in held_back]
+    figure.legend(handles=handles, title="colour: held back by", loc="outside right upper")
     figure.suptitle(f"Predicted: tcp, a host and a core for each role, {_gigabits():.0f} Gbit/s")
     save(figure, directory / "scaling_cluster.png")
     found = list(points(networks))
@@ -124,21 +128,18 @@ def _costs(large_bytes: int) -> Costs:
         bench.close()
 
 
-def _draw(axes: Axes, network: Network) -> None:
-    """Draw a line for each number of ps, coloured by what holds it back."""
-    seen: set[Bottleneck] = set()
+def _draw(axes: Axes, network: Network) -> set[Bottleneck]:
+    """Draw a line for each number of ps, coloured by what holds it back; return all that does."""
+    seen = set()
     for num_ps, marker in MARKERS.items():
         found = [network.predict(n, num_ps) for n in NUM_WORKERS]
         axes.plot(NUM_WORKERS, [one.steps_per_sec for one in found], color="lightgrey", zorder=1)
         for n, one in zip(NUM_WORKERS, found, strict=True):
             axes.scatter([n], [one.steps_per_sec], s=18, marker=marker, color=COLOURS[one.bottleneck], zorder=2)
             seen.add(one.bottleneck)
-    handles = [Line2D([], [], color="grey", marker=marker, label=f"{m} ps") for m, marker in MARKERS.items()]
-    held_back = [what for what in COLOURS if what in seen]
-    handles += [Line2D([], [], ls="", marker="o", color=COLOURS[what], label=what.value) for what in held_back]
-    axes.legend(handles=handles, title="held back by", fontsize="small", loc="lower right")
     axes.set(xscale="log", yscale="log", xlabel="workers", ylabel="steps/s", title=network.name)
     axes.grid(alpha=0.3)
+    return seen
 
 
 def _gigabits() -> float:

@@ -33,7 +33,7 @@ class Bottleneck(StrEnum):
     TICKETS = "tickets of ps-0"
     MESSAGES = "messages of a ps"
     LOG = "log of decisions"
-    APPLY = "bytes on a ps"
+    APPLY = "receive and apply"
     NETWORK = "network of a ps"
     CORES = "cores"
 
