@@ -1,0 +1,24 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import aiosqlite
+
+from tasks.prefect_server_process import statements_in_place
+
+
+async def thread_of_a_statement() -> int:
+    async with aiosqlite.connect(":memory:") as connection:
+        await connection.create_function("thread", 0, threading.get_ident)
+        async with connection.execute("select thread()") as cursor:
+            row = await cursor.fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_statements_run_in_place_for_the_time_of_the_block() -> None:
+    assert asyncio.run(thread_of_a_statement()) != threading.get_ident()
+    with statements_in_place():
+        assert asyncio.run(thread_of_a_statement()) == threading.get_ident()
+    assert asyncio.run(thread_of_a_statement()) != threading.get_ident()
