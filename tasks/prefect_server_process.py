@@ -11,6 +11,7 @@ import fcntl
 import gc
 import os
 import socket
+import sqlite3
 import sys
 import threading
 import time
@@ -71,16 +72,20 @@ def statements_in_place() -> Iterator[None]:
     """
     from aiosqlite import core
 
-    async def in_place(_: Any, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        return function(*args, **options)
+    kind: Any = core.Connection
+    through_a_thread = kind._execute
 
-    connection: Any = core.Connection
-    through_a_thread = connection._execute
-    connection._execute = in_place
+    async def in_place(connection: Any, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        try:
+            return function(*args, **options)
+        except sqlite3.ProgrammingError:  # a database in memory, for one, answers to its own thread only
+            return await through_a_thread(connection, function, *args, **options)
+
+    kind._execute = in_place
     try:
         yield
     finally:
-        connection._execute = through_a_thread
+        kind._execute = through_a_thread
 
 
 async def recorded(timeout_secs: float) -> None:
