@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -70,7 +69,7 @@ def invoke(
     with head_start() as begun, _prepared(parameters, prepare) as prepared, prefect_api(begun.server):
         invocation = Invocation(prepared, begun.began_at)
         token = _current.set(invocation)
-        gc.enable()
+        begun.rest.end()
         try:
             state: State[Any] = flow(parameters, return_state=True)
         finally:

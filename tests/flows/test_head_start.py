@@ -52,3 +52,29 @@ def test_the_garbage_collector_works_again_if_nothing_comes_of_it() -> None:
     with head_start():
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_the_garbage_collector_works_again_as_soon_as_a_flow_begins() -> None:
+    with head_start() as begun:
+        begun.rest.end()
+        assert gc.isenabled()
+
+
+def test_the_garbage_collector_works_again_if_the_server_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr(module, "LocalPrefectServer", fail)
+    with pytest.raises(OSError, match="no more processes"), head_start():
+        pass
+    assert gc.isenabled()
+
+
+def test_a_garbage_collector_that_the_caller_has_stopped_stays_so() -> None:
+    gc.disable()
+    try:
+        with head_start() as begun:
+            begun.rest.end()
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
