@@ -9,7 +9,11 @@ import gc
 import importlib
 import os
 import signal
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from multiprocessing import spawn
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +29,9 @@ IMPORTS = (
     "tornado.platform.asyncio",
 )
 
+COMMANDS = ("psflow", "prefect.engine")
+"""Programs that define nothing which a worker could need; the latter is how Prefect runs a flow by itself."""
+
 
 def _prepare() -> None:
     for name in IMPORTS:
@@ -33,8 +40,24 @@ def _prepare() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # those to a whole group, as Ctrl-C, are for the owner of the cluster
     os.register_at_fork(after_in_child=np.random.seed)  # else all copies draw the same numbers
+    _leave_commands_out()
     gc.collect()
     gc.freeze()  # the collector would write to shared pages
+
+
+def _leave_commands_out() -> None:
+    """Keep copies from importing the main program of their owner, as multiprocessing would, if that is a command.
+
+    All of Prefect would be imported with it, in each worker.
+    """
+    module: Any = spawn
+    for name in ("_fixup_main_from_name", "_fixup_main_from_path"):  # there is no public way
+        setattr(module, name, partial(_unless_command, getattr(module, name)))
+
+
+def _unless_command(import_main: Callable[[str], None], main: str) -> None:
+    if os.path.basename(main) not in COMMANDS:
+        import_main(main)
 
 
 _prepare()

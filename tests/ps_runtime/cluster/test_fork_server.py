@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing.forkserver
 import os
 import signal
@@ -67,6 +68,27 @@ if __name__ == "__main__":
         print(*pids, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+PROGRAM = """
+import json, sys
+mark = "this"
+if __name__ == "__main__":
+    from ps_runtime.cluster.connecting import open_cluster
+
+    with open_cluster(None, 1, 60) as client:
+        [is_imported] = client.run(lambda: hasattr(sys.modules["__main__"], "mark")).values()
+    print(json.dumps(is_imported))
+"""
+
+
+@pytest.mark.parametrize(("name", "is_imported"), [("psflow", False), ("mine.py", True)])
+def test_workers_import_the_program_of_their_owner_unless_it_is_ours(
+    name: str, is_imported: bool, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(PROGRAM)
+    done = subprocess.run([sys.executable, tmp_path / name], stdout=subprocess.PIPE, text=True, check=True)
+    assert json.loads(done.stdout) is is_imported
 
 
 def test_all_of_them_end_when_their_owner_is_killed(tmp_path: Path) -> None:
