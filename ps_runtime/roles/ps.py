@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -122,15 +123,21 @@ def _arena_for(transport: str) -> Callable[[int], Arena]:
 
 
 def _serve(server: SocketServer, handler: PsHandler, context: RoleContext, num_replicas: int) -> None:
+    """Serve until the job is over; look around now and then, and not for each message."""
     absent_since: dict[int, float] = {}
-    leave_at: float | None = None
-    while leave_at is None or (len(handler.left) < num_replicas and time.monotonic() < leave_at):
+    look_at, leave_at = 0.0, math.inf
+    while True:
         server.run_once(SLICE_SECS)
-        context.check()
-        if handler.desk is not None:
-            _declare_lost(server, handler.desk, absent_since)
-        if handler.is_finished and leave_at is None:
-            leave_at = time.monotonic() + LINGER_SECS
+        now = time.monotonic()
+        if handler.is_finished:
+            leave_at = min(leave_at, now + LINGER_SECS)
+            if len(handler.left) >= num_replicas or now >= leave_at:
+                return
+        if now >= look_at:
+            look_at = now + SLICE_SECS
+            context.check()
+            if handler.desk is not None:
+                _declare_lost(server, handler.desk, absent_since)
 
 
 def _declare_lost(server: SocketServer, desk: JobDesk, absent_since: dict[int, float]) -> None:

@@ -47,7 +47,7 @@ def test_digits_end_to_end(project: Project, digits: str) -> None:
     assert answer["input"]["epochs_completed"] in (32, 33)  # one replica may have a split of an earlier epoch open
     assert (answer["input"]["repeats"], answer["input"]["misses"]) == (0, 0)
     assert set(answer["roles"]) == {"ps-0", "chief-0", "worker-0", "evaluator-0"}
-    assert {(role["exit"], role["transport"]) for role in answer["roles"].values()} == {("finished", "unix")}
+    assert {(role["exit"], role["transport"]) for role in answer["roles"].values()} == {("finished", "shm")}
     assert 0 < answer["wall_secs"]["to_first_step"] < answer["wall_secs"]["total"]
 
     client = MlflowClient(f"sqlite:///{project.path}/mlflow.db")

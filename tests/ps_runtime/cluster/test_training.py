@@ -95,7 +95,7 @@ def assert_free(client: Client) -> None:
 
 @pytest.mark.parametrize(
     ("num_ps", "num_workers", "transport", "used"),
-    [(1, 1, "auto", "unix"), (2, 3, "auto", "unix"), (2, 1, "tcp", "tcp")],
+    [(1, 1, "auto", "shm"), (2, 3, "auto", "shm"), (2, 1, "tcp", "tcp"), (1, 1, "unix", "unix")],
 )
 def test_every_role_ends_by_itself_at_exactly_max_steps(
     client: Client, tmp_path: Path, num_ps: int, num_workers: int, transport: str, used: str
