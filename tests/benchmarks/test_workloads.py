@@ -9,7 +9,12 @@ from ps_runtime.model.caller import ModelCaller
 SMALL = {"dense": {"num_parameters": 1000}, "mlp": {}, "embedding": {"ids": "zipf"}}
 
 
-@pytest.fixture(scope="module", params=SMALL)
+@pytest.fixture(autouse=True)
+def _few_batches(monkeypatch):
+    monkeypatch.setattr(embedding, "NUM_BATCHES", 2)
+
+
+@pytest.fixture(params=SMALL)
 def workload(request):
     return Workload(request.param, 10, 1.0, SMALL[request.param])
 
