@@ -26,7 +26,7 @@ Gradients = Mapping[str, NDArray[Any] | RowGradient]
 class _Body:
     """A buffer and its views."""
 
-    connection: Connection
+    room: memoryview
     push: PushBuffer
     gradients: Mapping[str, list[tuple[int, slice | None, NDArray[Any]]]]
     """For each variable: piece, rows (None: of a scalar), and where the gradient goes."""
@@ -50,7 +50,11 @@ class PushWriter:
         self._push_layout = PushLayout.of(layout, num_optimizers, tables)
         self._tables = tables
         self._splits = splits
-        self._last: _Body | None = None
+        rows = self._push_layout.rows
+        self._max_nbytes = self._push_layout.nbytes(rows.max_counts(len(splits)) if tables else ())
+        self._own_room = memoryview(b"")
+        self._bodies: list[_Body] = []
+        """Those of late: of either half of the connection's memory, or of our own."""
 
     def write(
         self, connection: Connection, gradients: Gradients, learning_rates: Sequence[float], num_examples: int
@@ -67,7 +71,7 @@ class PushWriter:
         num_examples : int
         """
         rows = [self._rows_of(table, gradients.get(table.name)) for table in self._tables]
-        body = self._body(connection, [len(ids) for ids, _, _ in rows])
+        body = self._body(connection.outbox(self._max_nbytes), [len(ids) for ids, _, _ in rows])
         push = body.push
         push.num_examples = num_examples
         push.learning_rates[:] = learning_rates
@@ -90,15 +94,22 @@ class PushWriter:
         mine = self._splits.of(gradient.ids)[self._layout.index]
         return gradient.ids[mine], gradient.values, mine
 
-    def _body(self, connection: Connection, counts: Sequence[int]) -> _Body:
-        if self._last is not None and self._last.connection is connection and not self._tables:
-            return self._last
-        nbytes = self._push_layout.nbytes(counts)
-        push = PushBuffer(self._push_layout, connection.outbox(nbytes) or memoryview(bytearray(nbytes)))
+    def _body(self, room: memoryview | None, counts: Sequence[int]) -> _Body:
+        """Return a body in the memory of the connection, which has room for the largest, or else in our own."""
+        if room is None:
+            nbytes = self._push_layout.nbytes(counts)
+            if len(self._own_room) < nbytes:
+                self._own_room = memoryview(bytearray(nbytes + nbytes // 4 if self._tables else nbytes))
+            room = self._own_room
+        for body in self._bodies:
+            if body.room is room:
+                return body
+        push = PushBuffer(self._push_layout, room)
         gradients: dict[str, list[tuple[int, slice | None, NDArray[Any]]]] = {}
         for index, view in enumerate(piece_views(self._layout, push.gradients)):
             piece = self._layout.pieces[index]
             rows = slice(piece.row_start, piece.row_stop) if piece.shape else None
             gradients.setdefault(piece.variable, []).append((index, rows, view))
-        self._last = _Body(connection, push, gradients)
-        return self._last
+        body = _Body(room, push, gradients)
+        self._bodies = [body, *self._bodies[:1]]
+        return body

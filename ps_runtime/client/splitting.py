@@ -30,6 +30,9 @@ class Splits:
         self._num_shards = num_shards
         self._known: dict[int, tuple[Ids, tuple[Any, ...]]] = {}
 
+    def __len__(self) -> int:
+        return self._num_shards
+
     def of(self, ids: Ids) -> tuple[Any, ...]:
         """Return for each shard which of ``(n,)`` `ids` lie on it: an index for them and their rows.
 

@@ -117,7 +117,7 @@ class PushBuffer:
         return other
 
     def write_rows(self, gradients: Sequence[tuple[NDArray[np.int64], NDArray[Any], Any]]) -> None:
-        """Write ids and gradients of each table; the buffer has room for just those.
+        """Write ids and gradients of each table, for which the buffer has room; `body` is what it takes.
 
         Parameters
         ----------
@@ -126,8 +126,11 @@ class PushBuffer:
             `values`, or ``slice(None)`` for all.
         """
         rows, body = self._layout.rows, self.bytes[self._layout.rows_start :]
-        end = rows.write_ids(body, [ids for ids, _, _ in gradients])
-        views = rows.values(body[end:], [len(ids) for ids, _, _ in gradients])
+        counts = [len(ids) for ids, _, _ in gradients]
+        start = rows.write_ids(body, [ids for ids, _, _ in gradients])
+        stop = start + rows.values_nbytes(counts)
+        self.body = memoryview(self.bytes.data)[: self._layout.rows_start + stop]
+        views = rows.values(body[start:stop], counts)
         for view, (_, values, places) in zip(views, gradients, strict=True):
             if isinstance(places, slice):
                 view[...] = values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,12 +38,16 @@ class RowLayout:
 
     def values_nbytes(self, counts: Sequence[int]) -> int:
         """Return the size of the rows' values, so many of each table."""
-        return sum(_padded(table.row_nbytes * n) for table, n in zip(self.tables, counts, strict=True))
+        return sum([_padded(nbytes * n) for nbytes, n in zip(self._rows_nbytes, counts, strict=True)])
 
     def max_nbytes(self, num_shards: int) -> int:
         """Return the largest size that ids and values together may have, to or from one of `num_shards` shards."""
-        counts = [min(MAX_ROWS, math.ceil(table.num_rows / num_shards)) for table in self.tables]
+        counts = self.max_counts(num_shards)
         return self.ids_nbytes(counts) + self.values_nbytes(counts)
+
+    def max_counts(self, num_shards: int) -> list[int]:
+        """Return how many rows of each table one message may have, to or from one of `num_shards` shards."""
+        return [min(MAX_ROWS, math.ceil(table.num_rows / num_shards)) for table in self.tables]
 
     def write_ids(self, body: NDArray[np.uint8], ids: Sequence[NDArray[np.int64]]) -> int:
         """Write the ids of each table to the beginning of `body`; return where they end."""
@@ -87,11 +92,15 @@ class RowLayout:
         if len(body) != self.values_nbytes(counts):
             raise ProtocolError("peer", f"expected {self.values_nbytes(counts)} bytes of rows, got {len(body)}")
         views, at = [], 0
-        for table, n in zip(self.tables, counts, strict=True):
-            nbytes = table.row_nbytes * n
+        for table, row_nbytes, n in zip(self.tables, self._rows_nbytes, counts, strict=True):
+            nbytes = row_nbytes * n
             views.append(body[at : at + nbytes].view(table.dtype).reshape(n, table.dim))
             at += _padded(nbytes)
         return views
+
+    @cached_property
+    def _rows_nbytes(self) -> tuple[int, ...]:
+        return tuple(table.row_nbytes for table in self.tables)
 
 
 def _padded(nbytes: int) -> int:
