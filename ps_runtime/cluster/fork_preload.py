@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from ps_runtime.cluster.fork_server import OF_THE_OWNER
+
 IMPORTS = (
     "ps_runtime.cluster.role_task",
     "safetensors.numpy",
@@ -34,11 +36,12 @@ COMMANDS = ("psflow", "prefect.engine")
 
 
 def _prepare() -> None:
+    for number in OF_THE_OWNER:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, OF_THE_OWNER)  # they were blocked until they could be ignored
     for name in IMPORTS:
         with suppress(ImportError):  # the worker that misses it will say so
             importlib.import_module(name)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # those to a whole group, as Ctrl-C, are for the owner of the cluster
     os.register_at_fork(after_in_child=np.random.seed)  # else all copies draw the same numbers
     _leave_commands_out()
     gc.collect()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from multiprocessing import forkserver
 from typing import Any
 
 from ps_runtime.config.environment import environment
 
-__all__ = ["start_fork_server", "stop_fork_server"]
+__all__ = ["OF_THE_OWNER", "start_fork_server", "stop_fork_server"]
 
 PRELOAD = "ps_runtime.cluster.fork_preload"
 
@@ -27,12 +29,25 @@ ENVIRONMENT = {
 }
 """Of the fork server and its copies; read when a process starts, so that a role cannot set it for itself."""
 
+OF_THE_OWNER = (signal.SIGINT, signal.SIGTERM)
+"""Those to a whole group, as Ctrl-C, are for the owner of the cluster; processes that it has started ignore them."""
+
 
 def start_fork_server() -> None:
     """Start the fork server of this process, unless it runs already. Does not wait for its imports."""
     forkserver.set_forkserver_preload([PRELOAD])
     with environment(ENVIRONMENT):
         forkserver.ensure_running()
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Block the signals that may go to a whole group: a process started in here has them blocked as it begins."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, OF_THE_OWNER)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def stop_fork_server() -> None:

@@ -70,6 +70,25 @@ if __name__ == "__main__":
 """
 
 
+HASTY = """
+import os, signal
+from multiprocessing import forkserver
+from ps_runtime.cluster.fork_server import start_fork_server, stop_fork_server
+
+start_fork_server()
+os.kill(forkserver._forkserver._forkserver_pid, signal.SIGINT)  # it has not even begun to import
+process = __import__("multiprocessing").get_context("forkserver").Process(target=print, args=("alive",))
+process.start()
+process.join()
+stop_fork_server()
+"""
+
+
+def test_an_early_signal_is_left_to_the_owner_too() -> None:
+    done = subprocess.run([sys.executable, "-c", HASTY], capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("alive\n", "")
+
+
 PROGRAM = """
 import json, sys
 mark = "this"
