@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from threadpoolctl import threadpool_limits
+
 from ps_runtime.errors import StoppedError
 from ps_runtime.roles.chief import run_chief
 from ps_runtime.roles.context import RoleContext
@@ -34,7 +36,16 @@ def run_local(job: JobSpec, on_event: Callable[[Event], None], check: Callable[[
         Takes the events of all roles; called from their threads.
     check : callable
         Raises to end the job.
+
+    Notes
+    -----
+    BLAS has one thread meanwhile, as in every role on a cluster: so the weights are the same bits there and here.
     """
+    with threadpool_limits(limits=1):
+        return _run(job, on_event, check)
+
+
+def _run(job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None]) -> dict[str, dict[str, Any]]:
     parts = PsParts(job, 0, lambda event: server.post(event))
     server = InProcessServer(parts.handler)
     evaluator = _EvaluatorThread()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ps_runtime.errors import ProtocolError
 from ps_runtime.transport.message import NO_MEMBER
 
-__all__ = ["Decision", "Entry", "EntryLog", "decode_entries", "encode_entries"]
+__all__ = ["Decision", "Entry", "EntryLog", "decode_entries"]
 
 _START = struct.Struct("<Q")
 _ENTRY = struct.Struct("<IIIQ")
@@ -64,6 +64,7 @@ class EntryLog:
 
     def __post_init__(self) -> None:
         self._entries: list[Entry] = []
+        self._encoded = bytearray()
 
     @property
     def end(self) -> int:
@@ -77,26 +78,30 @@ class EntryLog:
 
     def extend(self, entries: Iterable[Entry]) -> None:
         """Add new entries."""
-        self._entries.extend(entries)
+        for entry in entries:
+            self._entries.append(entry)
+            self._encoded += _ENTRY.pack(*entry)
 
     def forget(self, known: int) -> None:
         """Forget the entries before place `known`, which every shard has heard of."""
         if known > self.start:
             del self._entries[: known - self.start]
+            del self._encoded[: (known - self.start) * _ENTRY.size]
             self.start = known
 
     def encode(self) -> bytes:
         """Return the log as bytes."""
-        return encode_entries(self.start, self._entries)
+        return _START.pack(self.start) + self._encoded
 
 
-def encode_entries(start: int, entries: Sequence[Entry]) -> bytes:
-    """Return entries as bytes; `start` is the place of the first one."""
-    return _START.pack(start) + b"".join(_ENTRY.pack(*entry) for entry in entries)
+def decode_entries(data: bytes | bytearray | memoryview, known: int = 0) -> tuple[int, list[Entry]]:
+    """Read what `EntryLog.encode` wrote, but for the entries before place `known`; nothing at all stands for none.
 
-
-def decode_entries(data: bytes | bytearray | memoryview) -> tuple[int, list[Entry]]:
-    """Read what `encode_entries` wrote; nothing at all stands for no entries.
+    Returns
+    -------
+    start : int
+        The place of the first entry returned.
+    entries : list of Entry
 
     Raises
     ------
@@ -107,7 +112,8 @@ def decode_entries(data: bytes | bytearray | memoryview) -> tuple[int, list[Entr
         return 0, []
     try:
         (start,) = _START.unpack_from(data)
-        rest = memoryview(data)[_START.size :]
-        return start, [Entry(Decision(d), m, i, s) for d, m, i, s in _ENTRY.iter_unpack(rest)]
+        num_skipped = min(max(0, known - start), (len(data) - _START.size) // _ENTRY.size)
+        rest = memoryview(data)[_START.size + num_skipped * _ENTRY.size :]
+        return start + num_skipped, [Entry(Decision(d), m, i, s) for d, m, i, s in _ENTRY.iter_unpack(rest)]
     except (struct.error, ValueError) as error:
         raise ProtocolError("peer", f"these are no entries of a log: {error}") from error

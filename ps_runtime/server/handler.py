@@ -179,7 +179,7 @@ class PsHandler:
         if not self.shard.is_ready:
             raise Refusal("phase", "the variables have no values yet")
         if who.purpose is Purpose.TRAIN and self.desk is None:
-            self.shard.settle(*decode_entries(message.body))
+            self.shard.settle(*decode_entries(message.body, self.shard.num_settled))
         body = b"" if message.flags & NO_BODY else self.shard.arrays.arena.data
         return [(peer, Message(Kind.PARAMETERS, version=self.shard.version, body=body))]
 
@@ -188,7 +188,7 @@ class PsHandler:
             raise Refusal("phase", "the variables have no values yet")
         ids, end = self.shard.push_layout.rows.read_ids(np.frombuffer(message.body, np.uint8))
         if who.purpose is Purpose.TRAIN and self.desk is None:
-            self.shard.settle(*decode_entries(message.body[end:]))
+            self.shard.settle(*decode_entries(message.body[end:], self.shard.num_settled))
         try:
             rows = self.shard.pull_rows(ids, message.room)
         except InputError as error:

@@ -131,7 +131,7 @@ class Shard:
         self.torn_pushes = 0
         self._staleness_aware = staleness_aware
         self._copy_arrays = copy_arrays
-        self._place = 0
+        self.num_settled = 0
         """Entries of the log that were carried out."""
         self._held: dict[Life, _Held] = {}
         self._settled: dict[Life, int] = {}
@@ -189,10 +189,12 @@ class Shard:
         """Do what was decided; entries that were carried out before are skipped. `start` is the first one's place."""
         if not self.holds_something:
             return  # nobody pushes or pulls here
-        if start > self._place:
-            raise Refusal("log", f"entries from {start} on came to a shard that has heard of the first {self._place}")
-        for entry in entries[self._place - start :]:
-            self._place += 1
+        if start > self.num_settled:
+            raise Refusal(
+                "log", f"entries from {start} on came to a shard that has heard of the first {self.num_settled}"
+            )
+        for entry in entries[self.num_settled - start :]:
+            self.num_settled += 1
             if entry.decision is Decision.CLOSE:
                 self._update(*self._round.mean(entry.sequence))
             else:

@@ -119,9 +119,10 @@ class Updates:
                 self.global_step += 1
                 void += self._void() if self._rule.voids_tickets else []
         start = self.log.end
-        self.log.extend(entries)
-        if not self._has_other_shards:
-            self.log.forget(self.log.end)
+        if self._has_other_shards:
+            self.log.extend(entries)
+        else:
+            self.log.start += len(entries)  # nobody else has to hear of them
         return [Decided(start, entries)], void
 
     def _count(self, entry: Entry) -> None:
