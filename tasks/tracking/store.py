@@ -5,8 +5,10 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +56,7 @@ def prepare_store(uri: str | None = None) -> str:
     try:
         mlflow.set_tracking_uri(uri)
         with _folder_lock(uri):
+            _create_whole(uri)
             mlflow_client(uri).search_experiments(max_results=1)
     except Exception as error:  # each kind of store has errors of its own
         raise ConfigError(
@@ -107,6 +110,25 @@ def _folder_lock(uri: str) -> Iterator[None]:
         yield
     finally:
         os.close(folder)
+
+
+def _create_whole(uri: str) -> None:
+    """Create the file of a SQLite store, if it is missing, under another name first.
+
+    MLflow takes seconds and many transactions for it, and can never use what a signal has left half-made.
+    """
+    path = _sqlite_path(uri)
+    if path is None or path.exists():
+        return
+    from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    for left_over in path.parent.glob(f".{escape(path.name)}.*.new"):
+        left_over.unlink()
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")  # MLflow never forgets a name
+    store_type: Any = SqlAlchemyStore
+    store_type(f"{SQLITE}{unfinished}", DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH).engine.dispose()
+    unfinished.replace(path)
 
 
 def keep_quiet() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ps_runtime.errors import ConfigError
 from tasks.tracking import Tracker, prepare_store
-from tasks.tracking.store import artifact_location, reason_of
+from tasks.tracking.store import artifact_location, mlflow_client, reason_of
 
 
 def test_path_of_a_store_becomes_absolute(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,3 +63,20 @@ def test_reason_names_a_missing_package() -> None:
         "it needs the package a, which is not installed"
     )
     assert reason_of(ValueError()) == "ValueError"
+
+
+def test_what_a_signal_has_left_half_made_is_made_anew(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    uri = f"sqlite:///{tmp_path}/another.db"
+    with monkeypatch.context() as patched:
+        patched.setattr("mlflow.store.db.utils._upgrade_db", interrupted)  # after the first tables, before the others
+        with pytest.raises(KeyboardInterrupt):
+            prepare_store(uri)
+    assert not (tmp_path / "another.db").exists()
+    assert prepare_store(uri) == uri
+    assert [e.name for e in mlflow_client(uri).search_experiments()] == ["Default"]
+    assert not list(tmp_path.glob(".another.db*"))
