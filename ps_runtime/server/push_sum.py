@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ps_runtime.optimizers.base import FloatArray
 from ps_runtime.specs.layout import ShardLayout
 from ps_runtime.tables.dedupe import find_occurrences
-from ps_runtime.transport.payloads import PushBuffer
+from ps_runtime.transport.payloads import PushBuffer, PushLayout
 
 __all__ = ["PushSum", "RowGradients"]
 
@@ -23,12 +25,14 @@ class PushSum:
     Parameters
     ----------
     layout : ShardLayout
+    num_optimizers : int
+        Of the model.
     """
 
-    def __init__(self, layout: ShardLayout) -> None:
+    def __init__(self, layout: ShardLayout, num_optimizers: int) -> None:
         self._groups = [group for group in layout.groups if group.optimizer is not None]
         self._trained = [p for p in layout.pieces if p.offset + p.nbytes <= layout.gradient_nbytes]
-        self._sum: PushBuffer | None = None
+        self._push_layout = PushLayout.of(layout, num_optimizers)
         self._rows: list[RowGradients] = []
 
     def add(self, push: PushBuffer) -> None:
@@ -37,25 +41,34 @@ class PushSum:
             for piece, is_present in zip(self._trained, push.mask, strict=True):
                 if not is_present:
                     push.gradients[piece.offset : piece.offset + piece.nbytes] = 0
-        if self._sum is None:
-            self._sum = push.copy()
-            self._rows = [self._sum.rows()]
-            return
-        self._rows.append([(ids.copy(), values.copy()) for ids, values in push.rows()])
-        np.bitwise_or(self._sum.mask, push.mask, out=self._sum.mask)
-        for group in self._groups:
-            total = self._sum.gradients[group.start : group.stop].view(group.dtype)
-            np.add(total, push.gradients[group.start : group.stop].view(group.dtype), out=total)
+        total = self._total
+        if self._rows:
+            np.bitwise_or(total.mask, push.mask, out=total.mask)
+            for mine, theirs in zip(self._views(total), self._views(push), strict=True):
+                np.add(mine, theirs, out=mine)
+        else:
+            np.copyto(total.mask, push.mask)
+            np.copyto(total.learning_rates, push.learning_rates)
+            np.copyto(total.gradients, push.gradients)
+        self._rows.append([(ids, values.copy()) for ids, values in push.rows()])
 
     def mean(self, num_gradients: int) -> tuple[PushBuffer, RowGradients]:
-        """Return the sum divided by `num_gradients`, at the learning rates of the first push, and begin anew."""
-        assert self._sum is not None
+        """Return the sum divided by `num_gradients`, at the learning rates of the first push, and begin anew.
+
+        It is valid until the next `add`.
+        """
         assert len(self._rows) == num_gradients
-        mean, self._sum = self._sum, None
-        for group in self._groups:
-            total = mean.gradients[group.start : group.stop].view(group.dtype)
-            np.divide(total, num_gradients, out=total)
-        return mean, [_mean_rows(of_table, num_gradients) for of_table in zip(*self._rows, strict=True)]
+        parts, self._rows = self._rows, []
+        for view in self._views(self._total):
+            np.divide(view, num_gradients, out=view)
+        return self._total, [_mean_rows(of_table, num_gradients) for of_table in zip(*parts, strict=True)]
+
+    @cached_property
+    def _total(self) -> PushBuffer:  # takes memory only where there is something to sum
+        return PushBuffer.empty(self._push_layout)
+
+    def _views(self, push: PushBuffer) -> list[FloatArray]:
+        return [push.gradients[group.start : group.stop].view(group.dtype) for group in self._groups]
 
 
 def _mean_rows(

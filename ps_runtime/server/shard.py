@@ -136,7 +136,7 @@ class Shard:
         self._held: dict[Life, _Held] = {}
         self._settled: dict[Life, int] = {}
         self._spare: list[PushBuffer] = []
-        self._round = PushSum(layout)
+        self._round = PushSum(layout, len(self.optimizers))
         self._parameters = [self._view(group, self.arrays.arena) for group in layout.groups]
         self._scratch = [np.empty(min(view.size, BLOCK_SIZE), view.dtype) for view in self._parameters]
         self._whole_mask = b"\1" * self.push_layout.num_pieces
