@@ -36,7 +36,7 @@ OF_THE_OWNER = (signal.SIGINT, signal.SIGTERM)
 def start_fork_server() -> None:
     """Start the fork server of this process, unless it runs already. Does not wait for its imports."""
     forkserver.set_forkserver_preload([PRELOAD])
-    with environment(ENVIRONMENT):
+    with environment(ENVIRONMENT), _signals_blocked():
         forkserver.ensure_running()
 
 

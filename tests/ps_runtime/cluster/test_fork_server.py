@@ -71,15 +71,17 @@ if __name__ == "__main__":
 
 
 HASTY = """
-import os, signal
+import multiprocessing, os, signal
 from multiprocessing import forkserver
 from ps_runtime.cluster.fork_server import start_fork_server, stop_fork_server
 
 start_fork_server()
-os.kill(forkserver._forkserver._forkserver_pid, signal.SIGINT)  # it has not even begun to import
-process = __import__("multiprocessing").get_context("forkserver").Process(target=print, args=("alive",))
+pid = forkserver._forkserver._forkserver_pid
+os.kill(pid, signal.SIGINT)  # it has not even begun to import
+process = multiprocessing.get_context("forkserver").Process(target=print, args=("alive",))
 process.start()
 process.join()
+assert forkserver._forkserver._forkserver_pid == pid
 stop_fork_server()
 """
 
