@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
 from ps_runtime.config.environment import environment
@@ -36,6 +36,7 @@ OF_THE_OWNER = (signal.SIGINT, signal.SIGTERM)
 def start_fork_server() -> None:
     """Start the fork server of this process, unless it runs already. Does not wait for its imports."""
     forkserver.set_forkserver_preload([PRELOAD])
+    resource_tracker.ensure_running()  # the fork server would start it, which unblocks signals
     with environment(ENVIRONMENT), _signals_blocked():
         forkserver.ensure_running()
 
