@@ -178,8 +178,8 @@ class TrainingClient:
         assert answer is not None
         return answer
 
-    def fetch(self, index: int) -> memoryview | None:
-        """Fetch batch `index` of a stream; None if the stream ended before it. Blocks.
+    def fetch(self, index: int) -> bytes | None:
+        """Fetch batch `index` of a stream, in memory of its own; None if the stream ended before it. Blocks.
 
         Raises
         ------
@@ -193,7 +193,7 @@ class TrainingClient:
             if error.code == "input":
                 raise InputError((error.reason,)) from error
             raise
-        return memoryview(reply.body) if reply.kind is Kind.BATCH else None
+        return bytes(reply.body) if reply.kind is Kind.BATCH else None  # rows are pulled while it is in use
 
     def request_cut(self) -> None:
         """Ask for a cut as soon as the tickets given are used. For the chief alone."""

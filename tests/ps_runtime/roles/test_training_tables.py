@@ -7,11 +7,14 @@ import pytest
 
 from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.estimator import Estimator
+from ps_runtime.model.embedding import embedding_lookup
+from ps_runtime.model.sparse import SparseGradient
+from ps_runtime.model.spec import EstimatorSpec
 from ps_runtime.model.training import TrainSpec
 from ps_runtime.roles.chief import run_chief
 from ps_runtime.specs.roles import Role
 from ps_runtime.specs.run_config import RunConfig
-from tests.ps_runtime.estimator.ratings import ITEMS, NUM_ITEMS, ratings, records
+from tests.ps_runtime.estimator.ratings import ITEMS, NUM_ITEMS, SGD, ratings, records
 from tests.ps_runtime.estimator.regression import FailAt
 
 
@@ -72,3 +75,27 @@ def test_several_replicas_train_the_rows_of_the_data(roles, make, pipeline_depth
     untouched = np.setdiff1d(np.arange(NUM_ITEMS), ITEMS)
     rows = [which.get_table_rows("items", untouched) for which in (estimator, start)]
     np.testing.assert_array_equal(*rows)
+
+
+def large_batches():
+    """Give a stream of batches too large for a socket alone; the label of an id is its negative."""
+    rng = np.random.default_rng(1)
+    for _ in range(6):
+        ids = rng.permutation(5000)[:2000]
+        yield ids, -ids
+
+
+def two_tables(features, labels, mode):
+    gradients = {}
+    for name in ("first", "second"):
+        rows = embedding_lookup(name, features, 5000, 4, initializer="zeros")
+        gradients[name] = SparseGradient(features, np.ones_like(rows))
+    assert np.array_equal(features, -labels)
+    return EstimatorSpec(mode, loss=0.0, train_op=SGD.apply_gradients(gradients))
+
+
+@pytest.mark.parametrize("transport", ["shm", "unix", "tcp"])
+def test_rows_leave_the_batch_of_a_stream_alone(roles, tmp_path, transport):
+    estimator = Estimator(two_tables, str(tmp_path), RunConfig(tf_random_seed=1))
+    with Attempt(estimator, TrainSpec(large_batches, 5), None, transport=transport) as attempt:
+        roles.train(attempt.job())
