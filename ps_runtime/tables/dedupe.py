@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 __all__ = ["Occurrences", "find_occurrences"]
 
 Floats = NDArray[Any]
+
+
+_positions = np.arange(0)
+"""As many as were ever needed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,6 +42,7 @@ class Occurrences:
     order: NDArray[np.integer[Any]]
     starts: NDArray[np.integer[Any]]
     size: int
+    _sums: dict[int, NDArray[np.integer[Any]]] = field(default_factory=dict, init=False, repr=False)
 
     def inverse(self) -> NDArray[np.int64]:
         """Return where each id came to stand, ``(size,)``: ``unique[inverse]`` are the ids; 0 for what is left out.
@@ -73,7 +78,7 @@ class Occurrences:
 
         if not self.order.size:
             return np.zeros((num_sums, rows.shape[1]), rows.dtype)
-        parts = self._entries(rows, weights), self._sums(num_sums), self.starts
+        parts = self._entries(rows, weights), self._sum_of_each(num_sums), self.starts
         pooled: Floats = csc_array(parts, shape=(num_sums, len(self.unique))) @ rows
         return pooled
 
@@ -97,16 +102,20 @@ class Occurrences:
 
         if not self.order.size:
             return np.zeros((0, values.shape[1]), values.dtype)
-        parts = self._entries(values, weights), self._sums(len(values)), self.starts
+        parts = self._entries(values, weights), self._sum_of_each(len(values)), self.starts
         summed: Floats = csr_array(parts, shape=(len(self.unique), len(values))) @ values
         return summed
 
     def _entries(self, values: Floats, weights: Floats | None) -> Floats:
         return np.ones(len(self.order), values.dtype) if weights is None else weights.take(self.order)
 
-    def _sums(self, num_sums: int) -> NDArray[np.integer[Any]]:
+    def _sum_of_each(self, num_sums: int) -> NDArray[np.integer[Any]]:
         """Return in which of so many sums each occurrence is."""
-        return self.order if num_sums == self.size else self.order // (self.size // num_sums)
+        if num_sums == self.size:
+            return self.order
+        if num_sums not in self._sums:
+            self._sums[num_sums] = self.order // (self.size // num_sums)
+        return self._sums[num_sums]
 
 
 def find_occurrences(ids: NDArray[np.int64], is_present: NDArray[np.bool] | None = None) -> Occurrences:
@@ -146,8 +155,16 @@ def _sorted(ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64
         return ids[order], order
     # numpy sorts plain numbers several times faster than it finds an order: so id and position make one number
     keys = ids << position_bits
-    keys |= np.arange(ids.size)
+    keys |= _first_positions(ids.size)
     keys.sort()
     order = keys & ((1 << position_bits) - 1)
     keys >>= position_bits
     return keys, order
+
+
+def _first_positions(number: int) -> NDArray[np.int64]:
+    global _positions
+    known = _positions  # another thread may put a shorter one there
+    if len(known) < number:
+        known = _positions = np.arange(number)
+    return known[:number]

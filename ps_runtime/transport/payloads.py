@@ -101,6 +101,7 @@ class PushBuffer:
         if not self.bytes.flags.writeable:
             self.bytes = self.bytes.copy()
         self._ids: tuple[list[NDArray[np.int64]], int] | None = None
+        self._rows: list[tuple[NDArray[np.int64], NDArray[Any]]] | None = None if layout.rows.tables else []
         self.learning_rates: NDArray[np.float64] = self.bytes[layout.rates_start : layout.mask_start].view(np.float64)
         self.mask: NDArray[np.uint8] = self.bytes[layout.mask_start : layout.mask_start + layout.num_pieces]
         self.gradients: NDArray[np.uint8] = self.bytes[layout.gradients_start :][: layout.gradient_nbytes]
@@ -130,6 +131,7 @@ class PushBuffer:
         start = rows.write_ids(body, [ids for ids, _, _ in gradients])
         stop = start + rows.values_nbytes(counts)
         self.body = memoryview(self.bytes.data)[: self._layout.rows_start + stop]
+        self._ids = self._rows = None
         views = rows.values(body[start:stop], counts)
         for view, (_, values, places) in zip(views, gradients, strict=True):
             if isinstance(places, slice):
@@ -145,13 +147,13 @@ class PushBuffer:
         ProtocolError
             If the buffer does not hold what it says.
         """
-        if not self._layout.rows.tables:
-            return []
-        body = self.bytes[self._layout.rows_start :]
-        if self._ids is None:
-            self._ids = self._layout.rows.read_ids(body)
-        ids, end = self._ids
-        return list(zip(ids, self._layout.rows.values(body[end:], [len(some) for some in ids]), strict=True))
+        if self._rows is None:
+            body = self.bytes[self._layout.rows_start :]
+            if self._ids is None:
+                self._ids = self._layout.rows.read_ids(body)
+            ids, end = self._ids
+            self._rows = list(zip(ids, self._layout.rows.values(body[end:], [len(some) for some in ids]), strict=True))
+        return self._rows
 
     @property
     def num_examples(self) -> int:
