@@ -95,7 +95,11 @@ def embedding_lookup(
         items = embedding_lookup("items", features["items"], num_rows=1_000_000, dim=16, combiner="mean")
     """
     scope = current_scope("embedding_lookup")
-    asked, faults = _asked(name, num_rows, dim, initializer, scale, np.dtype(dtype), admit_after, expire_after_steps)
+    facts = (name, num_rows, dim, initializer, scale, np.dtype(dtype), admit_after, expire_after_steps)
+    try:
+        asked, faults = _asked(*facts)
+    except TypeError:  # one of them cannot be a key
+        asked, faults = _asked.__wrapped__(*facts)
     array = integer_ids(name, ids)
     faults += _combiner_faults(name, combiner, array, weights)
     if faults:
@@ -150,11 +154,12 @@ def _asked(
     """Return the table that is asked for, and why none can be like that."""
     counts = {"num_rows": num_rows, "dim": dim, "admit_after": admit_after, "expire_after_steps": expire_after_steps}
     plain_counts: dict[str, Any] = {what: int(n) if isinstance(n, np.integer) else n for what, n in counts.items()}
+    scale_name = _SCALE_OF.get(initializer) if isinstance(initializer, str) else None
     spec = TableSpec(
         name,
         dtype=dtype.name,
         optimizer=None,
-        initializer={"name": initializer} | ({_SCALE_OF[initializer]: scale} if initializer in _SCALE_OF else {}),
+        initializer={"name": initializer} | ({scale_name: scale} if scale_name else {}),
         seed=0,  # the scope knows it
         **plain_counts,
     )

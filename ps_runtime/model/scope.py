@@ -260,7 +260,11 @@ def get_variable(
         that no variable can have.
     """
     wanted = tuple(shape) if isinstance(shape, list) else shape
-    declared = _declared(name, wanted, np.dtype(dtype), trainable)
+    asked = (name, wanted, np.dtype(dtype), trainable)
+    try:
+        declared = _declared(*asked)
+    except TypeError:  # a part of it cannot be a key
+        declared = _declared.__wrapped__(*asked)
     return current_scope("get_variable").variable(name, declared, initializer)
 
 

@@ -84,6 +84,8 @@ def test_refuses_an_initializer_of_another_shape_or_dtype(first_call):
         ({"name": ""}, "a variable needs a name, got ''"),
         ({"shape": 3}, r"the shape of variable 'w' is 3, expected a tuple of integers >= 0"),
         ({"shape": (2, -1)}, r"is \(2, -1\), expected a tuple of integers >= 0"),
+        ({"shape": (2, [3])}, r"is \(2, \[3\]\), expected a tuple of integers >= 0"),
+        ({"shape": np.array([2, 3])}, r"is array\(\[2, 3\]\), expected a tuple of integers >= 0"),
         ({"dtype": np.int32}, "the dtype of variable 'w' is int32, expected a float dtype, or trainable=False"),
         ({"dtype": np.complex64}, "is complex64, expected a float dtype"),
         ({"dtype": object, "trainable": False}, "is object, expected a float, integer or bool dtype"),
