@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing.util
 import os
 import shutil
 import sys
@@ -18,6 +17,7 @@ import psutil
 import pytest
 from hypothesis import settings
 
+from ps_runtime.cluster.fork_server import scratch_directory
 from ps_runtime.config.environment import telemetry_off
 
 SETTLE_SECS = 10.0
@@ -54,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
     telemetry_off()
     for name in ("TF_CONFIG", "PREFECT_API_URL", "PREFECT_API_KEY", "MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
         os.environ.pop(name, None)
-    multiprocessing.util.get_temp_dir()  # it keeps one until the process ends: not in the directory of this run
+    scratch_directory()  # it is kept until the process ends: not in the directory of this run
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # where pytest's own directories stay
     home = Path(tempfile.mkdtemp(prefix="psflow-tests-"))
     config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))

@@ -14,7 +14,7 @@ import dask
 import distributed.utils
 from distributed import Client, LocalCluster
 
-from ps_runtime.cluster.fork_server import start_fork_server
+from ps_runtime.cluster.fork_server import scratch_directory, start_fork_server
 from ps_runtime.errors import UsageError
 
 __all__ = ["open_cluster"]
@@ -57,7 +57,7 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
     distributed.utils._forkserver_preload_set = True  # else it would import pandas here to have it preloaded
     with (
         _quiet_logs(),
-        tempfile.TemporaryDirectory(prefix="psflow-dask-", ignore_cleanup_errors=True) as scratch,
+        tempfile.TemporaryDirectory(dir=scratch_directory(), ignore_cleanup_errors=True) as scratch,
         dask.config.set(QUIET_LOCAL_CLUSTER | {"temporary-directory": scratch}),  # else Dask leaves one behind
         LocalCluster(
             n_workers=num_slots,

@@ -5,9 +5,11 @@ Importing this changes the process, so nobody else does. No import may start a t
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import os
+import shutil
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ps_runtime.cluster.fork_server import OF_THE_OWNER
+from ps_runtime.config.environment import inherited_scratch
 
 IMPORTS = (
     "ps_runtime.cluster.role_task",
@@ -44,6 +47,8 @@ def _prepare() -> None:
             importlib.import_module(name)
     os.register_at_fork(after_in_child=np.random.seed)  # else all copies draw the same numbers
     _leave_commands_out()
+    if (scratch := inherited_scratch()) is not None:
+        atexit.register(_remove_scratch, scratch, os.getpid())
     gc.collect()
     gc.freeze()  # the collector would write to shared pages
 
@@ -61,6 +66,12 @@ def _leave_commands_out() -> None:
 def _unless_command(import_main: Callable[[str], None], main: str) -> None:
     if os.path.basename(main) not in COMMANDS:
         import_main(main)
+
+
+def _remove_scratch(directory: str, pid: int) -> None:
+    """Remove what all copies have left, as the fork server `pid` ends; a copy that ends leaves it alone."""
+    if os.getpid() == pid:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 _prepare()

@@ -6,16 +6,20 @@ it is asked for, and shares the memory of these imports with the others.
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver, resource_tracker, util
 from typing import Any
 
-from ps_runtime.config.environment import environment
+from ps_runtime.config.environment import environment, scratch_settings
 
-__all__ = ["OF_THE_OWNER", "start_fork_server", "stop_fork_server"]
+__all__ = ["OF_THE_OWNER", "scratch_directory", "start_fork_server", "stop_fork_server"]
 
 PRELOAD = "ps_runtime.cluster.fork_preload"
 
@@ -32,12 +36,28 @@ ENVIRONMENT = {
 OF_THE_OWNER = (signal.SIGINT, signal.SIGTERM)
 """Those to a whole group, as Ctrl-C, are for the owner of the cluster; processes that it has started ignore them."""
 
+AFTER_ALL = -1000
+"""Of what is done as this process ends."""
+
+
+@functools.cache
+def scratch_directory() -> str:
+    """Return the directory for temporary files of the fork server and its copies. The first call makes it.
+
+    It is removed when this process ends or, if it is killed, when the fork server ends, which is after all copies.
+    """
+    path = tempfile.mkdtemp(prefix="psflow-")
+    util.Finalize(None, shutil.rmtree, (path,), {"ignore_errors": True}, exitpriority=AFTER_ALL)
+    process: Any = multiprocessing.current_process()
+    process._config.setdefault("tempdir", path)  # for the socket of the fork server; there is no public way
+    return path
+
 
 def start_fork_server() -> None:
     """Start the fork server of this process, unless it runs already. Does not wait for its imports."""
     forkserver.set_forkserver_preload([PRELOAD])
     resource_tracker.ensure_running()  # the fork server would start it, which unblocks signals
-    with environment(ENVIRONMENT), _signals_blocked():
+    with environment(ENVIRONMENT | scratch_settings(scratch_directory())), _signals_blocked():
         forkserver.ensure_running()
 
 

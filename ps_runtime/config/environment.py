@@ -10,8 +10,10 @@ __all__ = [
     "bench_peer_python",
     "child_environment",
     "environment",
+    "inherited_scratch",
     "mlflow_tracking_uri",
     "prefect_api_url",
+    "scratch_settings",
     "telemetry_off",
 ]
 
@@ -45,6 +47,16 @@ def bench_peer_python() -> str | None:
 def prefect_api_url() -> str | None:
     """Return the Prefect API that a variable names, or None; a profile of Prefect's may name one, too."""
     return os.environ.get("PREFECT_API_URL") or None
+
+
+def scratch_settings(directory: str) -> dict[str, str]:
+    """Return what to set for a process that is to keep temporary files in `directory`, and remove that as it ends."""
+    return {"TMPDIR": directory, "PSFLOW_SCRATCH": directory}
+
+
+def inherited_scratch() -> str | None:
+    """Return the directory that `scratch_settings` told this process of."""
+    return os.environ.get("PSFLOW_SCRATCH") or None
 
 
 @contextmanager

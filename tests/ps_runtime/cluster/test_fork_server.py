@@ -112,7 +112,7 @@ def test_workers_import_the_program_of_their_owner_unless_it_is_ours(
     assert json.loads(done.stdout) is is_imported
 
 
-def test_all_of_them_end_when_their_owner_is_killed(tmp_path: Path) -> None:
+def test_all_of_them_end_when_their_owner_is_killed_and_leave_no_file(tmp_path: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     owner = subprocess.run(
         [sys.executable, "-c", OWNER], env=environment, stdout=subprocess.PIPE, text=True, check=False
@@ -121,3 +121,4 @@ def test_all_of_them_end_when_their_owner_is_killed(tmp_path: Path) -> None:
     assert len(pids) == 3
     left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     assert psutil.wait_procs(left, timeout=20)[1] == []
+    assert list(tmp_path.iterdir()) == []
