@@ -58,9 +58,9 @@ class Parameters:
         """
         for index, layout in enumerate(self._layouts):
             link = self._links[index]
-            is_read = link.connection.arena is not None or not layout.nbytes
-            if index == 0 and is_read:
+            if index == 0 and link.connection.arena is not None:
                 continue
+            is_read = link.connection.arena is not None or not layout.nbytes  # what is asked is the version then
             ask = Message(Kind.PULL, flags=NO_BODY if is_read else 0, body=log if index else b"")
             self._asked[index] = ask
             link.send(ask)
@@ -71,8 +71,7 @@ class Parameters:
             self._receive(index, ask)
         self._asked.clear()
         for index, link in enumerate(self._links):
-            reader = link.connection.arena
-            if reader is not None and self._layouts[index].nbytes:
+            if link.connection.arena is not None:
                 self._read(index, link)
         for whole, parts in self._split.values():
             for rows, part in parts:

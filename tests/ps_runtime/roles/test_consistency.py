@@ -16,6 +16,7 @@ from ps_runtime.model.sparse import SparseGradient
 from ps_runtime.model.spec import EstimatorSpec
 from ps_runtime.model.training import TrainSpec
 from ps_runtime.optimizers.adagrad import Adagrad
+from ps_runtime.optimizers.gradient_descent import GradientDescent
 from ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
 from ps_runtime.specs.run_config import RunConfig
 
@@ -66,6 +67,23 @@ def values_of(estimator, step):
         rows = np.empty((NUM_IDS, DIM), np.float32)
         reader.table(spec).pull(np.arange(NUM_IDS), rows)
         return rows, reader.variable("weights")
+
+
+def rows_alone(features, labels, mode):
+    items = embedding_lookup("items", features["ids"], NUM_IDS, DIM, initializer="zeros")
+    gradients = {"items": SparseGradient(np.arange(NUM_IDS), np.ones((NUM_IDS, DIM)))}
+    train_op = GradientDescent(learning_rate=1.0).apply_gradients(gradients)
+    return EstimatorSpec(mode=mode, loss=float(items.sum()), train_op=train_op)
+
+
+@pytest.mark.parametrize("num_ps", [1, 2])
+@pytest.mark.parametrize("transport", ["shm", "unix", "tcp"])
+def test_a_replica_alone_is_never_stale_also_where_all_parameters_are_rows(roles, tmp_path, transport, num_ps):
+    config = RunConfig(tf_random_seed=1, consistency=Async(staleness_aware=True))
+    estimator = Estimator(rows_alone, str(tmp_path), config)
+    with Attempt(estimator, TrainSpec(input_fn, 10), None, num_ps=num_ps, transport=transport) as attempt:
+        roles.train(attempt.job())
+    np.testing.assert_array_equal(estimator.get_table_rows("items", np.arange(NUM_IDS)), -10.0)
 
 
 @pytest.mark.parametrize("num_ps", [1, 2, 3])
