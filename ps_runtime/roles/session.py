@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ps_runtime.client.push_writer import Gradients
 from ps_runtime.client.training import Grant, JobEnd, TrainingClient
 from ps_runtime.errors import ModelFnError
 from ps_runtime.model.caller import BuiltModel, ModelCaller
@@ -167,6 +168,7 @@ class MonitoredSession:
             self._start_pull(ahead)
         result = gradient_fn(features, labels, self.variables, work.grant.global_step, self.client.rows, work.lookups)
         if ahead is not None:
+            result = result._replace(gradients=_kept(result.gradients))
             if not overlaps:
                 self._start_pull(ahead)
             ahead.versions = self.client.finish_pull()
@@ -254,6 +256,14 @@ class _Fetched(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+def _kept(gradients: Gradients) -> Gradients:
+    """Return `gradients` such that no pull changes them: what cannot be written to may be a view of a variable."""
+    return {
+        name: gradient.copy() if isinstance(gradient, np.ndarray) and not gradient.flags.writeable else gradient
+        for name, gradient in gradients.items()
+    }
 
 
 def _num_rows(features: Any) -> int:

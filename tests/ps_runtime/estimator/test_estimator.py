@@ -12,11 +12,13 @@ import pytest
 
 from ps_runtime.checkpoint.records import read_finished
 from ps_runtime.errors import InputError, ModelFnError, NanLossError, UsageError
+from ps_runtime.initializers import ones
 from ps_runtime.model.basic_hooks import StopAtStepHook
 from ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
 from ps_runtime.model.listeners import CheckpointSaverListener
 from ps_runtime.model.scope import get_variable
 from ps_runtime.model.spec import EstimatorSpec
+from tests.ps_runtime.estimator.ratings import SGD
 from tests.ps_runtime.estimator.regression import (
     NUM_BATCHES,
     NUM_RECORDS,
@@ -287,6 +289,17 @@ def test_a_model_fn_cannot_write_to_variables_in_any_mode(make):
     next(estimator.predict(records))
     assert refused == ["train"] * 4 + ["eval", "infer"]  # the plan and the chief make a first call each
     assert np.isfinite(estimator.get_variable_value("w")).all()
+
+
+def test_a_gradient_that_is_a_variable_is_that_of_its_step_in_a_pipeline_too(make):
+    def decay(features, labels, mode):
+        w = get_variable("w", (2,), initializer=ones)
+        return EstimatorSpec(mode, loss=0.0, train_op=SGD.apply_gradients({"w": w}))
+
+    estimator = make(model_fn=decay, pipeline_depth=1)
+    estimator.train(shuffled, max_steps=3)
+    # the second batch is computed on the first values as well, the third on those after the first update
+    np.testing.assert_allclose(estimator.get_variable_value("w"), 1 - 0.1 - 0.1 - 0.09, rtol=1e-6)
 
 
 # Checkpoints
