@@ -52,13 +52,18 @@ class PushSum:
             np.copyto(total.gradients, push.gradients)
         self._rows.append([(ids, values.copy()) for ids, values in push.rows()])
 
-    def mean(self, num_gradients: int) -> tuple[PushBuffer, RowGradients]:
-        """Return the sum divided by `num_gradients`, at the learning rates of the first push, and begin anew.
+    @property
+    def num_gradients(self) -> int:
+        """How many pushes are in the sum."""
+        return len(self._rows)
+
+    def mean(self) -> tuple[PushBuffer, RowGradients]:
+        """Return the sum, of one push or more, divided by their number, at the learning rates of the first; begin anew.
 
         It is valid until the next `add`.
         """
-        assert len(self._rows) == num_gradients
         parts, self._rows = self._rows, []
+        num_gradients = len(parts)
         for view in self._views(self._total):
             np.divide(view, num_gradients, out=view)
         return self._total, [_mean_rows(of_table, num_gradients) for of_table in zip(*parts, strict=True)]

@@ -194,11 +194,11 @@ class Shard:
                 "log", f"entries from {start} on came to a shard that has heard of the first {self.num_settled}"
             )
         for entry in entries[self.num_settled - start :]:
-            self.num_settled += 1
             if entry.decision is Decision.CLOSE:
-                self._update(*self._round.mean(entry.sequence))
+                self._close(entry.sequence)
             else:
                 self._carry_out(entry)
+            self.num_settled += 1
 
     def snapshot(self, start: int, entries: Sequence[Entry], step: int) -> None:
         """Copy the cut of `step` into `snapshot_arrays`, after the last `entries` before it."""
@@ -265,6 +265,13 @@ class Shard:
         elif entry.decision is Decision.SUM:
             self._round.add(held.push)
         self._release(life)
+
+    def _close(self, num_gradients: int) -> None:
+        if num_gradients != self._round.num_gradients or not num_gradients:
+            raise Refusal(
+                "log", f"a round of {num_gradients} gradients is closed, but {self._round.num_gradients} are summed here"
+            )
+        self._update(*self._round.mean())
 
     def _apply(self, held: _Held) -> None:
         staleness = self.version - held.version

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ps_runtime.errors import ProtocolError
 from ps_runtime.optimizers.gradient_descent import GradientDescent
+from ps_runtime.server.entries import Decision, Entry, EntryLog
 from ps_runtime.server.peers import Purpose
 from ps_runtime.specs.input import InputSpec
 from ps_runtime.specs.variables import ModelSpec, VariableSpec
@@ -383,3 +384,23 @@ def is_free(job: Job, ps: int, peer: int) -> bool:
     desk, handler = job.servers.desk, job.servers.handlers[ps]
     waiting = {*desk._waiting.values(), *desk._fetching, *desk._watching, desk._saver} if ps == 0 else set()
     return peer not in waiting and (handler._writing is None or handler._writing[1] != peer)
+
+
+# what is said to have been decided
+
+
+@pytest.mark.parametrize(
+    ("start", "entry", "reason"),
+    [
+        (0, Entry(Decision.APPLY, 1, 5, 1), "push 1 of replica 1 was decided on but never came here"),
+        (0, Entry.close(2), "a round of 2 gradients is closed, but 0 are summed here"),
+        (0, Entry.close(0), "a round of 0 gradients is closed"),
+        (1, Entry(Decision.DROP, 1, 5, 1), "entries from 1 on came to a shard that has heard of the first 0"),
+    ],
+)
+def test_a_log_must_fit_what_came_before_it(job, start, entry, reason):
+    log = EntryLog(start)
+    log.extend([entry])
+    settled = job.servers.handlers[1].shard.num_settled
+    job.refuses(reason, job.worker[1], Message(Kind.PULL, body=log.encode()), member=1, ps=1)
+    assert job.servers.handlers[1].shard.num_settled == settled
