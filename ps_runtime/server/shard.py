@@ -267,10 +267,9 @@ class Shard:
         self._release(life)
 
     def _close(self, num_gradients: int) -> None:
-        if num_gradients != self._round.num_gradients or not num_gradients:
-            raise Refusal(
-                "log", f"a round of {num_gradients} gradients is closed, but {self._round.num_gradients} are summed here"
-            )
+        num_summed = self._round.num_gradients
+        if num_gradients != num_summed or not num_summed:
+            raise Refusal("log", f"a round of {num_gradients} gradients is closed, but {num_summed} are summed here")
         self._update(*self._round.mean())
 
     def _apply(self, held: _Held) -> None:
