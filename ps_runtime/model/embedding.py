@@ -170,6 +170,8 @@ def _asked(
             faults.append(f"{what} of table {name!r} is {count!r}, expected an integer >= 1")
     if dtype.kind != "f":
         faults.append(f"the dtype of table {name!r} is {spec.dtype}, expected a float dtype")
+    elif dtype.itemsize > 8:
+        faults.append(f"the dtype of table {name!r} is {spec.dtype}, which no checkpoint holds; 64 bits are the most")
     faults += [f"table {name!r}: {fault}" for fault in initializer_faults(spec.initializer)]
     return spec, tuple(faults)
 

@@ -279,6 +279,8 @@ def _declared(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], trainable
     if kind not in ("f" if trainable else "fiub"):
         wanted = "a float dtype, or trainable=False" if trainable else "a float, integer or bool dtype"
         faults.append(f"the dtype of variable {name!r} is {dtype}, expected {wanted}")
+    elif dtype.itemsize > 8:
+        faults.append(f"the dtype of variable {name!r} is {dtype}, which no checkpoint holds; 64 bits are the most")
     if faults:
         raise ModelFnError(tuple(faults))
     return Declared(tuple(int(n) for n in shape), dtype.name, trainable)

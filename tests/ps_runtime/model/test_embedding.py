@@ -211,6 +211,7 @@ def test_refuses_ids_that_cannot_be(source, ids, options, said):
         ({"admit_after": True}, "admit_after of table 'items' is True, expected"),
         ({"expire_after_steps": -1}, "expire_after_steps of table 'items' is -1, expected"),
         ({"dtype": np.int32}, "the dtype of table 'items' is int32, expected a float dtype"),
+        ({"dtype": np.longdouble}, "the dtype of table 'items' is float128, which no checkpoint holds"),
         ({"initializer": "unifrom"}, "table 'items': unknown initializer 'unifrom', .*did you mean 'uniform'"),
         ({"scale": -1.0}, "table 'items': uniform: scale is -1.0, expected a finite number >= 0"),
         ({"scale": [0.1]}, r"table 'items': uniform: scale is \[0.1\], expected a finite number >= 0"),

@@ -88,6 +88,7 @@ def test_refuses_an_initializer_of_another_shape_or_dtype(first_call):
         ({"shape": np.array([2, 3])}, r"is array\(\[2, 3\]\), expected a tuple of integers >= 0"),
         ({"dtype": np.int32}, "the dtype of variable 'w' is int32, expected a float dtype, or trainable=False"),
         ({"dtype": np.complex64}, "is complex64, expected a float dtype"),
+        ({"dtype": np.longdouble}, "the dtype of variable 'w' is float128, which no checkpoint holds"),
         ({"dtype": object, "trainable": False}, "is object, expected a float, integer or bool dtype"),
     ],
 )
