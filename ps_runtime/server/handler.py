@@ -124,7 +124,7 @@ class PsHandler:
         if kind is Kind.PUSH:
             return self.shard.max_push_nbytes
         if kind is Kind.PULL_ROWS:
-            return self.shard.max_rows_nbytes
+            return self.shard.max_rows_nbytes + MAX_JSON_BYTES  # a log may come after the ids
         if kind is Kind.INITIALIZE:
             return self.shard.layout.nbytes
         return MAX_JSON_BYTES if kind in (Kind.SNAPSHOT, Kind.PULL) else MAX_CONTROL_BYTES

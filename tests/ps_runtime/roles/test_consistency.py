@@ -86,6 +86,22 @@ def test_a_replica_alone_is_never_stale_also_where_all_parameters_are_rows(roles
     np.testing.assert_array_equal(estimator.get_table_rows("items", np.arange(NUM_IDS)), -10.0)
 
 
+def few_rows(features, labels, mode):
+    ids = features["ids"]
+    rows = embedding_lookup("biases", ids, 3, 1)
+    train_op = GradientDescent(learning_rate=1.0).apply_gradients({"biases": SparseGradient(ids, np.ones_like(rows))})
+    return EstimatorSpec(mode=mode, loss=0.0, train_op=train_op)
+
+
+@pytest.mark.parametrize("transport", ["shm", "tcp"])
+def test_decisions_may_be_longer_than_the_rows_that_are_pulled_with_them(roles, tmp_path, transport):
+    estimator = Estimator(few_rows, str(tmp_path), RunConfig(tf_random_seed=1, pipeline_depth=1))
+    spec = TrainSpec(lambda: Dataset({"ids": np.arange(60) % 3}, np.zeros(60)).batch(6).repeat(), 40)
+    with Attempt(estimator, spec, None, num_ps=2, num_workers=2, transport=transport) as attempt:
+        reports = roles.train(attempt.job())
+    assert reports["chief-0"]["statistics"]["job"]["global_step"] == 40
+
+
 @pytest.mark.parametrize("num_ps", [1, 2, 3])
 @pytest.mark.parametrize("transport", ["shm", "unix", "tcp"])
 def test_sockets_and_shards_change_no_bit_of_a_table(train, transport, num_ps):
