@@ -25,6 +25,8 @@ __all__ = ["Grant", "JobEnd", "TrainingClient"]
 
 HOLD_TIMEOUT_SECS = 7200.0
 GOOD_BYE_SECS = 5.0
+MAX_REASON_CHARS = 300
+"""Of a reason to stop; each may take 12 bytes, and a ps takes 4096."""
 
 
 class Grant(NamedTuple):
@@ -173,7 +175,7 @@ class TrainingClient:
     def stop(self, reason: str) -> JobEnd | Grant:
         """Give the tickets back and ask the job to end. Blocks until it has."""
         self._num_tickets = 0
-        self._links[0].send(Message.of(Kind.STOP, {"reason": reason}))
+        self._links[0].send(Message.of(Kind.STOP, {"reason": str(reason)[:MAX_REASON_CHARS]}))
         answer = self._answer("the end of the job")
         assert answer is not None
         return answer

@@ -103,6 +103,15 @@ def test_a_hook_ends_training_and_a_later_call_trains_on(make):
     assert steps_of(estimator.model_dir)[-1] == 20
 
 
+@pytest.mark.parametrize("reason", ["", "why " * 3000, "\U0001f600" * 3000])
+def test_a_hook_may_end_training_for_any_reason(make, reason):
+    class Stop(SessionRunHook):
+        def after_run(self, run_context, run_values):
+            run_context.coordinator.request_stop(reason)
+
+    assert steps_of(make().train(shuffled, [Stop()], max_steps=9).model_dir)[-1] == 1
+
+
 def test_a_hook_may_end_training_before_its_first_step(make):
     class Unwilling(SessionRunHook):
         def after_create_session(self, session, coord):
