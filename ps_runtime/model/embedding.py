@@ -70,7 +70,8 @@ def embedding_lookup(
     admit_after : int
         A row is created when that many pushes have touched it; until then it stays at its initial values.
     expire_after_steps : int, optional
-        A row that no push has touched for so many steps returns to its initial values; never if left out.
+        A row that no push has touched for so many steps returns to its initial values when a checkpoint is made; never
+        if left out.
 
     Returns
     -------
