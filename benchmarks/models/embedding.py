@@ -29,6 +29,7 @@ ZIPF_EXPONENT = 1.05
 SCATTER = 736_338_717
 """Coprime to the numbers of rows used here: ranks times it, modulo the rows, are a permutation."""
 LEARNING_RATE, ACCUMULATOR = 0.05, 0.1
+ONES = np.ones(DIM, np.float32)
 
 
 def arrays(params: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
@@ -53,7 +54,7 @@ def model_fn(features: NDArray[Any], labels: NDArray[Any], mode: ModeKeys) -> Es
     if mode != ModeKeys.TRAIN:
         return EstimatorSpec(mode, loss=loss)
     summary.scalar("clock", time.monotonic())
-    values = np.broadcast_to(gradient[:, None, None], (len(features), 1, DIM))
+    values = gradient[:, None, None] * ONES  # one row for all ids of an example
     gradients = {"bias": gradient.sum(), "items": SparseGradient(features, values)}
     optimizer = Adagrad(learning_rate=LEARNING_RATE, initial_accumulator_value=ACCUMULATOR)
     return EstimatorSpec(mode, loss=loss, train_op=optimizer.apply_gradients(gradients))

@@ -62,7 +62,7 @@ class Lookup:
 
     def is_of(self, ids: NDArray[Any]) -> bool:
         """Return whether this was made of that very array, and none of its ids has changed."""
-        return ids is self.ids and np.array_equal(ids.reshape(-1), self._flat)
+        return ids is self.ids and bool((ids.reshape(-1) == self._flat).all())
 
 
 class Lookups:

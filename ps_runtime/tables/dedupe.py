@@ -13,8 +13,9 @@ __all__ = ["Occurrences", "find_occurrences"]
 Floats = NDArray[Any]
 
 
+_ones: dict[np.dtype[Any], Floats] = {}
 _positions = np.arange(0)
-"""As many as were ever needed."""
+"""As many of each as were ever needed; only read."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -107,7 +108,7 @@ class Occurrences:
         return summed
 
     def _entries(self, values: Floats, weights: Floats | None) -> Floats:
-        return np.ones(len(self.order), values.dtype) if weights is None else weights.take(self.order)
+        return _first_ones(len(self.order), values.dtype) if weights is None else weights.take(self.order)
 
     def _sum_of_each(self, num_sums: int) -> NDArray[np.integer[Any]]:
         """Return in which of so many sums each occurrence is."""
@@ -140,7 +141,7 @@ def find_occurrences(ids: NDArray[np.int64], is_present: NDArray[np.bool] | None
     is_start = np.ones(kept.size + 1, np.bool)  # the last one is where a further id would start
     if kept.size:
         np.not_equal(values[1:], values[:-1], out=is_start[1:-1])
-    starts = np.flatnonzero(is_start)
+    (starts,) = is_start.nonzero()
     unique = values.take(starts[:-1])
     if places is not None:
         order = places[order]
@@ -167,4 +168,11 @@ def _first_positions(number: int) -> NDArray[np.int64]:
     known = _positions  # another thread may put a shorter one there
     if len(known) < number:
         known = _positions = np.arange(number)
+    return known[:number]
+
+
+def _first_ones(number: int, dtype: np.dtype[Any]) -> Floats:
+    known = _ones.get(dtype)
+    if known is None or len(known) < number:
+        known = _ones[dtype] = np.ones(number, dtype)
     return known[:number]
