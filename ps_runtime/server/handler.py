@@ -242,7 +242,7 @@ class PsHandler:
         except ValueError as error:
             raise ProtocolError(who.name, str(error)) from error
         if self.desk is not None:
-            self.desk.job.must_be_cutting(cut.step)
+            self.desk.job.copying(cut.step)
         if self._writing is not None:
             raise Refusal("writing", f"the files of step {self._writing[0]} are still being written")
         self._written = None

@@ -75,6 +75,8 @@ class Job:
         self._told_final: bool | None = None
         self._log_told = 0
         """Where the log ended in the cut that the saver was told of; a late push may be dropped after that."""
+        self._is_copied = False
+        """Whether the shards get the cut that the saver was told of: not if there is a checkpoint of its step."""
         self._next_cut()
 
     # Events
@@ -203,20 +205,22 @@ class Job:
         """Make a cut as soon as the tickets given are used."""
         self._cut_requested = True
 
-    def must_be_cutting(self, step: int) -> None:
-        """Refuse unless the cut of `step` is to be copied now."""
+    def copying(self, step: int) -> None:
+        """Take note that the shards copy the cut of `step`, and with it hear the log; refuse unless it is due."""
         if self.phase not in (Phase.CUTTING, Phase.DRAINED) or step != self.global_step:
             raise Refusal("phase", f"no cut of step {step} is due; the job is at step {self.global_step}, {self.phase}")
+        self._is_copied = True
 
     def resume(self, step: int) -> None:
-        """Take note that every shard has copied the cut of `step`. Repeats do nothing."""
+        """Take note that every shard has copied the cut of `step`, or need not. Repeats do nothing."""
         if self.phase is not Phase.CUTTING or self._told_final is None or step != self.global_step:
             return
         # what was told counts: a stream may have ended since, and then a final cut comes next
         self.phase = Phase.DRAINED if self._told_final else Phase.TRAINING
         self._cut_requested = False
         self._members.forget_past()
-        self._updates.log.forget(self._log_told)
+        if self._is_copied:
+            self._updates.log.forget(self._log_told)
         self._next_cut()
 
     def forget_saver(self) -> None:
@@ -247,7 +251,7 @@ class Job:
                 self._told_final = None
         if self.phase in (Phase.CUTTING, Phase.DRAINED) and saver_waits and self._told_final is None:
             self._told_final = self._is_done
-            self._log_told = self._updates.log.end
+            self._log_told, self._is_copied = self._updates.log.end, False
             instructions.append(CutReady(self.cut(), self._told_final))
         if self.phase is Phase.FINISHED:
             instructions += [Finished(member, self.global_step) for member in self._waiting]

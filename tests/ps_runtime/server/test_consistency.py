@@ -172,6 +172,28 @@ def test_sync_never_hangs_when_it_is_stopped_or_cut_in_the_midst_of_a_round():
     assert office.words == "SUM0 SUM1 CLOSE2 SUM0 CLOSE1"
 
 
+def test_a_cut_that_nobody_copies_leaves_the_log_as_it_is():
+    job = Job(InputSpec(1000, num_epochs=None), None, None, consistency=Sync(1), num_replicas=2, num_shards=2)
+    job.open()
+    for member in (0, 1):
+        job.join(member, 0)
+        job.ask(member, 0)
+    job.due()
+    job.push(1, 0, 1, 1)
+    job.request_cut()
+    job.due(saver_waits=True)
+    job.away(1, 0)
+    job.copying(1)
+    job.resume(1)
+    assert not job.cut().log
+    job.push(0, 0, 1, 1)  # too late: its ticket is void
+    job.request_cut()
+    *_, ready = job.due(saver_waits=True)
+    assert (ready.cut.step, [entry.decision for entry in ready.cut.log]) == (1, [Decision.DROP])
+    job.resume(1)  # there is a checkpoint of that step
+    assert job.cut().log == ready.cut.log
+
+
 @pytest.mark.parametrize("replicas_to_aggregate", [1, 2, 3, 5])
 def test_sync_ends_at_max_steps_whatever_is_under_way(replicas_to_aggregate):
     office = Office(Sync(replicas_to_aggregate), num_replicas=3, max_steps=7, save_steps=3)
