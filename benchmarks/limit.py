@@ -11,15 +11,20 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.systems.program import Command, ProgramSystem
 from benchmarks.workloads import Workload
+from ps_runtime.cluster.fork_server import ENVIRONMENT
 
 __all__ = ["limit_system", "main"]
 
 
 def limit_system(workload: Workload, num_replicas: int) -> ProgramSystem:
-    """Return the limit of a workload: a bare loop for each replica, but no more than there are cores."""
+    """Return the limit of a workload: a bare loop for each replica, but no more than there are cores.
+
+    What the system is told about copies and threads is what the roles of psflow tell it, or it would be no limit: a copy
+    of megabytes takes up to twice as long otherwise.
+    """
     number = min(num_replicas, len(os.sched_getaffinity(0)))
     arguments = ["benchmarks.limit", workload.model, str(workload.report_steps), json.dumps(dict(workload.params))]
-    commands = {f"loop-{i}": Command([sys.executable, "-m", *arguments]) for i in range(number)}
+    commands = {f"loop-{i}": Command([sys.executable, "-m", *arguments], ENVIRONMENT) for i in range(number)}
     return ProgramSystem(f"limit {workload.model}/{num_replicas}w", lambda _: commands, counting=list(commands))
 
 

@@ -89,6 +89,11 @@ def test_the_limit_is_a_loop_for_each_replica_but_not_more_than_there_are_cores(
     assert len(limit_system(workload, 100).commands(None)) == cores
 
 
+def test_the_limit_copies_as_the_roles_of_a_cluster_do():
+    (command,) = limit_system(Workload("dense", 10, 1.0, {"num_parameters": 5}), 1).commands(None).values()
+    assert "non_temporal_threshold" in command.environment["GLIBC_TUNABLES"]
+
+
 def test_the_limit_reports_how_far_it_is():
     with closing(limit_system(Workload("dense", 10, 1.0, {"num_parameters": 5}), 1)) as system:
         system.start()
