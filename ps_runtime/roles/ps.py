@@ -105,7 +105,13 @@ def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:
     """
     parts = PsParts(job, context.role.index, lambda event: server.post(event), _arena_for(job.transport))
     arena = parts.handler.shard.arena
-    server = SocketServer(parts.handler, tcp_host=host, unix=job.transport != "tcp", arena=arena)
+    server = SocketServer(
+        parts.handler,
+        tcp_host=host,
+        unix=job.transport != "tcp",
+        arena=arena,
+        max_connections=_max_connections(job.num_workers + 1),
+    )
     try:
         context.emit("listening", address=server.address.to_dict())
         _serve(server, parts.handler, context, num_replicas=job.num_workers + 1)
@@ -114,6 +120,11 @@ def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:
         parts.close()
         server.close()
         arena.close()
+
+
+def _max_connections(num_replicas: int) -> int:
+    """Return how many connections there is room for: a replica may be back before its last one is seen to break."""
+    return max(256, 2 * num_replicas + 64)
 
 
 def _arena_for(transport: str) -> Callable[[int], Arena]:

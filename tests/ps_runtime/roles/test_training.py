@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 import pytest
 
-from ps_runtime.errors import InputError, StoppedError
+from ps_runtime.errors import InputError, RefusedError, StoppedError
 from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.estimator import Estimator
 from ps_runtime.model.hooks import SessionRunHook
@@ -14,6 +15,7 @@ from ps_runtime.model.training import TrainSpec
 from ps_runtime.roles.chief import run_chief
 from ps_runtime.specs.roles import Role
 from ps_runtime.specs.run_config import RunConfig
+from ps_runtime.transport.message import Kind, Message
 from tests.ps_runtime.estimator.regression import (
     NUM_BATCHES,
     NUM_RECORDS,
@@ -126,3 +128,12 @@ def test_a_chief_that_is_told_to_end_does(roles, make):
 
     with pytest.raises(StoppedError, match="this role ends: the test is over"):
         train(roles, make(), max_steps=10_000_000, hooks=[StopTheRoles()])
+
+
+def test_a_ps_has_room_for_all_replicas_of_a_large_job(roles, make):
+    with Attempt(make(), TrainSpec(shuffled, 1), None, num_workers=150) as attempt:
+        _, (dial,) = roles.start_ps(attempt.job())
+        with contextlib.ExitStack() as stack:
+            *_, last = [stack.enter_context(dial(10)) for _ in range(300)]
+            with pytest.raises(RefusedError, match="before HELLO"):  # not that it is full
+                last.request(Message(Kind.PULL), 10)
