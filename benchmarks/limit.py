@@ -19,8 +19,8 @@ __all__ = ["limit_system", "main"]
 def limit_system(workload: Workload, num_replicas: int) -> ProgramSystem:
     """Return the limit of a workload: a bare loop for each replica, but no more than there are cores.
 
-    What the system is told about copies and threads is what the roles of psflow tell it, or it would be no limit: a copy
-    of megabytes takes up to twice as long otherwise.
+    Its environment is that of the roles of psflow, or it would be no limit: without that a copy of megabytes may take
+    twice as long.
     """
     number = min(num_replicas, len(os.sched_getaffinity(0)))
     arguments = ["benchmarks.limit", workload.model, str(workload.report_steps), json.dumps(dict(workload.params))]
