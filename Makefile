@@ -21,7 +21,7 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "'$(PYTHON)' has no venv module; install it (on Debian: apt install python3-venv)" >&2; exit 1; }
 	"$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	# once: where PYTHONDONTWRITEBYTECODE is set, each process would compile them anew, 0.4 s of a start
+# once: where PYTHONDONTWRITEBYTECODE is set, each process would compile them anew, 0.4 s of a start
 	$(BIN)/python -m compileall -q flows tasks ps_runtime benchmarks
 	touch $@
 
