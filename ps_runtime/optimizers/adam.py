@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, Slots
+from ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, Slots, above_zero
 
 __all__ = ["Adam"]
 
@@ -32,7 +32,8 @@ class Adam(Optimizer):
 
     Notes
     -----
-    `epsilon` is the paper's "epsilon hat" (end of its section 2): it is not scaled by the correction of `v`.
+    `epsilon` is the paper's "epsilon hat" (end of its section 2): it is not scaled by the correction of `v`. It is at
+    least the smallest normal number of the parameters' dtype: 6.1e-5 for float16.
 
     References
     ----------
@@ -71,7 +72,7 @@ class Adam(Optimizer):
         np.multiply(scratch, 1.0 - self.beta2, out=scratch)
         np.add(v, scratch, out=v)
         np.sqrt(v, out=scratch)
-        np.add(scratch, self.epsilon, out=scratch)
+        np.add(scratch, above_zero(self.epsilon, scratch.dtype), out=scratch)
         np.divide(m, scratch, out=scratch)
         np.multiply(scratch, corrected, out=scratch)
         np.subtract(parameters, scratch, out=parameters)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ps_runtime.errors import UsageError
 
-__all__ = ["SMALLEST", "FloatArray", "LearningRate", "Optimizer", "Slots", "TrainOp"]
+__all__ = ["SMALLEST", "FloatArray", "LearningRate", "Optimizer", "Slots", "TrainOp", "above_zero"]
 
 FloatArray = NDArray[np.floating[Any]]
 Slots = Mapping[str, FloatArray]
@@ -167,6 +167,22 @@ class Optimizer(ABC):
 def _hyper_parameters(kind: type[Optimizer]) -> tuple[tuple[str, Any], ...]:
     """Return name and default of each hyper-parameter but the learning rate: each call of a model_fn asks for them."""
     return tuple((f.name, f.default) for f in fields(kind) if f.name != "learning_rate")
+
+
+def above_zero(epsilon: float, dtype: np.dtype[np.floating[Any]]) -> float:
+    """Return `epsilon`, or the smallest normal number of `dtype` where `epsilon` would be rounded to less.
+
+    Examples
+    --------
+    >>> above_zero(1e-8, np.dtype(np.float32)), above_zero(1e-8, np.dtype(np.float16))
+    (1e-08, 6.103515625e-05)
+    """
+    return max(epsilon, _tiny(dtype))
+
+
+@lru_cache
+def _tiny(dtype: np.dtype[np.floating[Any]]) -> float:
+    return float(np.finfo(dtype).tiny)
 
 
 def _is_number(value: Any) -> bool:

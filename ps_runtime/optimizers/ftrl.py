@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, Slots
+from ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, Slots, above_zero
 
 __all__ = ["Ftrl"]
 
@@ -82,7 +82,7 @@ class Ftrl(Optimizer):
         np.multiply(scratch, parameters, out=scratch)
         np.add(linear, scratch, out=linear)
         np.add(curvature, 2.0 * self.l2_regularization_strength, out=curvature)
-        np.maximum(curvature, SMALLEST, out=curvature)  # 0 where no gradient was seen yet: 0 / SMALLEST is 0
+        np.maximum(curvature, above_zero(SMALLEST, curvature.dtype), out=curvature)  # 0 where no gradient was seen
         np.clip(linear, -self.l1_regularization_strength, self.l1_regularization_strength, out=scratch)
         np.subtract(scratch, linear, out=scratch)
         np.divide(scratch, curvature, out=parameters)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, Slots
+from ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, Slots, above_zero
 
 __all__ = ["RMSProp"]
 
@@ -75,7 +75,7 @@ class RMSProp(Optimizer):
         num_updates: int,
     ) -> None:
         """Apply one gradient in place; see `Optimizer.update`."""
-        mean_square = slots["mean_square"]
+        mean_square, epsilon = slots["mean_square"], above_zero(self.epsilon, scratch.dtype)
         np.multiply(gradients, gradients, out=scratch)
         _move(mean_square, scratch, self.decay, scratch)
         if self.centered:
@@ -84,9 +84,9 @@ class RMSProp(Optimizer):
             np.multiply(mean, mean, out=scratch)
             np.subtract(mean_square, scratch, out=scratch)
             np.maximum(scratch, 0.0, out=scratch)
-            np.add(scratch, self.epsilon, out=scratch)
+            np.add(scratch, epsilon, out=scratch)
         else:
-            np.add(mean_square, self.epsilon, out=scratch)
+            np.add(mean_square, epsilon, out=scratch)
         np.sqrt(scratch, out=scratch)
         np.multiply(gradients, learning_rate, out=gradients)
         np.divide(gradients, scratch, out=gradients)

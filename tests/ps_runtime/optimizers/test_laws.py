@@ -53,6 +53,14 @@ def test_a_zero_gradient_leaves_fresh_parameters_and_slots_alone(rule, arena_of,
         np.testing.assert_allclose(arena.slots[name], fresh[name], rtol=1e-6)
 
 
+def test_half_floats_stay_finite_where_squares_of_gradients_are_rounded_to_zero(rule, arena_of):
+    arena = arena_of(rule, np.ones(3, np.float16))
+    with np.errstate(divide="raise", invalid="raise"):
+        for _ in range(5):
+            arena.update(np.array([0.0, 1e-4, 1e-2], np.float16))
+    assert np.isfinite(arena.parameters).all()
+
+
 def test_a_zero_learning_rate_leaves_parameters_alone(rule, arena_of, start, dtype):
     arena = arena_of(rule, start(9, dtype))
     gradients = np.ones(9, dtype)
