@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -136,6 +137,7 @@ def main() -> NoReturn:
     sys.path.insert(0, os.getcwd())  # modules of the user may stand here, too
     exit_code = run(arguments, _reserve_stdout() if "--json" in arguments else None)
     _end_helpers()
+    gc.freeze()  # else the interpreter looks for garbage in all that was imported before it ends, for seconds
     sys.exit(exit_code)
 
 
