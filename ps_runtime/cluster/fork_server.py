@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker, util
 from typing import Any
 
-from ps_runtime.config.environment import environment, scratch_settings
+from ps_runtime.config.environment import environment, glibc_tunable, scratch_settings
 
 __all__ = ["OF_THE_OWNER", "scratch_directory", "start_fork_server", "stop_fork_server"]
 
@@ -29,7 +29,7 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     # copies of megabytes go past the cache: without that the memory they go to is read first, for nothing
-    "GLIBC_TUNABLES": "glibc.cpu.x86_non_temporal_threshold=4194304",
+    **glibc_tunable("glibc.cpu.x86_non_temporal_threshold=4194304"),
 }
 """Of the fork server and its copies; read when a process starts, so that a role cannot set it for itself."""
 

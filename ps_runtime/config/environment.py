@@ -10,6 +10,7 @@ __all__ = [
     "bench_peer_python",
     "child_environment",
     "environment",
+    "glibc_tunable",
     "inherited_scratch",
     "mlflow_tracking_uri",
     "prefect_api_url",
@@ -57,6 +58,11 @@ def scratch_settings(directory: str) -> dict[str, str]:
 def inherited_scratch() -> str | None:
     """Return the directory that `scratch_settings` told this process of."""
     return os.environ.get("PSFLOW_SCRATCH") or None
+
+
+def glibc_tunable(setting: str) -> dict[str, str]:
+    """Return the variable that gives a process one more tunable of the C library, beside those that this one has."""
+    return {"GLIBC_TUNABLES": ":".join(filter(None, (os.environ.get("GLIBC_TUNABLES"), setting)))}
 
 
 @contextmanager

@@ -50,3 +50,14 @@ def test_variables_are_set_for_a_block_alone(monkeypatch):
 
     assert os.environ["PSFLOW_TEST"] == "before"
     assert "PSFLOW_NEW" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(None, "glibc.malloc.check=1"), ("", "glibc.malloc.check=1"), ("a=2", "a=2:glibc.malloc.check=1")],
+)
+def test_a_tunable_comes_beside_those_that_are_set(monkeypatch, before, after):
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if before is not None:
+        monkeypatch.setenv("GLIBC_TUNABLES", before)
+    assert environment.glibc_tunable("glibc.malloc.check=1") == {"GLIBC_TUNABLES": after}
