@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy.linalg import blas
 
 from ps_runtime.optimizers.base import FloatArray
 
@@ -33,4 +32,6 @@ def add_scaled(target: FloatArray, factor: float, values: FloatArray) -> None:
 
 @lru_cache
 def _axpy(dtype: np.dtype[np.floating[Any]]) -> Callable[..., object] | None:
+    from scipy.linalg import blas  # a model that only predicts can do without
+
     return {"f": blas.saxpy, "d": blas.daxpy}.get(dtype.char)

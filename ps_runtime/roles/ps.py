@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import scipy.linalg.blas  # noqa: F401  (updates use it: who holds the threads of BLAS must find it loaded)
+
 from ps_runtime.optimizers.registry import optimizer_from_config
 from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.copying import copy_arrays
