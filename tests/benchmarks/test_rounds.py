@@ -26,7 +26,7 @@ class Fake(System):
 
     roles = property(lambda self: {})
 
-    def __init__(self, name, clock, cpu=0.005, log=None, reports=True):
+    def __init__(self, name, clock, cpu=0.005, log=None, reports=1):
         super().__init__(name)
         self.clock, self.cpu, self.log, self.reports = clock, cpu, [] if log is None else log, reports
         self.steps, self.most_at_work, self.failure = 0, 0, None
@@ -55,7 +55,7 @@ class Fake(System):
     def work(self):
         self.steps += 1
         self.most_at_work = max(self.most_at_work, len(self.clock.working))
-        if self.reports:
+        if self.reports and self.steps % self.reports == 0:
             self.progress.add(self.name, self.steps, self.clock.now)
 
 
@@ -99,8 +99,13 @@ def test_the_order_of_a_round_is_a_rotation():
 
 
 def test_a_system_that_says_nothing_is_named(clock):
-    with pytest.raises(WaitTimeoutError, match="waited 1 s for silent: to report its progress twice"):
-        alternate([Fake("silent", clock, reports=False)], num_rounds=1, slice_secs=1.0)
+    with pytest.raises(WaitTimeoutError, match="waited 5 s for silent: to report its progress twice"):
+        alternate([Fake("silent", clock, reports=0)], num_rounds=1, slice_secs=1.0)
+
+
+def test_a_slow_system_gets_the_time_to_report_twice(clock):
+    [slice_] = alternate([Fake("slow", clock, reports=150)], num_rounds=1, slice_secs=1.0)["slow"]
+    assert slice_.steps_per_sec == pytest.approx(100)
 
 
 def test_a_system_that_has_failed_ends_all(clock):
