@@ -5,16 +5,38 @@ from __future__ import annotations
 import contextlib
 import socket
 
+import numpy as np
+
 from ps_runtime.errors import BrokenPeerError, ProtocolError
 from ps_runtime.transport.base import Handler
 from ps_runtime.transport.inbox import Inbox
 from ps_runtime.transport.mailbox import INLINE_BYTES, Mailbox
 from ps_runtime.transport.message import HEADER, REPLY_IN_SECOND_HALF, Kind, Message, body_view, encode_header
 
-__all__ = ["Link", "say_at_once"]
+__all__ = ["Link", "Spares", "say_at_once"]
 
 
 _NOTHING = memoryview(b"")
+_MOST_SPARES = 2
+"""Rarely do more replies wait at a time."""
+
+
+class Spares:
+    """Memory for the rest of replies, used again: new pages cost several times what the copy into them does."""
+
+    def __init__(self) -> None:
+        self._spares: list[memoryview] = []
+
+    def take(self, nbytes: int) -> memoryview:
+        """Return at least so many bytes; give them back when they have gone out."""
+        for index, spare in enumerate(self._spares):
+            if len(spare) >= nbytes:
+                return self._spares.pop(index)
+        return np.empty(nbytes, np.uint8).data
+
+    def give(self, spare: memoryview) -> None:
+        """Take back what `take` gave."""
+        self._spares = sorted([*self._spares, spare], key=len)[-_MOST_SPARES:]
 
 
 class Link:
@@ -28,11 +50,16 @@ class Link:
         Non-blocking.
     handler : Handler
         Asked for the bounds of what the peer may send.
+    spares : Spares
+        Those of the server.
     """
 
-    __slots__ = ("_handler", "_inbox", "_outbox", "is_answered", "is_handled", "mailbox", "number", "socket")
+    __slots__ = (
+        *("_handler", "_inbox", "_outbox", "_spare", "_spares"),
+        *("is_answered", "is_handled", "mailbox", "number", "socket"),
+    )
 
-    def __init__(self, number: int, sock: socket.socket, handler: Handler) -> None:
+    def __init__(self, number: int, sock: socket.socket, handler: Handler, spares: Spares) -> None:
         self.number = number
         self.socket = sock
         self.is_handled = False
@@ -42,7 +69,9 @@ class Link:
         self.mailbox: Mailbox | None = None
         self._handler = handler
         self._inbox = Inbox(sock, self._limit)
-        self._outbox = memoryview(b"")
+        self._outbox = _NOTHING
+        self._spare = _NOTHING
+        self._spares = spares
 
     @property
     def transport(self) -> str:
@@ -110,7 +139,7 @@ class Link:
         except OSError as error:
             raise BrokenPeerError("peer", str(error)) from error
         if sent < HEADER.size + len(body):
-            self._outbox = memoryview(header[sent:] + bytes(body[max(0, sent - HEADER.size) :]))
+            self._keep(header[sent:], body[max(0, sent - HEADER.size) :])
         return total
 
     def flush(self) -> bool:
@@ -126,8 +155,19 @@ class Link:
             sent = 0
         except OSError as error:
             raise BrokenPeerError("peer", str(error)) from error
-        self._outbox = self._outbox[sent:] if sent < len(self._outbox) else memoryview(b"")
+        self._outbox = self._outbox[sent:]
+        if not self._outbox:
+            self._spares.give(self._spare)
+            self._spare = _NOTHING
         return self.is_sending
+
+    def _keep(self, header: bytes, body: memoryview) -> None:
+        """Copy what the kernel did not take: the shard may change before it goes out."""
+        nbytes = len(header) + len(body)
+        self._spare = self._spares.take(nbytes)
+        self._spare[: len(header)] = header
+        self._spare[len(header) : nbytes] = body
+        self._outbox = self._spare[:nbytes]
 
     def share(self, mailbox: Mailbox, reply: Message, descriptors: list[int]) -> int:
         """Send the reply that brings the peer its mailbox, and use that from now on; return the reply's length.

@@ -18,7 +18,7 @@ from ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, Usage
 from ps_runtime.transport.address import Address, host_boot_id, new_unix_name
 from ps_runtime.transport.arena import Arena
 from ps_runtime.transport.base import Handler, Reply
-from ps_runtime.transport.link import Link, say_at_once
+from ps_runtime.transport.link import Link, Spares, say_at_once
 from ps_runtime.transport.listeners import is_same_user, listen_on_tcp, listen_on_unix, tune
 from ps_runtime.transport.message import HEADER, Kind, Message, refusal
 from ps_runtime.transport.reading import Marks
@@ -74,6 +74,7 @@ class SocketServer:
         self._clock = clock
         self._numbers = itertools.count(1)
         self._links: dict[int, Link] = {}
+        self._spares = Spares()
         self._strangers: dict[int, float] = {}  # deadlines of those not accepted yet, oldest first
         self._lost: deque[Link] = deque()
         self._posted: deque[Callable[[], Iterable[Reply]]] = deque()
@@ -206,7 +207,7 @@ class SocketServer:
         sock.setblocking(False)
         tune(sock)
         number = next(self._numbers)
-        link = Link(number, sock, self._handler)
+        link = Link(number, sock, self._handler, self._spares)
         self._links[number] = link
         self._strangers[number] = self._clock() + self._hello_timeout_secs
         self._num_accepted += 1
