@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -96,17 +96,14 @@ CLOTHES = Problem(
 )
 PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in (DIGITS, CLOTHES)}
 
-EPOCHS = Problem(
+EPOCHS = replace(
+    CLOTHES,
     name="epochs",
-    train=_fashion_mnist("train", 100),
-    test=_fashion_mnist("t10k", 1000),
-    hidden_units=100,
     network="sigmoid",
     small_rate=0.0005,
     large_rate=0.0005,
     num_gradients=20 * 600,
     gradients_between=1200,
-    seeds=(1,),
 )
 """Twenty epochs of 600 batches."""
 

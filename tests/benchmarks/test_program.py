@@ -56,7 +56,7 @@ def test_a_process_that_ends_is_told_with_its_last_words():
 def test_a_process_that_never_works_is_not_waited_for_for_ever():
     says = "waited 0.01 s for a program: to be at work"
     with (
-        closing(program("import time; time.sleep(60)", timeout_secs=0.01)) as system,
+        closing(program("import signal; signal.pause()", timeout_secs=0.01)) as system,
         pytest.raises(WaitTimeoutError, match=says),
     ):
         system.start()
@@ -77,7 +77,7 @@ def test_a_process_that_ends_without_the_event_is_an_error():
 
 
 def test_ctrl_c_is_not_for_the_processes_of_a_system():
-    with closing(program("import time; time.sleep(60)", counting=())) as system:
+    with closing(program("import signal; signal.pause()", counting=())) as system:
         system.launch()
         assert os.getpgid(system.pids[0]) != os.getpgid(0)
 

@@ -22,6 +22,7 @@ from ps_runtime.specs.layout import piece_views, place
 from ps_runtime.specs.variables import ModelSpec
 from ps_runtime.transport.message import NO_MEMBER, Kind, Message
 from ps_runtime.transport.payloads import PushBuffer
+from tests.ps_runtime.server.started_job import StartedJob
 
 TOKEN = "a secret"
 
@@ -175,3 +176,9 @@ def servers_of() -> Callable[..., Servers]:
 @pytest.fixture
 def saved_as() -> type[Saved]:
     return Saved
+
+
+@pytest.fixture
+def job(servers_of: Callable[..., Any]) -> StartedJob:
+    """A job that trains."""
+    return StartedJob(servers_of).open()

@@ -1,0 +1,142 @@
+"""Bodies that a ps refuses, whoever sends them, and that they change nothing."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ps_runtime.errors import ProtocolError
+from ps_runtime.server.entries import Decision, Entry, EntryLog
+from ps_runtime.specs.input import InputSpec
+from ps_runtime.transport.message import NO_MEMBER, Kind, Message
+from tests.ps_runtime.server.started_job import MODEL, StartedJob
+
+JSON_KINDS = {Kind.SNAPSHOT: "saver", Kind.STOP: "chief"}
+NO_OBJECTS = [b"\x80\x04N.", b"[1]", b"7", b'"x"', b"null", b"{", b"\xff\xfe", b"[" * 4000, b'{"a": ' * 600]
+
+
+@pytest.mark.parametrize("kind", JSON_KINDS)
+@pytest.mark.parametrize("body", NO_OBJECTS)
+def test_a_body_that_is_no_object_breaks_the_protocol(job, kind, body):
+    peer = getattr(job, JSON_KINDS[kind])[0]
+    job.breaks(f"the body of {kind.name} is not", peer, Message(kind, body=body))
+
+
+@pytest.mark.parametrize("body", NO_OBJECTS)
+def test_a_hello_that_is_no_object_breaks_the_protocol(job, body):
+    job.breaks("the body of HELLO is not", job.servers.connect(), Message(Kind.HELLO, body=body))
+
+
+GOOD_CUT = {"step": 0, "lives": [[0, 5, 0]], "input": {}, "num_examples": 0}
+BAD_PARTS = [None, True, "x", -1, 1.5, [], {}, [[]], [[1]], [["a", 1, 1]], [[0, -1, 0]], [[0, 1, None]], {"a": 1}]
+
+
+BAD_FACTS = [
+    (name, value)
+    for name, good in GOOD_CUT.items()
+    for value in BAD_PARTS
+    if type(value) is not type(good) or value not in ([], {}, {"a": 1})
+]
+
+
+@pytest.mark.parametrize(("name", "value"), BAD_FACTS)
+@pytest.mark.parametrize("ps", [0, 1])
+def test_facts_of_a_wrong_type_are_no_cut(job, name, value, ps):
+    body = json.dumps(GOOD_CUT | {name: value}).encode()
+    job.breaks("not the facts of a cut", job.saver[ps], Message(Kind.SNAPSHOT, body=body), ps=ps)
+
+
+@pytest.mark.parametrize("name", GOOD_CUT)
+def test_a_missing_fact_is_no_cut(job, name):
+    facts = {key: value for key, value in GOOD_CUT.items() if key != name}
+    job.breaks("not the facts of a cut", job.saver[0], Message.of(Kind.SNAPSHOT, facts))
+
+
+@pytest.mark.parametrize("reason", [None, 7, [], {"a": []}, "\ud800", "x" * 3000])
+def test_any_reason_to_stop_will_do(job, reason):
+    assert job.say(job.chief[0], Message.of(Kind.STOP, {"reason": reason})) is None
+    assert 0 < len(job.servers.job.stop_reason) <= 500
+    assert job.servers.job.num_given == 0
+
+
+# anything at all
+
+WORDS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+FACTS = st.dictionaries(st.sampled_from([*GOOD_CUT, "reason", "name", "token", "purpose", "job_id"]), WORDS)
+BODIES = st.binary(max_size=200) | FACTS.map(lambda facts: json.dumps(facts).encode())
+NUMBERS = st.sampled_from([0, 1, 2, 5, 6, 2**31, 2**32 - 1])
+BIG = st.sampled_from([0, 1, 2, 3, 2**63 - 1])
+
+
+@settings(max_examples=200)
+@given(data=st.data())
+def test_garbage_ends_a_peer_and_nothing_else(servers_of, data):
+    """Each message is answered, held or refused; a refusal changes nothing, and no other error comes out."""
+    input_spec = data.draw(st.sampled_from([InputSpec(None), InputSpec(30)]))
+    job = StartedJob(servers_of, input_spec=input_spec)
+    if data.draw(st.booleans()):
+        job.open()
+    peers = [("saver", 0), ("chief", 0), ("worker", 1), ("watcher", NO_MEMBER), ("stranger", 0)]
+    for _ in range(data.draw(st.integers(1, 6))):
+        ps = data.draw(st.sampled_from([0, 0, 0, 1]))
+        who, member = data.draw(st.sampled_from(peers))
+        if who == "watcher":
+            ps, peer = 0, job.watcher
+        else:
+            peer = job.servers.connect() if who == "stranger" else getattr(job, who)[ps]
+        if (ps, peer) in job.servers.inbox or not is_free(job, ps, peer):
+            continue
+        message = Message(
+            data.draw(st.sampled_from([k for k in Kind if not k.is_reply])),
+            data.draw(st.just(member) | NUMBERS),
+            data.draw(st.just(0 if who == "watcher" else 5) | NUMBERS),
+            data.draw(BIG),
+            data.draw(BIG),
+            data.draw(BIG | BIG.map(lambda n: -n)),
+            data.draw(st.just(MODEL.digest) | BIG),
+            0,
+            data.draw(BODIES | st.just(bytes(job.servers.handlers[ps].shard.push_layout.nbytes()))),
+        )
+        before = job.servers.state()
+        try:
+            reply = job.servers.send(ps, peer, message)
+        except ProtocolError:
+            assert job.servers.state() == before
+            job.servers.disconnect(ps, peer)
+            return
+        if reply is not None and reply.kind is Kind.REFUSED and message.kind is not Kind.FETCH:
+            assert job.servers.state() == before
+
+
+def is_free(job: StartedJob, ps: int, peer: int) -> bool:
+    """Whether a transport would let this peer say something: it is not waiting for an answer."""
+    desk, handler = job.servers.desk, job.servers.handlers[ps]
+    waiting = {*desk._waiting.values(), *desk._fetching, *desk._watching, desk._saver} if ps == 0 else set()
+    return peer not in waiting and (handler._writing is None or handler._writing[1] != peer)
+
+
+# what is said to have been decided
+
+
+@pytest.mark.parametrize(
+    ("start", "entry", "reason"),
+    [
+        (0, Entry(Decision.APPLY, 1, 5, 1), "push 1 of replica 1 was decided on but never came here"),
+        (0, Entry.close(2), "a round of 2 gradients is closed, but 0 are summed here"),
+        (0, Entry.close(0), "a round of 0 gradients is closed"),
+        (1, Entry(Decision.DROP, 1, 5, 1), "entries from 1 on came to a shard that has heard of the first 0"),
+    ],
+)
+def test_a_log_must_fit_what_came_before_it(job, start, entry, reason):
+    log = EntryLog(start)
+    log.extend([entry])
+    settled = job.servers.handlers[1].shard.num_settled
+    job.refuses(reason, job.worker[1], Message(Kind.PULL, body=log.encode()), member=1, ps=1)
+    assert job.servers.handlers[1].shard.num_settled == settled
