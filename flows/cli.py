@@ -1,4 +1,4 @@
-"""The command ``psflow``. Prefect, MLflow and Dask are imported inside commands, so that help is quick."""
+"""The command ``psflow``: its commands, its exit codes, and how it answers."""
 
 from __future__ import annotations
 
@@ -8,21 +8,19 @@ import math
 import os
 import signal
 import sys
-import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, NoReturn, TextIO, get_args
+from typing import Any, NoReturn, TextIO
 
 import typer
 
-from flows.bench import BenchName
+from flows.commands.bench import bench
+from flows.commands.predict import predict
+from flows.commands.train import train
 from ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["app", "main", "run"]
-
-BEGAN_AT = time.monotonic()
-"""When this process began, but for the imports above."""
 
 OK, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM
 
@@ -42,92 +40,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Last line of stdout: one JSON object; all else to stderr.")]
-
-
-@app.command(epilog=EPILOG)
-def train(
-    settings: Annotated[
-        list[str], typer.Argument(metavar="CONF [KEY=VALUE]", help="YAML files and overrides; later ones win.")
-    ],
-    as_json: Json = False,
-) -> Mapping[str, Any]:
-    """Train, evaluate and export as CONF says; resume if it was interrupted."""
-    from flows.parameters import parse_parameters
-    from ps_runtime.config.environment import telemetry_off
-    from ps_runtime.config.files import is_override, load
-
-    files = [text for text in settings if not is_override(text)]
-    if not files:
-        raise UsageError(("expected at least one configuration file, such as conf/digits.yaml",))
-    loaded = load(files, [text for text in settings if is_override(text)])
-    parameters = parse_parameters(loaded.values, loaded.origins)
-    telemetry_off()
-    _look_beside(files[0])
-    from flows.head_start import head_start
-
-    with head_start(BEGAN_AT):
-        from flows.train import train
-
-        return train(parameters)
-
-
-@app.command(epilog=EPILOG)
-def predict(
-    model: Annotated[str, typer.Option(metavar="URI", help="MLflow model, such as models:/psflow-digits@best.")],
-    data: Annotated[str, typer.Option("--input", metavar="PATH", help="What to predict: a CSV, TSV or npz file.")],
-    output: Annotated[str, typer.Option(metavar="DIR", help="Where predictions go, one row per row of input.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]", help="Overrides, such as cluster.workers=4.")
-    ] = None,
-    as_json: Json = False,
-) -> Mapping[str, Any]:
-    """Predict a file with a model, in partitions on the cluster."""
-    from flows.parameters import parse_predict_parameters
-    from ps_runtime.config.environment import telemetry_off
-    from ps_runtime.config.files import Origin, Settings, load
-
-    options = {"model": model, "input": data, "output": output}
-    origins = {name: Origin(f"--{name}") for name in options}
-    loaded = load([], overrides or ()).merged(Settings(options, origins))
-    parameters = parse_predict_parameters(loaded.values, loaded.origins)
-    telemetry_off()
-    from flows.head_start import head_start
-
-    with head_start(BEGAN_AT):
-        from flows.predict import predict
-
-        return predict(parameters)
-
-
-@app.command(epilog=EPILOG)
-def bench(
-    name: Annotated[BenchName, typer.Argument(metavar="NAME", help=f"One of {', '.join(get_args(BenchName))}.")],
-    pairs: Annotated[int, typer.Option(min=1, help="Measurements of each system, taken in turn.")] = 9,
-    starts: Annotated[int, typer.Option(min=1, help="How often the systems are started afresh for them.")] = 2,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="One case, two short pairs, no peer: shows that it runs.")
-    ] = False,
-    case: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN", help="Only cases like this one; may be given again.")
-    ] = None,
-    output: Annotated[str, typer.Option(metavar="DIR", help="Where the plot and the numbers go.")] = "runs/bench",
-    as_json: Json = False,
-) -> Mapping[str, Any]:
-    """Measure psflow beside its limits, and beside TensorFlow Estimator where that is installed."""
-    from flows.bench import bench
-
-    options = ["--pairs", str(pairs), "--starts", str(starts), "--output", output]
-    options += ["--quick"] * quick + [f"--case={pattern}" for pattern in case or ()]
-    answer = bench(name, options)
-    return answer if as_json else {"bench": name, "cases": len(answer["rows"]), "output": output}
-
-
-def _look_beside(file: str) -> None:
-    """Let modules of the user that a configuration names stand beside it."""
-    directory = os.path.dirname(os.path.abspath(file))
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
+for command in (train, predict, bench):
+    app.command(epilog=EPILOG)(command)
 
 
 def main() -> NoReturn:

@@ -1,0 +1,14 @@
+"""Options that commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["Json", "Overrides"]
+
+Json = Annotated[bool, typer.Option("--json", help="Last line of stdout: one JSON object; all else to stderr.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]", help="Overrides, such as cluster.workers=4.")
+]

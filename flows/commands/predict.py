@@ -1,0 +1,38 @@
+"""``psflow predict``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from flows.commands import BEGAN_AT
+from flows.commands.options import Json, Overrides
+
+__all__ = ["predict"]
+
+
+def predict(
+    model: Annotated[str, typer.Option(metavar="URI", help="MLflow model, such as models:/psflow-digits@best.")],
+    data: Annotated[str, typer.Option("--input", metavar="PATH", help="What to predict: a CSV, TSV or npz file.")],
+    output: Annotated[str, typer.Option(metavar="DIR", help="Where predictions go, one row per row of input.")],
+    overrides: Overrides = None,
+    as_json: Json = False,
+) -> Mapping[str, Any]:
+    """Predict a file with a model, in partitions on the cluster."""
+    from flows.parameters import parse_predict_parameters
+    from ps_runtime.config.environment import telemetry_off
+    from ps_runtime.config.files import Origin, Settings, load
+
+    options = {"model": model, "input": data, "output": output}
+    origins = {name: Origin(f"--{name}") for name in options}
+    loaded = load([], overrides or ()).merged(Settings(options, origins))
+    parameters = parse_predict_parameters(loaded.values, loaded.origins)
+    telemetry_off()
+    from flows.head_start import head_start
+
+    with head_start(BEGAN_AT):
+        from flows.predict import predict
+
+        return predict(parameters)
