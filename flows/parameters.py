@@ -16,7 +16,13 @@ from ps_runtime.config.files import Origin
 from ps_runtime.errors import ConfigError, UsageError
 from ps_runtime.specs.run_config import RunConfig
 
-__all__ = ["PredictParameters", "TrainParameters", "parse_parameters", "parse_predict_parameters"]
+__all__ = [
+    "PredictParameters",
+    "ResumeParameters",
+    "TrainParameters",
+    "parse_parameters",
+    "parse_predict_parameters",
+]
 
 EXPERIMENT = r"^[A-Za-z0-9][\w.-]*$"
 """It names directories and registered models."""
@@ -82,6 +88,25 @@ class ClusterParameters(Parameters):
     ps: int = Field(1, ge=1, description="Parameter servers.")
     workers: int = Field(1, ge=0, description="Workers beside the chief, which trains too.")
     admission_timeout_secs: float = Field(60.0, gt=0, description="Seconds to wait for enough free slots.")
+    when_full: Literal["wait", "fail"] = Field(
+        "wait", description="Whether to wait for slots that other jobs have taken, or to fail at once."
+    )
+
+
+class ResumeParameters(Parameters):
+    """What to do where model_dir holds a job already."""
+
+    allow_changes: bool = Field(False, description="Go on although a key has changed that alters what is learned.")
+    fork: str | None = Field(
+        None,
+        min_length=1,
+        description="Another model_dir: a new job begins there, from the latest checkpoint, in a new MLflow run.",
+    )
+    when_running: Literal["fail", "wait"] = Field(
+        "fail",
+        description="Where another process trains in model_dir: whether to fail at once, or to wait for its end for "
+        "cluster.admission_timeout_secs.",
+    )
 
 
 class TrainParameters(Parameters):
@@ -101,6 +126,12 @@ class TrainParameters(Parameters):
         min_length=1,
         description="Name in the MLflow registry; default: psflow-<experiment>.",
     )
+    code_dir: str | None = Field(
+        None,
+        min_length=1,
+        description="Directory where modules that model and input name are looked for; default: that of the first "
+        "configuration file.",
+    )
     transport: Literal["auto", "shm", "unix", "tcp"] = Field(
         "auto",
         description="How replicas reach ps; auto: shared memory (shm), else a Unix socket, else TCP, whichever can be.",
@@ -118,6 +149,7 @@ class TrainParameters(Parameters):
     eval: EvalParameters = Field(EvalParameters(), description="When and how long to evaluate.")
     best: BestParameters = Field(BestParameters(), description="Which checkpoint is the best.")
     cluster: ClusterParameters = Field(ClusterParameters(), description="Where roles run, and how many there are.")
+    resume: ResumeParameters = Field(ResumeParameters(), description="What to do where model_dir holds a job already.")
 
     @model_validator(mode="after")
     def _consistency_fits_pipeline(self) -> Self:

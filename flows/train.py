@@ -19,6 +19,7 @@ from flows.invocation import invoke, invoked
 from flows.parameters import TrainParameters
 from flows.progress import Progress
 from flows.recording import open_tracker, tell_what_is_on_disk
+from flows.resolved_config import resolve, write_config
 from flows.summary import Outcome, summarize
 from ps_runtime.cluster.admission import check_capacity
 from ps_runtime.cluster.connecting import open_cluster
@@ -99,6 +100,7 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
         try:
             planned = invocation.prepared
             with planned.attempt:
+                write_config(planned.attempt.model_dir, resolve(parameters, planned.attempt.seed))
                 outcome = _run(planned, parameters, interrupts)
         except InterruptedRunError as interrupted:
             invocation.received = interrupted.received

@@ -12,7 +12,7 @@ import yaml
 
 from ps_runtime.errors import ConfigError
 
-__all__ = ["COMMAND_LINE", "Origin", "Settings", "is_override", "load"]
+__all__ = ["COMMAND_LINE", "Origin", "Settings", "dump", "is_override", "load", "parse"]
 
 MAX_FILE_BYTES = 1024 * 1024
 
@@ -73,6 +73,26 @@ def load(paths: Sequence[str | Path], overrides: Sequence[str] = ()) -> Settings
         key, value = _read_override(text)
         settings = settings.merged(_at(key, None)).merged(_at(key, value))  # it replaces a mapping, too
     return settings
+
+
+def parse(text: str, source: str) -> Settings:
+    """Read the text of a configuration; `source` is what faults and origins name. ConfigError as from `load`."""
+    return _Reader(source).read(text)
+
+
+def dump(values: Mapping[str, Any]) -> str:
+    """Return plain values as YAML that `parse`, and any reader of YAML 1.1 or 1.2, reads as the same values.
+
+    Examples
+    --------
+    >>> print(dump({"train": {"max_steps": 3}, "name": "1e-3", "rate": 1e-3, "no": None}), end="")
+    train:
+      max_steps: 3
+    name: '1e-3'
+    rate: 0.001
+    'no': null
+    """
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=120)
 
 
 def is_override(text: str) -> bool:
@@ -146,6 +166,21 @@ for tag, pattern, first in (
 ):
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{pattern})$"), first)
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_int)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes what YAML 1.1 or 1.2 would take for something else than a string; writes no aliases."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own API
+        first: [
+            *yaml.SafeDumper.yaml_implicit_resolvers.get(first, []),
+            *_Loader.yaml_implicit_resolvers.get(first, []),
+        ]
+        for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_Loader.yaml_implicit_resolvers}
+    }
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 class _Reader:
