@@ -7,16 +7,18 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import ConfigError
 from tasks.tracking.models import BestModel, RecordedModels
+from tasks.tracking.notes import Notes
 from tasks.tracking.points import Points
 from tasks.tracking.run import DatasetInfo, open_run
 from tasks.tracking.store import mlflow_client, reason_of
+from tasks.tracking.writes import Writes
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -31,8 +33,6 @@ MAX_POINTS_PER_CALL = 1000
 MAX_POINTS_KEPT = 1_000_000
 WRITE_EVERY_SECS = 1.0
 MAX_BACKOFF_SECS = 30.0
-MAX_ATTEMPTS = 5
-FAULTS_OF_THE_EVENT = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST", "RESOURCE_DOES_NOT_EXIST", "INVALID_STATE"}
 
 _log = logging.getLogger(__name__)
 
@@ -47,6 +47,8 @@ class Tracker:
         {"kind": "evaluation", "step": 300, "name": None, "metrics": {"loss": 0.2, "accuracy": 0.9}}
         {"kind": "export", "exporter": "best", "step": 300, "version": "...", "path": "...", "metrics": {...},
          "best": True}
+        {"kind": "tags", "tags": {"psflow.progress": "step 300"}}
+        {"kind": "artifact", "file": "plots/learning_curves.png", "content": b"..."}
 
     Each may have ``time``, in seconds since the epoch. Evaluations become the metrics ``eval/<metric>``, named ones
     ``eval_<name>/<metric>``, linked to the checkpoint that was evaluated. Tell a checkpoint before its evaluation.
@@ -55,7 +57,7 @@ class Tracker:
     -----
     `handle` never blocks and may be called from any thread. Events told twice, by a resumed job, are written once.
     While MLflow is away events are kept, and written when it is back; beyond `MAX_POINTS_KEPT` points, new metrics are
-    dropped, and counted. Use `open`.
+    dropped, and counted; of tags and files the last is kept. Use `open`.
     """
 
     def __init__(self, client: MlflowClient, run_id: str, points: Points, models: RecordedModels) -> None:
@@ -63,6 +65,7 @@ class Tracker:
         self._client = client
         self._points = points
         self._models = models
+        self._notes = Notes()
         self._events: deque[Event] = deque()
         self._unwritten: deque[Metric] = deque()
         self._batch_size = MAX_POINTS_PER_CALL
@@ -72,8 +75,8 @@ class Tracker:
         self._ended_as: Status | None = None
         self._deadline = math.inf
         self._is_complete = False
-        self._attempts = self._num_written = self._num_failures = 0
-        self._last_error: str | None = None
+        self._num_written = 0
+        self._writes = Writes(self._is_there)
         self._thread = threading.Thread(target=self._run, name="psflow-tracker", daemon=True)
         self._thread.start()
 
@@ -139,6 +142,9 @@ class Tracker:
 
     def handle(self, event: Event) -> None:
         """Take an event; it is written within about a second. Does not block; thread-safe."""
+        if event.get("kind") in ("tags", "artifact"):
+            self._notes.put(event)
+            return
         num_points = _num_points(event)
         with self._lock:
             if num_points and self._num_kept + num_points > MAX_POINTS_KEPT:
@@ -150,11 +156,11 @@ class Tracker:
     def statistics(self) -> dict[str, Any]:
         """Return how many events or points wait, are written and dropped, and the last failure."""
         return {
-            "pending": len(self._events) + len(self._unwritten),
+            "pending": len(self._events) + len(self._unwritten) + len(self._notes),
             "written": self._num_written,
             "dropped": self._num_dropped,
-            "failures": self._num_failures,
-            "last_error": self._last_error,
+            "failures": self._writes.num_failures,
+            "last_error": self._writes.last_error,
         }
 
     def close(self, status: Status = "FINISHED", timeout_secs: float = 30.0) -> bool:
@@ -186,20 +192,23 @@ class Tracker:
             elif closing is None:
                 delay = WRITE_EVERY_SECS
             else:
-                self._is_complete = self._attempt(self._end_run, lambda error: False)
+                self._is_complete = self._writes.attempt(self._end_run, lambda error: False)
 
     def _write_all(self) -> bool:
         """Write events in their order; metrics go in batches. Stop at the first failure, or when time is up."""
-        while self._events or self._unwritten:
+        while self._events or self._unwritten or self._notes:
             if time.monotonic() > self._deadline:
                 return False
             while len(self._unwritten) < MAX_POINTS_PER_CALL and self._has_points():
                 self._take_points(self._events[0])
                 self._release(self._events.popleft())
             if self._unwritten:
-                if not self._attempt(self._write_points, self._narrow_batch):
+                if not self._writes.attempt(self._write_points, self._narrow_batch):
                     return False
-            elif self._events and not self._attempt(self._write_model, self._drop_model):
+            elif self._events:
+                if not self._writes.attempt(self._write_model, self._drop_model):
+                    return False
+            elif not self._writes.attempt(self._write_note, self._drop_note):
                 return False
         return True
 
@@ -242,23 +251,8 @@ class Tracker:
             self._drop(event, error)
         self._events.popleft()
 
-    def _attempt(self, write: Callable[[], object], give_up: Callable[[Exception], bool]) -> bool:
-        """Call `write`, and `give_up` if it can never succeed; return whether there is a reason to go on at once."""
-        from mlflow.exceptions import MlflowException
-
-        try:
-            write()
-        except Exception as error:  # whatever it is, training goes on
-            self._num_failures += 1
-            self._last_error = f"{type(error).__name__}: {reason_of(error)}"
-            hopeless = isinstance(error, MlflowException) and error.error_code in FAULTS_OF_THE_EVENT
-            self._attempts += 1 if hopeless or self._is_there() else 0
-            if hopeless or self._attempts >= MAX_ATTEMPTS:
-                self._attempts = 0
-                return give_up(error)
-            return False
-        self._attempts = 0
-        return True
+    def _write_note(self) -> None:
+        self._notes.write_one(self._client, self.run_id)
 
     def _is_there(self) -> bool:
         from mlflow.exceptions import MlflowException
@@ -280,6 +274,10 @@ class Tracker:
 
     def _drop_model(self, error: Exception) -> bool:
         self._drop(self._events.popleft(), error)
+        return True
+
+    def _drop_note(self, error: Exception) -> bool:
+        self._drop(self._notes.drop_one(), error)
         return True
 
     def _release(self, event: Event) -> None:

@@ -13,6 +13,7 @@ from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from ps_runtime.errors import ConfigError
 from tasks.tracking import Tracker
 from tasks.tracking import tracker as tracker_module
+from tasks.tracking.writes import MAX_ATTEMPTS
 
 OpenTracker = Callable[..., Tracker]
 
@@ -188,7 +189,7 @@ def test_events_are_kept_while_mlflow_is_away(store: str, open_tracker: OpenTrac
     away[0] = True
     tracker.handle(metrics(1, loss=1))
     tracker.handle(checkpoint(1))
-    while tracker.statistics()["failures"] < 2 * tracker_module.MAX_ATTEMPTS:
+    while tracker.statistics()["failures"] < 2 * MAX_ATTEMPTS:
         pass
     away[0] = False
     tell(tracker, metrics(2, loss=2))
