@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ps_runtime.data.files import without_secrets
+from tasks.tracking.pages import checkpoint_page, link, run_page
 from tasks.tracking.points import valid_key
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["BestModel", "RecordedModels"]
 
 KIND, STEP, PATH, EXPORTER, VERSION = "psflow.kind", "psflow.step", "psflow.path", "psflow.exporter", "psflow.version"
+CHECKPOINT, CHECKPOINT_MODEL = "psflow.checkpoint", "psflow.checkpoint_model"
 BEST = "best"
 
 Identity = tuple[str, ...]
@@ -93,6 +95,7 @@ class RecordedModels:
             PATH: without_secrets(str(event["path"])),
             EXPORTER: exporter,
             VERSION: str(event["version"]),
+            **self._made_of(step),
         }
         model = self._record(f"{exporter}-{step}", step, tags, str(event["path"]))
         version = None if self._name is None else self._register(self._name, model, tags, event.get("metrics") or {})
@@ -137,10 +140,30 @@ class RecordedModels:
                 run_id=self._run_id,
                 model_id=model.model_id,
                 tags=tags | {valid_key(f"eval.{k}"): str(v) for k, v in metrics.items()},
-                description=f"exported by {tags[EXPORTER]} at global_step {tags[STEP]}",
+                description=self._description(tags),
             )
             self._versions[identity] = str(version.version)
         return self._versions[identity]
+
+    def _made_of(self, step: int) -> dict[str, str]:
+        """Return tags that lead from an export back to its checkpoint, if that is recorded."""
+        checkpoint = self._models.get(("checkpoint", str(step)))
+        if checkpoint is None:
+            return {}
+        return {CHECKPOINT: checkpoint.tags[PATH], CHECKPOINT_MODEL: checkpoint.model_id}
+
+    def _description(self, tags: Mapping[str, str]) -> str:
+        """Return what the page of a model version says, in markdown: where it comes from."""
+        uri = self._client.tracking_uri
+        lines = [
+            f"Exported by `{tags[EXPORTER]}` at global_step {tags[STEP]}.",
+            f"- run: {link(self._run_id, run_page(uri, self._experiment_id, self._run_id))}",
+        ]
+        if CHECKPOINT in tags:
+            model_id = tags[CHECKPOINT_MODEL]
+            page = checkpoint_page(uri, self._experiment_id, model_id)
+            lines.append(f"- checkpoint: {link(model_id, page)} in `{tags[CHECKPOINT]}`")
+        return "\n".join([*lines, f"- export: `{tags[PATH]}`"])
 
     def _create_registered_model(self, name: str) -> None:
         from mlflow.exceptions import MlflowException

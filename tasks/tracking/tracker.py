@@ -15,6 +15,7 @@ from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import ConfigError
 from tasks.tracking.models import BestModel, RecordedModels
 from tasks.tracking.notes import Notes
+from tasks.tracking.pages import run_page
 from tasks.tracking.points import Points
 from tasks.tracking.run import DatasetInfo, open_run
 from tasks.tracking.store import mlflow_client, reason_of
@@ -53,6 +54,12 @@ class Tracker:
     Each may have ``time``, in seconds since the epoch. Evaluations become the metrics ``eval/<metric>``, named ones
     ``eval_<name>/<metric>``, linked to the checkpoint that was evaluated. Tell a checkpoint before its evaluation.
 
+    Attributes
+    ----------
+    run_id : str
+    page : str or None
+        Address of the run in the MLflow UI, if there is a server.
+
     Notes
     -----
     `handle` never blocks and may be called from any thread. Events told twice, by a resumed job, are written once.
@@ -60,8 +67,11 @@ class Tracker:
     dropped, and counted; of tags and files the last is kept. Use `open`.
     """
 
-    def __init__(self, client: MlflowClient, run_id: str, points: Points, models: RecordedModels) -> None:
+    def __init__(
+        self, client: MlflowClient, run_id: str, points: Points, models: RecordedModels, page: str | None = None
+    ) -> None:
         self.run_id = run_id
+        self.page = page
         self._client = client
         self._points = points
         self._models = models
@@ -133,7 +143,8 @@ class Tracker:
         except (MlflowException, OSError) as error:
             where = without_secrets(uri)
             raise ConfigError((f"no MLflow run can be opened in {where}: {reason_of(error)}",)) from None
-        return cls(client, run.info.run_id, points, models)
+        page = run_page(uri, run.info.experiment_id, run.info.run_id)
+        return cls(client, run.info.run_id, points, models, page)
 
     @property
     def best(self) -> BestModel | None:

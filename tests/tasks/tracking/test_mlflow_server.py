@@ -77,4 +77,6 @@ def test_run_of_a_job(server: str, exported: Path, capfd: pytest.CaptureFixture[
     assert len(client.search_logged_models([run.info.experiment_id])) == 2
     assert [v.version for v in client.search_model_versions("name = 'psflow-e'")] == ["1"]
     assert again.best == first.best is not None
+    assert first.page == f"{server}/#/experiments/{run.info.experiment_id}/runs/{first.run_id}"
+    assert first.page in client.get_model_version("psflow-e", "1").description
     assert capfd.readouterr() == ("", "")

@@ -145,6 +145,17 @@ def test_export_is_a_registered_version_and_best_moves(store: str, open_tracker:
     assert (version.tags["psflow.step"], version.tags["eval.accuracy"]) == ("200", "0.9")
 
 
+def test_a_version_leads_back_to_its_run_and_checkpoint(store: str, open_tracker: OpenTracker, exported: Path) -> None:
+    tracker = open_tracker()
+    tell(tracker, checkpoint(100), export(exported, 100, "1"))
+    client = MlflowClient(store, store)
+    version = client.get_model_version("psflow-digits", "1")
+    assert version.tags["psflow.checkpoint"].endswith("checkpoints/step_00000100")
+    assert client.get_logged_model(version.tags["psflow.checkpoint_model"]).tags["psflow.step"] == "100"
+    for told in (tracker.run_id, "step_00000100", str(exported)):
+        assert told in version.description
+
+
 def test_export_told_again_after_a_resume_is_recorded_once(
     store: str, open_tracker: OpenTracker, exported: Path
 ) -> None:
