@@ -15,9 +15,12 @@ from typing import Any, NoReturn, TextIO
 
 import typer
 
+from flows.commands.answer import Answer
 from flows.commands.bench import bench
+from flows.commands.down import down
 from flows.commands.predict import predict
 from flows.commands.train import train
+from flows.commands.up import up
 from ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["app", "main", "run"]
@@ -40,7 +43,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for command in (train, predict, bench):
+for command in (
+    train,
+    predict,
+    up,
+    down,
+    bench,
+):
     app.command(epilog=EPILOG)(command)
 
 
@@ -70,8 +79,8 @@ def run(arguments: Sequence[str], answer: TextIO | None = None) -> int:
         print(f"psflow: {outcome.error[1]}", file=sys.stderr)
     if answer is not None and outcome.facts is not None:
         print(json.dumps(_finite(outcome.facts)), file=answer, flush=True)
-    elif outcome.error is None:
-        for line in _lines(outcome.facts or {}):
+    elif outcome.answer is not None:
+        for line in _lines(outcome.answer.facts) if outcome.answer.lines is None else outcome.answer.lines:
             print(line)
     return outcome.exit_code
 
@@ -90,15 +99,15 @@ def _end_helpers() -> None:
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     exit_code: int
-    result: Mapping[str, Any] | None = None
+    answer: Answer | None = None
     error: tuple[str, str] | None = None
     """Type and message."""
 
     @property
     def facts(self) -> Mapping[str, Any] | None:
-        if self.error is None:
-            return self.result
-        return {"error": dict(zip(("type", "message"), self.error, strict=True))}
+        if self.error is not None:
+            return {"error": dict(zip(("type", "message"), self.error, strict=True))}
+        return None if self.answer is None else self.answer.facts
 
 
 def _attempt(arguments: Sequence[str]) -> _Outcome:
@@ -116,7 +125,10 @@ def _attempt(arguments: Sequence[str]) -> _Outcome:
     except Exception as error:
         traceback.print_exc()
         return _Outcome(FAILED, error=(type(error).__name__, str(error)))
-    return _ended(result) if isinstance(result, int) else _Outcome(OK, result)
+    if isinstance(result, int):
+        return _ended(result)
+    answer = result if isinstance(result, Answer) else Answer(result)
+    return _Outcome(answer.exit_code, answer)
 
 
 def _ended(exit_code: int) -> _Outcome:
@@ -154,5 +166,7 @@ def _lines(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     for key, value in facts.items():
         if isinstance(value, Mapping):
             yield from _lines(value, f"{prefix}{key}.")
+        elif isinstance(value, list | tuple):
+            yield f"{prefix + key:<32} {', '.join(map(str, value)) or 'none'}"
         else:
             yield f"{prefix + key:<32} {value}"

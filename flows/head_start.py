@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from ps_runtime.config.environment import prefect_api_url
+from tasks.local_servers import found
 from tasks.prefect_server import LocalPrefectServer
 
 __all__ = ["HeadStart", "head_start"]
@@ -43,7 +44,8 @@ class HeadStart:
     began_at : float
         When the command began, on the monotonic clock.
     server : LocalPrefectServer or None
-        None if a variable names an API. It is not needed, and ends by itself, if a profile of Prefect's names one.
+        None if a variable names an API, or ``psflow up`` has started one. It is not needed, and ends by itself, if a
+        profile of Prefect's names one.
     rest : CollectorRest
         To be ended once all is imported; it ends with the head start in any case.
     """
@@ -72,7 +74,8 @@ def head_start(began_at: float | None = None) -> Iterator[HeadStart]:
     with ExitStack() as stack:
         rest = CollectorRest()
         stack.callback(rest.end)
-        server = None if prefect_api_url() else stack.enter_context(closing(LocalPrefectServer()))
+        is_there = prefect_api_url() or found().prefect_api_url
+        server = None if is_there else stack.enter_context(closing(LocalPrefectServer()))
         begun = HeadStart(time.monotonic() if began_at is None else began_at, server, rest)
         token = _current.set(begun)
         try:

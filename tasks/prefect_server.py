@@ -1,7 +1,7 @@
-"""Which Prefect API a flow talks to: the one that is configured, else a local server that lives as long as the flow.
+"""Which Prefect API a flow talks to: the one that is configured, else that of ``psflow up``, else a server of its own.
 
-The local server keeps its runs in Prefect's own database, below its home directory, so that ``prefect server start``
-shows them later.
+The last one lives as long as the flow. It keeps its runs in Prefect's own database, below its home directory, so that
+``psflow up`` and ``prefect server start`` show them later.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from typing import IO
 
 from ps_runtime.config.environment import child_environment
 from ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from tasks.local_servers import found
 
 __all__ = ["LocalPrefectServer", "named_api_url", "prefect_api"]
 
@@ -139,8 +140,8 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
     Parameters
     ----------
     server : LocalPrefectServer, optional
-        One that was started before, to save time; it is closed at the end, or at once if an API is configured. Without
-        it, and with no API configured, a local server is started.
+        One that was started before, to save time; it is closed at the end, or at once if it is not needed. Without it,
+        and with no API configured and none of ``psflow up``, a local server is started.
     timeout_secs : float
         How long to wait for the API.
 
@@ -155,18 +156,19 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
     -----
     At the end all events, states and logs are sent before the local server ends, so that no run is left unfinished.
     """
-    url = named_api_url()
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    url = named_api_url() or found().prefect_api_url
     if url is not None:
         if server is not None:
             server.close()
-        _wait_for_named_api(url, timeout_secs)
-        try:
-            yield url
-        finally:
-            _flush()
+        with temporary_settings({PREFECT_API_URL: url}):
+            _wait_for_named_api(url, timeout_secs)
+            try:
+                yield url
+            finally:
+                _flush()
         return
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
     server = server or LocalPrefectServer()
     try:
         with temporary_settings({PREFECT_API_URL: server.wait(timeout_secs)}), _no_dead_links():
@@ -200,7 +202,7 @@ def _wait_for_named_api(url: str, timeout_secs: float) -> None:
     with get_client(sync_client=True) as client:
         while (error := client.api_healthcheck()) is not None:
             if time.monotonic() > deadline:
-                what = f"{error}; start it, or unset PREFECT_API_URL to use a local one"
+                what = f"{error}; start it, or unset PREFECT_API_URL to use a local one (of psflow up: psflow down)"
                 raise WaitTimeoutError(what, f"the Prefect API at {url}", timeout_secs) from error
             time.sleep(0.5)
 

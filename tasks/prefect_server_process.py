@@ -1,7 +1,8 @@
 """The program of the local Prefect server; `tasks.prefect_server` starts it as a process of its own.
 
 It serves on a listening socket that it inherits, and ends when its standard input does: then the process that
-started it has closed it, or is gone. It ends at once if an API is configured, which that process will use.
+started it has closed it, or is gone. It ends at once if an API is configured, which that process will use. Told to
+stay, it does neither: it serves until it is terminated.
 """
 
 from __future__ import annotations
@@ -97,8 +98,8 @@ async def recorded(timeout_secs: float) -> None:
         await asyncio.sleep(0.02)
 
 
-def serve(listener: socket.socket, stop: StopSignal) -> None:
-    """Serve on `listener` until told to stop."""
+def serve(listener: socket.socket, stop: StopSignal | None) -> None:
+    """Serve on `listener` until told to stop, or terminated."""
     import uvicorn
     from prefect.server.api.server import create_app
 
@@ -114,15 +115,16 @@ def serve(listener: socket.socket, stop: StopSignal) -> None:
 
     app = create_app(final=True)
     server = Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=GRACE_SECS))
-    stop.stop_with(server)
+    if stop is not None:
+        stop.stop_with(server)
     server.run(sockets=[listener])
 
 
 def main() -> None:
-    """Run as ``python -P prefect_server_process.py LISTENER_FD``."""
-    stop = StopSignal()
+    """Run as ``python -P prefect_server_process.py LISTENER_FD [stays]``."""
+    stop = None if "stays" in sys.argv else StopSignal()
     gc.disable()  # until it serves: a fifth of the time it takes to start would go into looking for garbage
-    if not is_named():
+    if stop is None or not is_named():
         serve(socket.socket(fileno=int(sys.argv[1])), stop)
     _leave()  # all is written; tearing the interpreter down would take another second
 

@@ -34,7 +34,11 @@ class ProcessId:
     @classmethod
     def current(cls) -> ProcessId:
         """Return the identity of this process."""
-        pid = os.getpid()
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessId:
+        """Return the identity of the process of this host that has the id `pid` now."""
         return cls(socket.gethostname(), _boot(), pid, _started(pid) or 0)
 
     def is_alive(self) -> bool | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 __all__ = [
     "bench_peer_python",
@@ -14,6 +15,7 @@ __all__ = [
     "inherited_scratch",
     "mlflow_tracking_uri",
     "prefect_api_url",
+    "prefect_home",
     "scratch_settings",
     "telemetry_off",
 ]
@@ -48,6 +50,11 @@ def bench_peer_python() -> str | None:
 def prefect_api_url() -> str | None:
     """Return the Prefect API that a variable names, or None; a profile of Prefect's may name one, too."""
     return os.environ.get("PREFECT_API_URL") or None
+
+
+def prefect_home() -> Path:
+    """Return the directory in which Prefect keeps its database, and psflow what it must know of local servers."""
+    return Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser().absolute()
 
 
 def scratch_settings(directory: str) -> dict[str, str]:

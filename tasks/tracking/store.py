@@ -15,15 +15,38 @@ from typing import TYPE_CHECKING, Any
 from ps_runtime.config.environment import mlflow_tracking_uri
 from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import ConfigError
+from tasks.local_servers import found
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = ["artifact_location", "keep_quiet", "mlflow_client", "prepare_store", "reason_of"]
+__all__ = [
+    "artifact_location",
+    "is_sqlite",
+    "keep_quiet",
+    "mlflow_client",
+    "prepare_store",
+    "reason_of",
+    "store_uri",
+]
 
 DEFAULT_URI = "sqlite:///mlflow.db"
 SQLITE = "sqlite:///"
 HTTP_TIMEOUT_SECS = 20
+
+
+HOW_TO_REACH_NAMED = "start it or correct MLFLOW_TRACKING_URI, or unset that to use mlflow.db in the working directory"
+HOW_TO_REACH_STARTED = "psflow up has started it; start it again: psflow down, then psflow up"
+
+
+def store_uri(uri: str | None = None) -> str:
+    """Return the address of a store, with an absolute path for a file: of `uri`, or of the store to use by default."""
+    return _absolute(uri or mlflow_tracking_uri() or DEFAULT_URI)
+
+
+def is_sqlite(uri: str) -> bool:
+    """Return whether a store is a SQLite file."""
+    return uri.startswith(SQLITE)
 
 
 def prepare_store(uri: str | None = None) -> str:
@@ -37,7 +60,8 @@ def prepare_store(uri: str | None = None) -> str:
     Returns
     -------
     str
-        The address, with an absolute path for a file.
+        The address, with an absolute path for a file. Where ``psflow up`` has started a server of the store, its
+        address: one process writes to the file.
 
     Raises
     ------
@@ -51,7 +75,9 @@ def prepare_store(uri: str | None = None) -> str:
     """
     import mlflow
 
-    uri = _absolute(uri or mlflow_tracking_uri() or DEFAULT_URI)
+    store = store_uri(uri)
+    server = found().mlflow_uri(store)
+    uri = server or store
     keep_quiet()
     try:
         mlflow.set_tracking_uri(uri)
@@ -59,11 +85,9 @@ def prepare_store(uri: str | None = None) -> str:
             _create_whole(uri)
             mlflow_client(uri).search_experiments(max_results=1)
     except Exception as error:  # each kind of store has errors of its own
+        what_to_do = HOW_TO_REACH_STARTED if server else HOW_TO_REACH_NAMED
         raise ConfigError(
-            (
-                f"the MLflow store {without_secrets(uri)} cannot be used: {reason_of(error)}; "
-                "start it or correct MLFLOW_TRACKING_URI, or unset that to use mlflow.db in the working directory",
-            )
+            (f"the MLflow store {without_secrets(uri)} cannot be used: {reason_of(error)}; {what_to_do}",)
         ) from None  # the cause repeats the address, password included
     return uri
 
@@ -89,7 +113,7 @@ def reason_of(error: Exception) -> str:
 
 
 def _sqlite_path(uri: str) -> Path | None:
-    return Path(uri.removeprefix(SQLITE).partition("?")[0]) if uri.startswith(SQLITE) else None
+    return Path(uri.removeprefix(SQLITE).partition("?")[0]) if is_sqlite(uri) else None
 
 
 def _absolute(uri: str) -> str:

@@ -1,0 +1,25 @@
+"""``psflow down``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from flows.commands.options import Json
+
+__all__ = ["down"]
+
+
+def down(
+    timeout: Annotated[float, typer.Option(min=0, metavar="SECS", help="Then they are killed.")] = 10.0,
+    as_json: Json = False,
+) -> Mapping[str, Any]:
+    """Stop the servers that psflow up has started, and nothing else."""
+    from ps_runtime.config.environment import telemetry_off
+
+    telemetry_off()
+    from flows.local_servers import down
+
+    return down(timeout)

@@ -1,0 +1,140 @@
+"""The file that remembers which servers were started: it is how later commands find them.
+
+Nothing here may import Prefect, MLflow or Dask: each command looks here before it imports any of them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+from ps_runtime.checkpoint.files import atomic_write_text
+from ps_runtime.checkpoint.process import ProcessId
+from ps_runtime.config.environment import prefect_home
+from ps_runtime.errors import ConfigError, WaitTimeoutError
+
+__all__ = ["Kind", "Servers", "StartedServer", "found", "read_started", "record_lock", "write_started"]
+
+FILE = "psflow-servers.json"
+LOCK = ".psflow-servers.lock"
+POLL_SECS = 0.1
+
+Kind = Literal["prefect", "mlflow"]
+
+
+@dataclass(frozen=True, slots=True)
+class StartedServer:
+    """A server in the background.
+
+    Parameters
+    ----------
+    kind : str
+    url : str
+        Of its pages.
+    serves : str
+        Where its data is: the home directory of Prefect, or the address of the MLflow store.
+    log : str
+        Path of the file that it writes to.
+    process : ProcessId
+    """
+
+    kind: Kind
+    url: str
+    serves: str
+    log: str
+    process: ProcessId
+
+
+@dataclass(frozen=True)
+class Servers:
+    """The servers that ``psflow up`` has started and that live.
+
+    Parameters
+    ----------
+    prefect_api_url : str or None
+    mlflow : mapping of str to str
+        The address of the MLflow server of each store that has one.
+    """
+
+    prefect_api_url: str | None
+    mlflow: Mapping[str, str]
+
+    def mlflow_uri(self, store: str) -> str | None:
+        """Return the address of the server of `store`, which has an absolute path if it is a file."""
+        return self.mlflow.get(store)
+
+
+def found() -> Servers:
+    """Return the servers that were started here and whose processes live, whether they answer yet or not.
+
+    Notes
+    -----
+    Does not block, and asks nobody. A server that has just been started keeps requests until it can answer.
+    """
+    living = [server for server in read_started() if server.process.is_alive()]
+    api_urls = [f"{server.url}/api" for server in living if server.kind == "prefect"]
+    return Servers(
+        api_urls[0] if api_urls else None, {server.serves: server.url for server in living if server.kind == "mlflow"}
+    )
+
+
+def read_started() -> list[StartedServer]:
+    """Return what the file says, dead servers included; nothing if there is no file, or none that can be read."""
+    try:
+        entries = json.loads((prefect_home() / FILE).read_text())
+        return [StartedServer(**{**entry, "process": ProcessId(**entry["process"])}) for entry in entries]
+    except (OSError, KeyError, TypeError, ValueError):
+        return []
+
+
+def write_started(servers: Sequence[StartedServer]) -> None:
+    """Remember `servers`, and no others; hold `record_lock` from reading them on."""
+    atomic_write_text(str(prefect_home() / FILE), json.dumps([asdict(server) for server in servers], indent=1) + "\n")
+
+
+@contextmanager
+def record_lock(timeout_secs: float) -> Iterator[Path]:
+    """Let one process at a time start or stop servers; give the directory of their files.
+
+    Raises
+    ------
+    ConfigError
+        If the directory cannot be written to.
+    WaitTimeoutError
+        If another one does not end in time.
+    """
+    home = prefect_home()
+    deadline = time.monotonic() + timeout_secs
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        what = f"{home}: cannot be written to: {error.strerror}; servers are remembered there, see PREFECT_HOME"
+        raise ConfigError((what,)) from None
+    try:
+        while not _is_locked(descriptor):
+            if time.monotonic() >= deadline:
+                raise WaitTimeoutError(
+                    f"it holds {home / LOCK}; wait for it to end, or stop it",
+                    "another psflow that starts or stops servers",
+                    timeout_secs,
+                )
+            time.sleep(POLL_SECS)
+        yield home
+    finally:
+        os.close(descriptor)
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,186 @@
+"""Start what is missing of a local Prefect server and an MLflow server, in the background."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ps_runtime.checkpoint.process import ProcessId
+from ps_runtime.config.environment import child_environment
+from ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from tasks import prefect_server_process
+from tasks.local_servers import mlflow_program
+from tasks.local_servers.record import Kind, StartedServer, read_started, record_lock, write_started
+from tasks.local_servers.stopping import end_servers
+from tasks.prefect_server import named_api_url
+from tasks.tracking.store import artifact_location, is_sqlite, prepare_store, store_uri
+
+__all__ = ["Endpoints", "bring_up"]
+
+LOOPBACK = "127.0.0.1"
+PREFERRED_PORTS: Mapping[Kind, int] = {"prefect": 4200, "mlflow": 5000}
+NAMES: Mapping[Kind, str] = {"prefect": "the Prefect server", "mlflow": "the MLflow server"}
+QUESTIONS: Mapping[Kind, str] = {"prefect": "/api/health", "mlflow": "/health"}
+LOG_TAIL_BYTES = 2000
+POLL_SECS = 0.2
+END_SECS = 5.0
+
+
+@dataclass(frozen=True)
+class Endpoints:
+    """Where Prefect and MLflow are, for all commands of this environment and working directory.
+
+    Parameters
+    ----------
+    prefect : StartedServer or str
+        Started by ``psflow up``; or the address of the API that the environment or the Prefect profile names.
+    mlflow : StartedServer or str
+        The same, for the store.
+    """
+
+    prefect: StartedServer | str
+    mlflow: StartedServer | str
+
+
+def bring_up(timeout_secs: float = 120.0, ports: Mapping[Kind, int] = PREFERRED_PORTS) -> Endpoints:
+    """Start the servers that are missing, wait until they answer, and return where they are.
+
+    Nothing is started in place of what the environment names. The MLflow server serves the SQLite store of the working
+    directory, or the one that ``MLFLOW_TRACKING_URI`` names; the Prefect server the database in Prefect's home.
+
+    Parameters
+    ----------
+    timeout_secs : float
+        For another command that starts or stops servers, and then for the servers to answer.
+    ports : mapping
+        Which port to take if it is free; another free one is taken if not.
+
+    Raises
+    ------
+    WaitTimeoutError
+        If a server does not answer in time; the message has the end of its log.
+    RoleFailedError
+        If a server has ended at once; the same.
+
+    Notes
+    -----
+    Idempotent; several may run at once. After an error, or Ctrl-C, nothing that this call has started is left.
+    """
+    prefect, store = named_api_url(), store_uri()
+    with record_lock(timeout_secs) as home:
+        up = _Up(home, ports)
+        try:
+            here: StartedServer | str = prefect or up.server("prefect", str(home))
+            mlflow = up.server("mlflow", store) if is_sqlite(store) else store
+            deadline = time.monotonic() + timeout_secs
+            for server in (here, mlflow):
+                if isinstance(server, StartedServer):
+                    _wait_for(server, deadline, timeout_secs)
+        except BaseException:
+            up.undo()
+            raise
+    return Endpoints(here, mlflow)
+
+
+class _Up:
+    """What is up and what is being started; the lock is held."""
+
+    def __init__(self, home: Path, ports: Mapping[Kind, int]) -> None:
+        self._home = home
+        self._ports = ports
+        self._before = [server for server in read_started() if server.process.is_alive() is not False]
+        self._started: list[StartedServer] = []
+
+    def server(self, kind: Kind, serves: str) -> StartedServer:
+        """Return the living server of that kind and data, starting it if there is none."""
+        for server in self._before:
+            if (server.kind, server.serves) == (kind, serves) and server.process.is_alive():
+                return server
+        if kind == "mlflow":
+            prepare_store(serves)
+        started = self._start(kind, serves)
+        self._started.append(started)
+        write_started([*self._before, *self._started])  # at once: a server that nobody knows could not be stopped
+        return started
+
+    def undo(self) -> None:
+        """End and forget what was started here."""
+        end_servers(self._started, END_SECS)
+        write_started(self._before)
+
+    def _start(self, kind: Kind, serves: str) -> StartedServer:
+        with _listener(self._ports[kind]) as listener:
+            port = listener.getsockname()[1]
+            log = self._home / f"psflow-{kind}-{port}.log"
+            url = f"http://{LOOPBACK}:{port}"
+            arguments, settings = _program(kind, serves, listener.fileno(), url)
+            with log.open("wb") as stream:
+                process = subprocess.Popen(
+                    [sys.executable, "-P", *arguments],
+                    cwd=self._home,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stream,
+                    stderr=subprocess.STDOUT,
+                    env=child_environment(settings),
+                    pass_fds=[listener.fileno()],
+                    start_new_session=True,  # it outlives the terminal, and takes no Ctrl-C from it
+                )
+        return StartedServer(kind, url, serves, str(log), ProcessId.of(process.pid))
+
+
+def _program(kind: Kind, serves: str, descriptor: int, url: str) -> tuple[Sequence[str], Mapping[str, str]]:
+    """Return the command and the variables of a server that is to take the listening socket `descriptor`."""
+    if kind == "prefect":
+        settings = {"PREFECT_SERVER_LOGGING_LEVEL": "WARNING", "PREFECT_UI_API_URL": f"{url}/api"}
+        return [prefect_server_process.__file__, str(descriptor), "stays"], settings
+    program = [mlflow_program.__file__, str(descriptor), serves, artifact_location(serves) or ""]
+    return program, {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+
+
+def _listener(preferred: int) -> socket.socket:
+    """Return a listening socket on loopback: at the `preferred` port if it is free, else at any."""
+    try:
+        return socket.create_server((LOOPBACK, preferred))
+    except OSError:
+        return socket.create_server((LOOPBACK, 0))
+
+
+def _wait_for(server: StartedServer, deadline: float, timeout_secs: float) -> None:
+    """Wait until a server answers; `timeout_secs` is how long the caller was willing to wait in all."""
+    seen = "no answer yet"
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            status = _status(server, left)
+        except (OSError, http.client.HTTPException) as error:
+            status, seen = 0, str(error)
+        if status == http.client.OK:
+            return
+        if not server.process.is_alive():
+            raise RoleFailedError(NAMES[server.kind], f"its process ended before it answered; {_tail(server)}")
+        seen = f"it answers with HTTP {status}" if status else seen
+        time.sleep(POLL_SECS)
+    raise WaitTimeoutError(f"{server.url}: {seen}; {_tail(server)}", NAMES[server.kind], timeout_secs)
+
+
+def _status(server: StartedServer, timeout_secs: float) -> int:
+    """Ask a server whether it is well; a request that comes early waits in the queue of its socket."""
+    host = urlsplit(server.url).netloc
+    with closing(http.client.HTTPConnection(host, timeout=timeout_secs)) as connection:
+        connection.request("GET", QUESTIONS[server.kind])
+        return connection.getresponse().status
+
+
+def _tail(server: StartedServer) -> str:
+    try:
+        text = Path(server.log).read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace").strip()
+    except OSError as error:
+        text = str(error)
+    return f"{server.log} ends with:\n{text}" if text else f"{server.log} is empty"
