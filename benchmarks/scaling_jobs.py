@@ -54,7 +54,7 @@ def bare_job(shard_nbytes: int, num_ps: int, num_replicas: int) -> JobSpec:
         params={},
         config=RunConfig(save_checkpoints_secs=None),
         train_spec=TrainSpec(Dataset),
-        eval_spec=None,
+        eval_specs=(),
         model=ModelSpec(variables, (GradientDescent(learning_rate=1.0).config(),)),
         input=InputSpec(NUM_RECORDS, BATCH_SIZE, num_epochs=None),
         seed=1,

@@ -49,7 +49,7 @@ def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
     started_at = time.time() - wall_secs
     first_step = None if outcome.first_step_at is None else round(outcome.first_step_at - started_at, 3)
     chief = reports["chief-0"]["statistics"]
-    name = "" if job.eval_spec is None else job.eval_spec.name or ""
+    name = job.eval_specs[0].name or "" if job.eval_specs else ""
     return {
         "run_id": outcome.run_id,
         "job_id": job.job_id,

@@ -24,6 +24,7 @@ __all__ = [
 
 FINISHED = "finished.json"
 EVALUATIONS = "evaluations.jsonl"
+LOCK = ".evaluations.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,8 @@ class Evaluation:
     metrics : mapping of str to float
     evaluated_at : float
         Unix time.
+    input_digest : str
+        Differs for other examples, batches or numbers of them; empty where that cannot be known.
     """
 
     name: str
@@ -80,17 +83,22 @@ class Evaluation:
     checkpoint_saved_at: float
     metrics: Mapping[str, float]
     evaluated_at: float
+    input_digest: str = ""
 
     @classmethod
     def from_facts(cls, facts: Any) -> Evaluation:
         """Read a line of the log; ValueError or TypeError where it cannot be."""
-        fields_of(facts, ("name", "global_step", "checkpoint_saved_at", "metrics", "evaluated_at"), "evaluation")
+        if isinstance(facts, Mapping):
+            facts = {"input_digest": "", **facts}  # lines of earlier releases have none
+        expected = ("name", "global_step", "checkpoint_saved_at", "metrics", "evaluated_at", "input_digest")
+        fields_of(facts, expected, "evaluation")
         return cls(
             str(facts["name"]),
             whole(facts["global_step"], "global_step"),
             float(facts["checkpoint_saved_at"]),
             metrics_from_json(facts["metrics"]),
             float(facts["evaluated_at"]),
+            str(facts["input_digest"]),
         )
 
 
@@ -106,6 +114,18 @@ class EvaluationLog:
 
     def __init__(self, model_dir: str) -> None:
         self._files = FileStore(model_dir)
+
+    def add(self, evaluation: Evaluation) -> bool:
+        """Append `evaluation` unless that checkpoint is there under that name already; return whether it was new.
+
+        Several processes of a host may add at once: one of them finds it new.
+        """
+        with self._files.locked(LOCK):
+            known = self.checkpoints(evaluation.name)
+            is_new = known.get(evaluation.global_step) != evaluation.checkpoint_saved_at
+            if is_new:
+                self.append(evaluation)
+            return is_new
 
     def append(self, evaluation: Evaluation) -> None:
         """Append `evaluation`, durably. Several processes of a host may append at once."""
@@ -142,4 +162,11 @@ class EvaluationLog:
 
     def checkpoints(self, name: str) -> dict[int, float]:
         """Return the step and ``saved_at`` of each checkpoint that the EvalSpec `name` has evaluated."""
-        return {e.global_step: e.checkpoint_saved_at for e in self.read() if e.name == name}
+        return self.by_name().get(name, {})
+
+    def by_name(self) -> dict[str, dict[int, float]]:
+        """Return what `checkpoints` does, for the name of each EvalSpec that has evaluated anything."""
+        found: dict[str, dict[int, float]] = {}
+        for evaluation in self.read():
+            found.setdefault(evaluation.name, {})[evaluation.global_step] = evaluation.checkpoint_saved_at
+        return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from distributed import Client
@@ -23,7 +23,7 @@ ADMISSION_TIMEOUT_SECS = 60.0
 def train_and_evaluate(
     estimator: Estimator,
     train_spec: TrainSpec,
-    eval_spec: EvalSpec,
+    eval_spec: EvalSpec | Sequence[EvalSpec],
     *,
     client: Client | None = None,
     num_ps: int = 1,
@@ -38,7 +38,8 @@ def train_and_evaluate(
     ----------
     estimator : Estimator
     train_spec : TrainSpec
-    eval_spec : EvalSpec
+    eval_spec : EvalSpec or sequence of them
+        Every checkpoint is evaluated against each; the exporters of the first choose.
     client : distributed.Client, optional
         Of the cluster to run on: a thread for each role. Without it everything runs in this process.
     num_ps : int

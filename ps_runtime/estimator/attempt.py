@@ -17,7 +17,7 @@ from ps_runtime.estimator.model_dir import check_local, check_model_dir
 from ps_runtime.estimator.planning import JobPlan, plan_job
 from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.exporters import ModelWriter
-from ps_runtime.model.training import EvalSpec, TrainSpec
+from ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_specs
 from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.specs.run_config import RunConfig
 
@@ -46,7 +46,7 @@ class Attempt:
     ----------
     estimator : Estimator
     train_spec : TrainSpec
-    eval_spec : EvalSpec or None
+    eval_specs : EvalSpec, sequence of them, or None
     num_ps, num_workers : int
     transport : str
     reads_again : bool
@@ -62,19 +62,19 @@ class Attempt:
         self,
         estimator: Trainable,
         train_spec: TrainSpec,
-        eval_spec: EvalSpec | None,
+        eval_specs: EvalSpecs,
         *,
         num_ps: int = 1,
         num_workers: int = 0,
         transport: str = "auto",
         reads_again: bool = False,
     ) -> None:
-        if eval_spec is not None and eval_spec.all_exporters:
+        self._eval_specs = all_eval_specs(eval_specs)
+        if any(spec.all_exporters for spec in self._eval_specs):
             check_local(estimator.model_dir)
         self.model_dir = estimator.model_dir
         self._estimator = estimator
         self._train_spec = train_spec
-        self._eval_spec = eval_spec
         self._num_ps = num_ps
         self._num_workers = num_workers
         self._transport = transport
@@ -82,7 +82,7 @@ class Attempt:
         self._file = JobFile(estimator.model_dir)
         self.seed = job_seed(estimator.model_dir, estimator.config.tf_random_seed)
         self.plan: JobPlan = plan_job(
-            estimator.caller, train_spec, eval_spec, self.seed, num_workers + 1, estimator.check_labels
+            estimator.caller, train_spec, self._eval_specs, self.seed, num_workers + 1, estimator.check_labels
         )
         check_model_dir(estimator.model_dir, self.plan.model)
         self._released = threading.Event()
@@ -137,7 +137,7 @@ class Attempt:
             params=estimator.caller.params,
             config=estimator.config,
             train_spec=self._train_spec,
-            eval_spec=self._eval_spec,
+            eval_specs=self._eval_specs,
             model=self.plan.model,
             input=self.plan.input,
             seed=self.seed,

@@ -62,7 +62,7 @@ def _run(job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], No
 
     reports = {}
     try:
-        if job.eval_spec is not None:
+        if job.eval_specs:
             evaluator.start(lambda: run_evaluator(job, context(Role.EVALUATOR, evaluator.check_stop), [dial]))
         reports["chief-0"] = run_chief(job, context(Role.CHIEF, check_chief), [dial])
         reports |= evaluator.reports()

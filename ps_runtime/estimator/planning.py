@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from ps_runtime.model.values import ModelValues
 from ps_runtime.specs.input import InputSpec
 from ps_runtime.specs.variables import ModelSpec
 
-__all__ = ["JobPlan", "plan_job"]
+__all__ = ["JobPlan", "plan_evaluations", "plan_job"]
 
 MAX_SPLIT_BATCHES = 64
 SPLITS_PER_REPLICA = 4
@@ -38,13 +38,13 @@ class JobPlan:
     model: ModelSpec
     input: InputSpec
     datasets: Mapping[str, Dataset]
-    """The inputs that are data sets, by ``train`` and ``eval``."""
+    """The inputs that are data sets: ``train``, ``eval`` for the first EvalSpec, ``eval_<name>`` for another."""
 
 
 def plan_job(
     caller: ModelCaller,
     train_spec: TrainSpec,
-    eval_spec: EvalSpec | None,
+    eval_specs: Sequence[EvalSpec],
     seed: int,
     num_replicas: int,
     check_labels: LabelCheck,
@@ -58,18 +58,45 @@ def plan_job(
     """
     context = InputContext(num_replicas, 0)
     training = _Input(train_spec.input_fn, ModeKeys.TRAIN, caller.params, context)
-    inputs = {"train": training}
-    if eval_spec is not None:
-        inputs["eval"] = _Input(eval_spec.input_fn, ModeKeys.EVAL, caller.params, None)
+    evaluated = [_Input(spec.input_fn, ModeKeys.EVAL, caller.params, None) for spec in eval_specs]
+    inputs = {"train": training, **dict(zip(_contexts(eval_specs), evaluated, strict=True))}
     datasets = {name: data.opened for name, data in inputs.items() if isinstance(data.opened, Dataset)}
     for name, dataset in datasets.items():
         check_labels(dataset.labels, f"the {name} input")
     built = _first_call(caller, training.first_batch(), ModeKeys.TRAIN, seed)
-    if eval_spec is not None:
-        batch = inputs["eval"].first_batch()
-        _same_variables(caller, built, _first_call(caller, batch, ModeKeys.EVAL, seed))
+    for eval_spec, data in zip(eval_specs, evaluated, strict=True):
+        batch = data.first_batch()
+        _same_model(caller, built.model, _first_call(caller, batch, ModeKeys.EVAL, seed), f"not in {ModeKeys.TRAIN}")
         _check_exporters(caller, built, batch, eval_spec)
     return JobPlan(built.model, _input_spec(training.opened, num_replicas), datasets)
+
+
+def plan_evaluations(
+    caller: ModelCaller, eval_specs: Sequence[EvalSpec], model: ModelSpec, check_labels: LabelCheck
+) -> Mapping[str, Dataset]:
+    """Open the inputs of evaluations of checkpoints that hold `model`, and call model_fn on a batch of each.
+
+    Returns
+    -------
+    mapping of str to Dataset
+        The inputs that are data sets, named as in `JobPlan`.
+
+    Raises
+    ------
+    UsageError
+        Whatever is wrong with model_fn or the inputs, or if the checkpoints hold another model.
+    """
+    inputs = {}
+    for context, spec in zip(_contexts(eval_specs), eval_specs, strict=True):
+        inputs[context] = data = _Input(spec.input_fn, ModeKeys.EVAL, caller.params, None)
+        if isinstance(data.opened, Dataset):
+            check_labels(data.opened.labels, f"the {context} input")
+        _same_model(caller, model, _first_call(caller, data.first_batch(), ModeKeys.EVAL, 0), "not in the checkpoint")
+    return {context: data.opened for context, data in inputs.items() if isinstance(data.opened, Dataset)}
+
+
+def _contexts(eval_specs: Sequence[EvalSpec]) -> list[str]:
+    return ["eval", *(f"eval_{spec.name or ''}" for spec in eval_specs[1:])][: len(eval_specs)]
 
 
 class _Input:
@@ -96,15 +123,17 @@ def _first_call(caller: ModelCaller, batch: Batch, mode: ModeKeys, seed: int) ->
         return caller.build(*batch, mode, seed)
 
 
-def _same_variables(caller: ModelCaller, trained: BuiltModel, evaluated: BuiltModel) -> None:
+def _same_model(caller: ModelCaller, model: ModelSpec, evaluated: BuiltModel, lacks: str) -> None:
+    """Refuse what is asked for in evaluation and `model` does not have; `lacks` says where it is missed."""
+    shapes = {variable.name: variable.shape for variable in model.variables}
     faults = [
-        f"{caller.name} creates variable {name!r} in {ModeKeys.EVAL} but not in {ModeKeys.TRAIN}, or with another shape"
+        f"{caller.name} creates variable {name!r} in {ModeKeys.EVAL} but {lacks}, or with another shape"
         for name, declared in evaluated.declared.items()
-        if name not in trained.declared or trained.declared[name].shape != declared.shape
+        if shapes.get(name) != declared.shape
     ]
-    tables = {table.name: table for table in trained.model.tables}
+    tables = {table.name: table for table in model.tables}
     faults += [
-        f"{caller.name} looks something up in table {table.name!r} in {ModeKeys.EVAL} but not in {ModeKeys.TRAIN}, "
+        f"{caller.name} looks something up in table {table.name!r} in {ModeKeys.EVAL} but {lacks}, "
         "or asks for another one by that name"
         for table in evaluated.model.tables
         if table.name not in tables or tables[table.name].differences(table)

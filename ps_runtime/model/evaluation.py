@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.data.dataset import Dataset
+from ps_runtime.data.input_pipeline import open_input
 from ps_runtime.errors import InputError, ModelFnError
 from ps_runtime.metrics import Metric, mean
 from ps_runtime.model.caller import ModelCaller, check_loss
@@ -18,8 +21,12 @@ from ps_runtime.model.values import ModelValues
 
 if TYPE_CHECKING:
     from ps_runtime.checkpoint.reader import CheckpointReader
+    from ps_runtime.model.training import EvalSpec
 
-__all__ = ["batches_of", "evaluate", "predict_batch", "read_values"]
+__all__ = ["OpenedEvaluation", "batches_of", "evaluate", "first_rows", "input_digest", "predict_batch", "read_values"]
+
+EXAMPLE_ROWS = 3
+"""Rows of the input that an export shows as its example."""
 
 Batch = tuple[Any, Any]
 
@@ -91,6 +98,67 @@ def predict_batch(caller: ModelCaller, features: Any, values: ModelValues, globa
     spec: EstimatorSpec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
     predictions = spec.predictions if isinstance(spec.predictions, Mapping) else {"predictions": spec.predictions}
     return {name: np.asarray(value) for name, value in predictions.items()}
+
+
+def input_digest(opened: Dataset | Iterator[Batch], steps: int | None) -> str:
+    """Return 32 hexadecimal digits that differ for other examples, batches or numbers of them; "" for a stream.
+
+    Reads all data.
+    """
+    if not isinstance(opened, Dataset):
+        return ""
+    facts = [opened.digest(), opened.batch_size, opened.shuffle_seed, steps]
+    return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
+
+
+def first_rows(features: Any) -> Any:
+    """Return a few rows of a batch of features: what an export shows as its example."""
+    if isinstance(features, Mapping):
+        return {name: first_rows(value) for name, value in features.items()}
+    return np.asarray(features)[:EXAMPLE_ROWS]
+
+
+class OpenedEvaluation:
+    """An EvalSpec whose data set, if its input is one, is opened once, however many models are evaluated on it.
+
+    Parameters
+    ----------
+    caller : ModelCaller
+    spec : EvalSpec
+    check : callable
+        Called before each batch, as an evaluation may take long; raises to end it.
+    """
+
+    def __init__(self, caller: ModelCaller, spec: EvalSpec, check: Callable[[], None] = lambda: None) -> None:
+        self.spec = spec
+        self.name = spec.name or ""
+        self.digest = ""
+        """`input_digest` of the input, once it was opened."""
+        self.example: Any = None
+        """A few rows of the features, once a batch was read."""
+        self._caller = caller
+        self._check = check
+        self._dataset: Dataset | None = None
+
+    def measure(self, values: ModelValues, global_step: int) -> dict[str, float]:
+        """Return the metrics of a model, as `evaluate` does. Blocks."""
+        return evaluate(self._caller, self._batches(), values, global_step, self.spec.steps)
+
+    def _batches(self) -> Iterator[Batch]:
+        for features, labels in batches_of(self._open()):
+            self._check()
+            if self.example is None:
+                self.example = first_rows(features)
+            yield features, labels
+
+    def _open(self) -> Dataset | Iterator[Batch]:
+        if self._dataset is not None:
+            return self._dataset
+        opened = open_input(self.spec.input_fn, mode=ModeKeys.EVAL, params=self._caller.params)
+        if isinstance(opened, Dataset):
+            self.digest = input_digest(opened, self.spec.steps)
+            self._dataset = opened
+        return opened
 
 
 def _other_metrics(name: str, measured: Mapping[str, Metric], first: Mapping[str, Metric]) -> ModelFnError:

@@ -11,7 +11,7 @@ from ps_runtime.model.exporters import Exporter
 from ps_runtime.model.hooks import SessionRunHook
 from ps_runtime.model.listeners import CheckpointSaverListener
 
-__all__ = ["EvalSpec", "TrainSpec"]
+__all__ = ["EvalSpec", "EvalSpecs", "TrainSpec", "all_eval_specs"]
 
 
 @dataclass(frozen=True)
@@ -95,3 +95,31 @@ class EvalSpec:
         """The exporters as a tuple."""
         exporters = self.exporters
         return tuple(exporters) if isinstance(exporters, Sequence) else (exporters,)
+
+
+EvalSpecs = EvalSpec | Sequence[EvalSpec] | None
+"""One evaluation of each checkpoint, several, or none."""
+
+
+def all_eval_specs(given: EvalSpecs) -> tuple[EvalSpec, ...]:
+    """Return one or several EvalSpecs as a tuple; the first is the one whose exporters choose.
+
+    Raises
+    ------
+    UsageError
+        If two have the same name, or another than the first has exporters.
+    """
+    specs = (given,) if isinstance(given, EvalSpec) else tuple(given or ())
+    names = [spec.name or "" for spec in specs]
+    faults = [
+        f"two EvalSpecs {f'are called {name!r}' if name else 'have no name'}; names tell their results apart"
+        for name in sorted({name for name in names if names.count(name) > 1})
+    ]
+    faults += [
+        f"EvalSpec {spec.name!r} has exporters, but only those of the first EvalSpec choose; move them there"
+        for spec in specs[1:]
+        if spec.all_exporters
+    ]
+    if faults:
+        raise UsageError(tuple(faults))
+    return specs

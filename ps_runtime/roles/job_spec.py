@@ -33,8 +33,8 @@ class JobSpec:
     params : mapping
     config : RunConfig
     train_spec : TrainSpec
-    eval_spec : EvalSpec or None
-        None: no evaluator.
+    eval_specs : tuple of EvalSpec
+        Every checkpoint is evaluated against each; the exporters of the first choose. Empty: no evaluator.
     model : ModelSpec
         What the first call of model_fn has shown.
     input : InputSpec
@@ -57,7 +57,7 @@ class JobSpec:
     params: Mapping[str, Any]
     config: RunConfig
     train_spec: TrainSpec
-    eval_spec: EvalSpec | None
+    eval_specs: tuple[EvalSpec, ...]
     model: ModelSpec
     input: InputSpec
     seed: int
@@ -70,4 +70,4 @@ class JobSpec:
     @property
     def roles(self) -> tuple[RoleId, ...]:
         """All roles in the order in which they start."""
-        return job_roles(self.num_ps, self.num_workers, evaluator=self.eval_spec is not None)
+        return job_roles(self.num_ps, self.num_workers, evaluator=bool(self.eval_specs))

@@ -115,11 +115,12 @@ class Saver:
                 self.stop_reason = self.stop_reason or f"{type(listener).__name__} asked to stop after step {cut.step}"
 
     def _collect_garbage(self) -> None:
-        config, evaluation = self._job.config, self._job.eval_spec
+        config = self._job.config
         awaited: set[int] = set()
-        if evaluation is not None:  # every checkpoint is evaluated, however slow the evaluator is
-            evaluated = self._evaluations.checkpoints(evaluation.name or "")
-            awaited = {step for step, _ in self._store.saved_at().items() - evaluated.items()}
+        if self._job.eval_specs:  # every checkpoint is evaluated, however slow the evaluator is
+            saved, log = self._store.saved_at().items(), self._evaluations.by_name()
+            for spec in self._job.eval_specs:
+                awaited |= {step for step, _ in saved - log.get(spec.name or "", {}).items()}
         self._store.collect_garbage(
             config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours, time.time(), protected=awaited
         )

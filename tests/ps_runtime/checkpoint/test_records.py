@@ -86,3 +86,18 @@ def test_a_damaged_line_is_named(url: str, line: bytes) -> None:
     FileStore(url).append("evaluations.jsonl", line + b"\n")
     with pytest.raises(CheckpointError, match=r"evaluations.jsonl: line 2 is damaged: .*; remove that line"):
         log.read()
+
+
+def test_a_checkpoint_is_added_once_under_a_name(url: str) -> None:
+    log = EvaluationLog(url)
+    assert log.add(Evaluation("eval", 1, 0.5, {"loss": 1.0}, 1.5))
+    assert not EvaluationLog(url).add(Evaluation("eval", 1, 0.5, {"loss": 2.0}, 2.5))
+    assert log.add(Evaluation("other", 1, 0.5, {"loss": 3.0}, 2.5))
+    assert log.add(Evaluation("eval", 1, 0.75, {"loss": 4.0}, 3.5))  # another checkpoint of that step
+    assert [e.metrics["loss"] for e in log.read()] == [3.0, 4.0]
+
+
+def test_lines_of_an_earlier_release_are_read(url: str) -> None:
+    line = b'{"name": "", "global_step": 3, "checkpoint_saved_at": 0.5, "metrics": {"loss": 1}, "evaluated_at": 1.5}\n'
+    FileStore(url).put("evaluations.jsonl", line)
+    assert EvaluationLog(url).read() == [Evaluation("", 3, 0.5, {"loss": 1.0}, 1.5)]

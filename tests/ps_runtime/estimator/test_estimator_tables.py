@@ -117,8 +117,8 @@ def test_the_evaluator_evaluates_and_exports_tables(estimator):
 
 
 def plan(model_fn, **spec):
-    eval_spec = EvalSpec(records, None, **spec)
-    return plan_job(ModelCaller(model_fn, {}, None), TrainSpec(records), eval_spec, 1, 1, lambda labels, where: None)
+    eval_specs = [EvalSpec(records, None, **spec)]
+    return plan_job(ModelCaller(model_fn, {}, None), TrainSpec(records), eval_specs, 1, 1, lambda labels, where: None)
 
 
 def test_the_plan_knows_the_tables_and_exporters_may_compare():

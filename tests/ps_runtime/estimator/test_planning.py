@@ -21,8 +21,8 @@ from tests.ps_runtime.estimator.regression import batches, records, regression, 
 def plan(
     input_fn=records, eval_fn=None, model_fn=regression, num_replicas=1, check_labels=lambda labels, where: None, **spec
 ):
-    eval_spec = None if eval_fn is None else EvalSpec(eval_fn, **spec)
-    return plan_job(ModelCaller(model_fn, {}, None), TrainSpec(input_fn), eval_spec, 1, num_replicas, check_labels)
+    eval_specs = () if eval_fn is None else (EvalSpec(eval_fn, **spec),)
+    return plan_job(ModelCaller(model_fn, {}, None), TrainSpec(input_fn), eval_specs, 1, num_replicas, check_labels)
 
 
 def test_shows_the_model_and_the_input():

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ps_runtime.errors import UsageError
-from ps_runtime.model.training import EvalSpec, TrainSpec
+from ps_runtime.model.training import EvalSpec, TrainSpec, all_eval_specs
 
 
 @dataclass
@@ -65,3 +65,23 @@ def test_what_an_eval_spec_refuses(arguments, fault):
     with pytest.raises(UsageError) as caught:
         EvalSpec(**({"input_fn": input_fn} | arguments))
     assert caught.value.faults == (fault,)
+
+
+def test_one_or_several_eval_specs_or_none():
+    first, second = EvalSpec(input_fn), EvalSpec(input_fn, name="second")
+    assert all_eval_specs(None) == all_eval_specs([]) == ()
+    assert all_eval_specs(first) == (first,)
+    assert all_eval_specs([first, second]) == (first, second)
+
+
+def test_the_names_of_eval_specs_tell_them_apart():
+    with pytest.raises(UsageError, match=r"^two EvalSpecs have no name; names tell their results apart$"):
+        all_eval_specs([EvalSpec(input_fn), EvalSpec(input_fn)])
+    with pytest.raises(UsageError, match=r"^two EvalSpecs are called 'a'"):
+        all_eval_specs([EvalSpec(input_fn, name="a"), EvalSpec(input_fn), EvalSpec(input_fn, name="a")])
+
+
+def test_only_the_first_eval_spec_has_exporters():
+    second = EvalSpec(input_fn, name="second", exporters=Exporter("latest"))
+    with pytest.raises(UsageError, match=r"^EvalSpec 'second' has exporters, but only those of the first EvalSpec"):
+        all_eval_specs([EvalSpec(input_fn), second])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ps_runtime.checkpoint.records import EvaluationLog, write_finished
+from ps_runtime.checkpoint.records import Evaluation, EvaluationLog, write_finished
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.errors import BrokenPeerError, StoppedError
 from ps_runtime.estimator.attempt import Attempt
@@ -70,6 +70,57 @@ def test_an_evaluation_of_another_name_is_another_one(roles, trained):
     report, events = evaluate(roles, trained, name="other")
     assert report["statistics"]["evaluated_steps"] == [0, 5, 10, 12]
     assert events[0]["name"] == "other"
+
+
+def several(**second):
+    quick = {"start_delay_secs": 0, "throttle_secs": 0}
+    return [EvalSpec(records, None, **quick), EvalSpec(batches, 1, **{"name": "first batch"} | quick | second)]
+
+
+def evaluate_several(roles, estimator, eval_specs):
+    with Attempt(estimator, TrainSpec(shuffled, 20), eval_specs) as attempt:
+        write_finished(estimator.model_dir, 12, "all steps are done")
+        job = attempt.job()
+        events = []
+        run_evaluator(job, roles.context(job, Role.EVALUATOR, send=events.append), [nobody])
+        return [(event["step"], event["name"]) for event in events]
+
+
+def test_every_checkpoint_is_evaluated_against_each_eval_spec(roles, trained):
+    told = evaluate_several(roles, trained, several())
+    assert told == [(step, name) for step in (0, 5, 10, 12) for name in (None, "first batch")]
+    log = EvaluationLog(trained.model_dir)
+    assert log.by_name() == dict.fromkeys(["", "first batch"], CheckpointStore(trained.model_dir).saved_at())
+    whole, part = [[e for e in log.read() if e.name == name] for name in ("", "first batch")]
+    assert [e.metrics["loss"] for e in whole] != [e.metrics["loss"] for e in part]
+    assert len({e.input_digest for e in whole}) == 1
+    assert {e.input_digest for e in part} == {""}  # a stream
+
+
+def test_an_eval_spec_that_comes_later_catches_up(roles, trained):
+    evaluate(roles, trained)
+    assert evaluate_several(roles, trained, several()) == [(step, "first batch") for step in (0, 5, 10, 12)]
+
+
+def test_the_end_does_not_wait_for_the_time_of_any_eval_spec(roles, trained):
+    told = evaluate_several(roles, trained, several(start_delay_secs=3600, throttle_secs=3600))
+    assert told.count((12, "first batch")) == 1
+
+
+def test_a_replay_beside_it_puts_nothing_twice_into_the_record(roles, trained):
+    with Attempt(trained, TrainSpec(shuffled, 20), several()) as attempt:
+        write_finished(trained.model_dir, 12, "all steps are done")
+        job = attempt.job()
+        log, saved = EvaluationLog(trained.model_dir), CheckpointStore(trained.model_dir).saved_at()
+
+        def send(event):  # somebody else is faster with the next one
+            if event["kind"] == "evaluation" and event["step"] == 5:
+                log.add(Evaluation("", 10, saved[10], {"loss": 0.5}, 1.0))
+
+        run_evaluator(job, roles.context(job, Role.EVALUATOR, send=send), [nobody])
+    lines = (Path(trained.model_dir) / "evaluations.jsonl").read_text().splitlines()
+    assert len(lines) == 8
+    assert [e.metrics["loss"] for e in log.read() if (e.name, e.global_step) == ("", 10)] == [0.5]
 
 
 def test_does_not_wait_once_training_is_over(roles, trained):
