@@ -124,12 +124,17 @@ class JobFile:
         """
         with self._locked():
             record = self.read() or JobRecord(job_id=secrets.token_hex(8))
-            if record.owner is not None and self._is_living(record.owner, record.lease_expires):
-                raise ModelDirError((self._refusal(record.owner, record.lease_expires),))
+            if (refusal := self._refusal(record)) is not None:
+                raise ModelDirError((refusal,))
             now = self._clock()
             return self._write(
                 replace(record, owner=replace(self._me, since=now), lease_expires=now + self._lease_secs)
             )
+
+    def refusal(self) -> str | None:
+        """Return why the job cannot be claimed now: its owner lives; None if it can be. CheckpointError as `read`."""
+        record = self.read()
+        return None if record is None else self._refusal(record)
 
     def renew(self) -> JobRecord:
         """Say that the owner lives; ModelDirError if the job is another's by now."""
@@ -163,10 +168,13 @@ class JobFile:
             raise ModelDirError((f"model_dir {self._files.url} is no longer ours, but of {owner}; claim it again",))
         return record
 
-    def _refusal(self, owner: Owner, lease_expires: float) -> str:
+    def _refusal(self, record: JobRecord) -> str | None:
+        owner = record.owner
+        if owner is None or not self._is_living(owner, record.lease_expires):
+            return None
         return (
             f"model_dir {self._files.url} is in use by {owner.process} since {_utc(owner.since)} "
-            f"(lease until {_utc(lease_expires)}); wait for it to end, stop it, or choose another model_dir"
+            f"(lease until {_utc(record.lease_expires)}); wait for it to end, stop it, or choose another model_dir"
         )
 
     def _write(self, record: JobRecord) -> JobRecord:

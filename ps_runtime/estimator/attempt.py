@@ -13,6 +13,7 @@ from ps_runtime.checkpoint.job_file import JobFile, JobRecord
 from ps_runtime.checkpoint.records import clear_finished, read_finished
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.errors import ModelDirError, PsflowError
+from ps_runtime.estimator.fork import FORKED_FROM, Fork
 from ps_runtime.estimator.model_dir import check_local, check_model_dir
 from ps_runtime.estimator.planning import JobPlan, plan_job
 from ps_runtime.model.caller import ModelCaller
@@ -51,6 +52,8 @@ class Attempt:
     transport : str
     reads_again : bool
         Whether an input that an earlier attempt has read to its end is read once more; else there is nothing to do.
+    fork : Fork, optional
+        Where the job begins, if it is not there yet.
 
     Raises
     ------
@@ -68,6 +71,7 @@ class Attempt:
         num_workers: int = 0,
         transport: str = "auto",
         reads_again: bool = False,
+        fork: Fork | None = None,
     ) -> None:
         self._eval_specs = all_eval_specs(eval_specs)
         if any(spec.all_exporters for spec in self._eval_specs):
@@ -79,12 +83,15 @@ class Attempt:
         self._num_workers = num_workers
         self._transport = transport
         self._reads_again = reads_again
+        self._fork = fork
         self._file = JobFile(estimator.model_dir)
         self.seed = job_seed(estimator.model_dir, estimator.config.tf_random_seed)
         self.plan: JobPlan = plan_job(
             estimator.caller, train_spec, self._eval_specs, self.seed, num_workers + 1, estimator.check_labels
         )
         check_model_dir(estimator.model_dir, self.plan.model)
+        if fork is not None:
+            fork.check(self.plan.model)
         self._released = threading.Event()
         self._loss: ModelDirError | None = None
 
@@ -155,14 +162,17 @@ class Attempt:
         logger.info("%s: %s %s", event["role"], event["kind"], facts)
 
     def _take_over(self, record: JobRecord) -> None:
-        self.number = int(record.facts.get("attempts", 0)) + 1
-        facts: dict[str, Any] = {"attempts": self.number, "seed": self.seed}
+        begun = {} if self._fork is None else self._fork.facts()
+        self.number = int({**record.facts, **begun}.get("attempts", 0)) + 1
+        facts: dict[str, Any] = {**begun, "attempts": self.number, "seed": self.seed}
         finished = read_finished(self.model_dir)
         if finished is not None:
             facts["finished_step"] = finished.final_step
         self.record = self._file.update(**facts)
         clear_finished(self.model_dir)
         CheckpointStore(self.model_dir).discard_uncommitted()
+        if self._fork is not None:
+            self._fork.copy(self.record.facts[FORKED_FROM]["step"])
 
     def _collect_garbage(self) -> None:
         """Remove the checkpoints that only waited for their evaluation."""
