@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import site
 import sys
 import sysconfig
@@ -56,6 +57,7 @@ def build_training(parameters: TrainParameters) -> Training:
         If model_dir is no local directory, though exports go there.
     """
     check_local(parameters.model_dir)
+    _look_in(parameters.code_dir)
     seed = job_seed(parameters.model_dir, parameters.seed)
     train, evaluation, best = parameters.train, parameters.eval, parameters.best
     config = RunConfig(
@@ -86,6 +88,12 @@ def build_training(parameters: TrainParameters) -> Training:
         for module in _user_modules(parameters):
             cloudpickle.register_pickle_by_value(module)
     return training
+
+
+def _look_in(directory: str | None) -> None:
+    """Let modules of the user stand in `directory`."""
+    if directory is not None and (path := os.path.abspath(directory)) not in sys.path:
+        sys.path.insert(0, path)
 
 
 def _estimator(parameters: TrainParameters, config: RunConfig) -> Estimator:

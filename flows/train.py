@@ -7,24 +7,30 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
+from prefect.logging import get_logger
 from prefect.states import Cancelled
 
+from flows.beginning import Beginning, begin, tell
 from flows.building import build_training
 from flows.interrupts import InterruptedRunError, Interrupts
 from flows.invocation import invoke, invoked
 from flows.parameters import TrainParameters
 from flows.progress import Progress
 from flows.recording import open_tracker, tell_what_is_on_disk
-from flows.resolved_config import resolve, write_config
+from flows.resolved_config import write_config
 from flows.summary import Outcome, summarize
+from flows.turns import await_turn
 from ps_runtime.cluster.admission import check_capacity
 from ps_runtime.cluster.connecting import open_cluster
 from ps_runtime.cluster.launch import ClusterJob
+from ps_runtime.config.files import Origin
 from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.estimator.fork import Fork
 from tasks.export import MlflowModelWriter, check_exportable
 from tasks.role import run_role
 from tasks.tracking.store import prepare_store
@@ -37,8 +43,14 @@ TASK_RUN_END_SECS = 2.0
 """For the task run of a role to take over how the role has ended."""
 
 
-def train(parameters: TrainParameters) -> dict[str, Any]:
+def train(parameters: TrainParameters, origins: Mapping[str, Origin] | None = None) -> dict[str, Any]:
     """Run the training flow in this process, with a local Prefect server if none is named; return its summary.
+
+    Parameters
+    ----------
+    parameters : TrainParameters
+    origins : mapping of dotted key to Origin, optional
+        Where the parameters were set, for people.
 
     Raises
     ------
@@ -47,23 +59,26 @@ def train(parameters: TrainParameters) -> dict[str, Any]:
     SystemExit
         With 128 + the number of the signal, if one ended it.
     """
-    return invoke(train_flow, parameters, _planned)
+    return invoke(train_flow, parameters, partial(_planned, origins=origins))
 
 
 @dataclass(frozen=True)
 class Planned:
     """A job that nothing is known to be wrong with, and the address of the MLflow store that will record it."""
 
+    beginning: Beginning
     attempt: Attempt
     store: str
 
 
 @contextmanager
-def _planned(parameters: TrainParameters) -> Iterator[Planned]:
-    yield Planned(plan_attempt(parameters), prepare_store())
+def _planned(parameters: TrainParameters, origins: Mapping[str, Origin] | None = None) -> Iterator[Planned]:
+    await_turn(parameters, say=get_logger("psflow").info)
+    beginning = begin(parameters, origins)
+    yield Planned(beginning, plan_attempt(beginning.parameters, beginning.fork), prepare_store())
 
 
-def plan_attempt(parameters: TrainParameters) -> Attempt:
+def plan_attempt(parameters: TrainParameters, fork: Fork | None = None) -> Attempt:
     """Open the inputs, call the model on a batch of each, and look at model_dir; nothing is started.
 
     Raises
@@ -80,6 +95,7 @@ def plan_attempt(parameters: TrainParameters) -> Attempt:
         num_ps=parameters.cluster.ps,
         num_workers=parameters.cluster.workers,
         transport=parameters.transport,
+        fork=fork,
     )
 
 
@@ -99,9 +115,10 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
     with invoked(parameters, _planned) as invocation, Interrupts() as interrupts:
         try:
             planned = invocation.prepared
+            tell(planned.beginning, get_run_logger())
             with planned.attempt:
-                write_config(planned.attempt.model_dir, resolve(parameters, planned.attempt.seed))
-                outcome = _run(planned, parameters, interrupts)
+                write_config(planned.attempt.model_dir, planned.beginning.parameters)
+                outcome = _run(planned, planned.beginning.parameters, interrupts)
         except InterruptedRunError as interrupted:
             invocation.received = interrupted.received
             return Cancelled(message=f"{interrupted}; the same command resumes from the last checkpoint")

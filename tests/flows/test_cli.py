@@ -1,5 +1,4 @@
 import contextlib
-import importlib
 import io
 import json
 import os
@@ -29,7 +28,7 @@ def flow(monkeypatch):
     def flow(function):
         for name in ("train", "predict"):
             module = types.ModuleType(f"flows.{name}")
-            setattr(module, name, function)
+            setattr(module, name, lambda parameters, *_: function(parameters))
             monkeypatch.setitem(sys.modules, f"flows.{name}", module)
 
     return flow
@@ -53,21 +52,26 @@ def test_train_hands_files_and_overrides_to_the_flow(flow, capsys):
 
 
 def test_train_looks_for_modules_beside_the_first_file(flow, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("first", "second"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "t.yaml").write_text(Path(DIGITS).read_text())
-        (tmp_path / name / "beside_conf.py").write_text(f"PLACE = {name!r}\n")
     monkeypatch.chdir(tmp_path)
     seen = []
-    flow(lambda parameters: seen.append(importlib.import_module("beside_conf").PLACE) or {})
+    flow(lambda parameters: seen.append(parameters.code_dir) or {})
 
     assert cli.run(["train", "first/t.yaml", "second/t.yaml"]) == 0
-    assert cli.run(["train", "first/t.yaml"]) == 0
+    assert cli.run(["train", "first/t.yaml", "code_dir=src"]) == 0
 
-    assert seen == ["first", "first"]
-    assert sys.path.count(str(tmp_path / "first")) == 1
-    assert str(tmp_path / "second") not in sys.path
+    assert seen == [str(tmp_path / "first"), "src"]
+
+
+def test_train_hands_its_flags_to_the_flow(flow):
+    seen = []
+    flow(lambda parameters: seen.append(parameters.resume) or {})
+
+    assert cli.run(["train", DIGITS, "resume.fork=a", "--fork", "b", "--allow-changes"]) == 0
+
+    assert (seen[0].fork, seen[0].allow_changes) == ("b", True)
 
 
 def test_predict_hands_its_options_to_the_flow(flow):
@@ -168,7 +172,7 @@ NOISY = """
 import atexit, contextlib, os, sys, types
 import flows.head_start
 flows.head_start.head_start = lambda *_, **__: contextlib.nullcontext()
-def flow(parameters):
+def flow(parameters, origins):
     print("for people"); os.system("echo from a child")
     atexit.register(print, "at exit")
     {body}
