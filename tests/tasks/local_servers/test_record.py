@@ -1,0 +1,127 @@
+"""What is remembered of servers, and processes that are not what the file says. No server runs here."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ps_runtime.checkpoint.process import ProcessId
+from ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
+from tasks.local_servers import found, starting
+from tasks.local_servers.record import FILE, StartedServer, read_started, record_lock, write_started
+from tasks.local_servers.starting import bring_up
+from tasks.local_servers.stopping import end_servers, take_down
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://mlflow.example:5000")
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process that ignores SIGTERM."""
+    code = "import signal, sys; signal.signal(15, signal.SIG_IGN); print(1, flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def server(pid: int) -> StartedServer:
+    return StartedServer("prefect", "http://127.0.0.1:1", "home", "log", ProcessId.of(pid))
+
+
+def test_nothing_is_up_where_nothing_was_started(home: Path) -> None:
+    assert found().prefect_api_url is None
+    assert take_down() == []
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"kind": "prefect"}]', "nonsense"])
+def test_a_damaged_file_is_as_none(home: Path, text: str) -> None:
+    home.mkdir()
+    (home / FILE).write_text(text)
+    assert read_started() == []
+    assert take_down() == []
+
+
+def test_a_process_that_got_the_pid_of_a_server_is_left_alone(process: subprocess.Popen[bytes]) -> None:
+    alive = server(process.pid)
+    stale = replace(alive, process=replace(alive.process, started=alive.process.started - 1))
+    with record_lock(1):
+        write_started([stale])
+    assert found().prefect_api_url is None
+    assert take_down() == []
+    assert process.poll() is None
+    assert read_started() == []
+
+
+def test_servers_of_another_host_are_neither_used_nor_stopped_nor_forgotten(process: subprocess.Popen[bytes]) -> None:
+    alive = server(process.pid)
+    elsewhere = replace(alive, process=replace(alive.process, host="other", boot="other"))
+    with record_lock(1):
+        write_started([elsewhere])
+    assert found().prefect_api_url is None
+    assert take_down() == []
+    assert process.poll() is None
+    assert read_started() == [elsewhere]
+
+
+def test_a_server_that_does_not_end_well_is_killed(process: subprocess.Popen[bytes]) -> None:
+    end_servers([server(process.pid)], 0.05)
+    assert process.poll() is not None
+
+
+def test_who_waits_for_another_command_is_told_so(home: Path) -> None:
+    with (
+        record_lock(1),
+        pytest.raises(WaitTimeoutError, match=r"waited 0\.01 s for another psflow that starts or stops"),
+    ):
+        take_down(0.01)
+
+
+def test_a_home_that_cannot_be_written_to_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "file" / "home"))
+    with pytest.raises(ConfigError, match=r"file/home: cannot be written to: Not a directory; .*see PREFECT_HOME"):
+        take_down(1)
+
+
+@pytest.mark.parametrize(
+    ("program", "error", "words"),
+    [
+        (
+            "print('no such table')",
+            RoleFailedError,
+            r"the Prefect server failed: its process ended before it answered; .*log ends with:\nno such table",
+        ),
+        (
+            "import time; print('migrating', flush=True); time.sleep(60)",
+            WaitTimeoutError,
+            r"waited 1 s for the Prefect server: http://127\.0\.0\.1:\d+: timed out; .*log ends with:\nmigrating",
+        ),
+    ],
+)
+def test_a_server_that_does_not_come_up_is_told_with_its_log_and_forgotten(
+    monkeypatch: pytest.MonkeyPatch, program: str, error: type[Exception], words: str
+) -> None:
+    monkeypatch.setattr(starting, "named_api_url", lambda: None)
+    monkeypatch.setattr(starting, "_program", lambda *_: (["-c", program], {}))
+    with pytest.raises(error, match=words):
+        bring_up(1, {"prefect": 0})
+    assert read_started() == []
+
+
+def test_what_the_environment_names_is_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starting, "named_api_url", lambda: "http://prefect.example/api")
+    endpoints = bring_up(1)
+    assert (endpoints.prefect, endpoints.mlflow) == ("http://prefect.example/api", "http://mlflow.example:5000")
+    assert read_started() == []

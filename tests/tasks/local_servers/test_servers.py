@@ -1,0 +1,114 @@
+"""Real servers, started once for this file: what comes later in it happens later to them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import prefect.settings
+import psutil
+import pytest
+
+from tasks.local_servers import found
+from tasks.local_servers.record import StartedServer
+from tasks.local_servers.starting import Endpoints, bring_up
+from tasks.local_servers.stopping import take_down
+from tasks.prefect_server import named_api_url, prefect_api
+from tasks.tracking.store import prepare_store
+
+TIMEOUT_SECS = 100
+
+
+@pytest.fixture(scope="module", autouse=True)
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    place = tmp_path_factory.mktemp("servers")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        patch.setenv("PREFECT_HOME", str(place / "prefect"))
+        yield place
+        take_down()
+
+
+@pytest.fixture(scope="module")
+def full_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        yield taken.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def both(place: Path, full_port: int) -> list[Endpoints]:
+    """Return what two calls at once return."""
+    ports = {"prefect": full_port, "mlflow": full_port}
+    with ThreadPoolExecutor(2) as threads:
+        calls = [threads.submit(bring_up, TIMEOUT_SECS, ports) for _ in range(2)]
+        return [call.result() for call in calls]
+
+
+@pytest.fixture(scope="module")
+def prefect(both: list[Endpoints]) -> StartedServer:
+    assert isinstance(both[0].prefect, StartedServer)
+    return both[0].prefect
+
+
+@pytest.fixture(scope="module")
+def mlflow(both: list[Endpoints]) -> StartedServer:
+    assert isinstance(both[0].mlflow, StartedServer)
+    return both[0].mlflow
+
+
+def status(url: str) -> int:
+    with urllib.request.urlopen(url, timeout=20) as response:
+        return int(response.status)
+
+
+def test_two_at_once_start_one_of_each(both: list[Endpoints], place: Path) -> None:
+    assert both[0] == both[1]
+    commands = [" ".join(child.cmdline()) for child in psutil.Process().children()]
+    assert sum("prefect_server_process.py" in command for command in commands) == 1
+    assert sum("mlflow_program.py" in command for command in commands) == 1
+
+
+def test_where_a_port_is_taken_another_one_is(prefect: StartedServer, mlflow: StartedServer, full_port: int) -> None:
+    assert len({prefect.url, mlflow.url, f"http://127.0.0.1:{full_port}"}) == 3
+
+
+def test_both_have_pages(prefect: StartedServer, mlflow: StartedServer) -> None:
+    assert status(prefect.url) == status(mlflow.url) == 200
+    with urllib.request.urlopen(f"{prefect.url}/ui-settings", timeout=20) as response:
+        assert f'"api_url":"{prefect.url}/api"'.encode() in response.read()
+
+
+def test_flows_and_stores_find_them(prefect: StartedServer, mlflow: StartedServer, place: Path) -> None:
+    store = f"sqlite:///{place}/mlflow.db"
+    assert (found().prefect_api_url, dict(found().mlflow)) == (f"{prefect.url}/api", {store: mlflow.url})
+    assert prepare_store() == prepare_store(store) == mlflow.url
+    with prefect_api() as url:
+        assert url == named_api_url() == f"{prefect.url}/api"
+    assert status(f"{prefect.url}/api/health") == 200  # it outlives who used it
+    assert prepare_store("sqlite:///other.db") == f"sqlite:///{place}/other.db"
+
+
+def test_one_that_died_is_started_again_and_the_other_one_stays(prefect: StartedServer, mlflow: StartedServer) -> None:
+    os.kill(mlflow.process.pid, signal.SIGKILL)
+    psutil.wait_procs([psutil.Process(mlflow.process.pid)], 10)
+    assert found().mlflow == {}
+    assert found().prefect_api_url is not None
+    again = bring_up(TIMEOUT_SECS)
+    assert again.prefect == prefect
+    assert isinstance(again.mlflow, StartedServer)
+    assert again.mlflow.process != mlflow.process
+    assert status(f"{again.mlflow.url}/health") == 200
+
+
+def test_down_ends_them_and_once_more_does_nothing(prefect: StartedServer) -> None:
+    ended = take_down()
+    assert prefect in ended
+    assert len(ended) == 2
+    assert not any(psutil.pid_exists(server.process.pid) for server in ended)
+    assert take_down() == []
+    assert (found().prefect_api_url, dict(found().mlflow)) == (None, {})
