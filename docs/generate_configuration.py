@@ -68,7 +68,8 @@ def _tables(model: type[BaseModel], prefix: str) -> Iterator[str]:
         kinds = _models_in(field.annotation)
         meaning = str(field.description).replace("<", "\\<")
         rows.append(f"| `{prefix}{name}` | {_type(field)} | {_default(field)} | {meaning} |")
-        below += [(kind, f"{prefix}{name}.", f"`{prefix}{name}`") for kind in kinds]
+        key = f"{prefix}{name}.<name>" if get_origin(field.annotation) is dict else f"{prefix}{name}"
+        below += [(kind, f"{key}.", f"`{key}`") for kind in kinds]
     yield "\n".join(rows)
     for kind, deeper, key in below:
         yield f"### {key}{f' as {ALTERNATIVES[kind]}' if kind in ALTERNATIVES else ''}"

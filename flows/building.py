@@ -1,4 +1,4 @@
-"""From the parameters of a flow to an Estimator, a TrainSpec and an EvalSpec."""
+"""From the parameters of a flow to an Estimator, a TrainSpec and EvalSpecs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,7 +40,7 @@ class Training:
 
     estimator: Estimator
     train_spec: TrainSpec
-    eval_spec: EvalSpec
+    eval_specs: tuple[EvalSpec, ...]
 
 
 def build_training(parameters: TrainParameters) -> Training:
@@ -59,7 +59,7 @@ def build_training(parameters: TrainParameters) -> Training:
     check_local(parameters.model_dir)
     _look_in(parameters.code_dir)
     seed = job_seed(parameters.model_dir, parameters.seed)
-    train, evaluation, best = parameters.train, parameters.eval, parameters.best
+    train = parameters.train
     config = RunConfig(
         model_dir=parameters.model_dir,
         tf_random_seed=seed,
@@ -71,18 +71,10 @@ def build_training(parameters: TrainParameters) -> Training:
         consistency=build_consistency(train.consistency),
         pipeline_depth=parameters.pipeline_depth,
     )
-    exporter = BestExporter("best", better(best.metric, best.mode), best.exports_to_keep)
     training = Training(
         _estimator(parameters, config),
-        TrainSpec(_input_fn(parameters.input.train, seed, training=True), train.max_steps),
-        EvalSpec(
-            _input_fn(parameters.input.eval, seed, training=False),
-            evaluation.steps,
-            evaluation.name,
-            exporter,
-            evaluation.start_delay_secs,
-            evaluation.throttle_secs,
-        ),
+        TrainSpec(_input_fn(parameters.input.train, "input.train", seed), train.max_steps),
+        tuple(_eval_specs(parameters, seed)),
     )
     if parameters.cluster.address is not None:
         for module in _user_modules(parameters):
@@ -96,6 +88,21 @@ def _look_in(directory: str | None) -> None:
         sys.path.insert(0, path)
 
 
+def _eval_specs(parameters: TrainParameters, seed: int) -> Iterator[EvalSpec]:
+    first, best = parameters.eval, parameters.best
+    yield EvalSpec(
+        _input_fn(parameters.input.eval, "input.eval", seed),
+        first.steps,
+        first.name,
+        BestExporter("best", better(best.metric, best.mode), best.exports_to_keep),
+        first.start_delay_secs,
+        first.throttle_secs,
+    )
+    for name, further in parameters.evals.items():
+        input_fn = _input_fn(further.input, f"evals.{name}.input", seed)
+        yield EvalSpec(input_fn, further.steps, name, (), further.start_delay_secs, further.throttle_secs)
+
+
 def _estimator(parameters: TrainParameters, config: RunConfig) -> Estimator:
     model = parameters.model
     if isinstance(model, CannedModel):
@@ -104,15 +111,15 @@ def _estimator(parameters: TrainParameters, config: RunConfig) -> Estimator:
     return Estimator(_find(model.name, "model.name"), config=config, params=model.params)
 
 
-def _input_fn(source: DataInput | FunctionInput, seed: int, *, training: bool) -> Callable[..., Any]:
+def _input_fn(source: DataInput | FunctionInput, key: str, seed: int) -> Callable[..., Any]:
     if isinstance(source, DataInput):
-        return partial(open_dataset, source.spec(training=training, seed=seed))
-    function = _find(source.name, f"input.{'train' if training else 'eval'}.name")
+        return partial(open_dataset, source.spec(training=key == "input.train", seed=seed))
+    function = _find(source.name, f"{key}.name")
     return partial(function, params=source.params) if source.params else function
 
 
 def _user_modules(parameters: TrainParameters) -> list[ModuleType]:
-    sources = (parameters.model, parameters.input.train, parameters.input.eval)
+    sources = (parameters.model, *parameters.sources().values())
     names = {source.name.partition(":")[0] for source in sources if isinstance(source, FunctionModel | FunctionInput)}
     named = [_file_of(importlib.import_module(name)) for name in sorted(names)]
     directories = {file.parent for file in named if file is not None and not _is_installed(file)}

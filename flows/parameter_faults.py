@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -31,6 +31,8 @@ EXPECTED = {
     "union_tag_not_found": "a mapping",
 }
 MAX_SHOWN = 80
+KEY = "[key]"
+"""Where pydantic has found the key of a mapping wrong."""
 
 
 def faults_of(error: ValidationError, model: type[BaseModel], origins: Mapping[str, Origin]) -> tuple[str, ...]:
@@ -54,7 +56,7 @@ def faults_of(error: ValidationError, model: type[BaseModel], origins: Mapping[s
 
 def _sentence(detail: ErrorDetails, model: type[BaseModel], origins: Mapping[str, Origin]) -> str:
     kinds = {kind.__name__: kind for kind in _models_below(model)}
-    path = [str(part) for part in detail["loc"] if part not in kinds]
+    path = [str(part) for part in detail["loc"] if part not in kinds and part != KEY]
     origin = next((origins[key] for key in _upwards(path) if key in origins), None)
     where = [str(origin)] if origin else []
     return ": ".join([*where, *([".".join(path)] if path else []), _what_is_wrong(detail, model, kinds)])
@@ -80,8 +82,9 @@ def _model_at(path: list[int | str], model: type[BaseModel], kinds: Mapping[str,
     for part in path:
         if part in kinds:
             model = kinds[str(part)]
-        else:
+        elif str(part) in model.model_fields:  # else it is a key of a mapping
             below = model.model_fields[str(part)].annotation
+            below = get_args(below)[1] if get_origin(below) is dict else below
             model = below if isinstance(below, type) and issubclass(below, BaseModel) else model
     return model
 

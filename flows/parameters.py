@@ -8,7 +8,8 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from flows.consistency_parameters import AsyncParameters, ConsistencyParameters, build_consistency
-from flows.input_parameters import DataInput, InputParameters
+from flows.eval_parameters import EvalName, EvalParameters, NamedEvalParameters
+from flows.input_parameters import DataInput, InputParameters, SourceParameters
 from flows.model_parameters import ModelParameters
 from flows.parameter_base import Parameters
 from flows.parameter_faults import faults_of
@@ -55,15 +56,6 @@ class TrainingParameters(Parameters):
         if self.save_checkpoints_steps is not None and self.save_checkpoints_secs is not None:
             raise ValueError("expected save_checkpoints_steps or save_checkpoints_secs, got both")
         return self
-
-
-class EvalParameters(Parameters):
-    """When and how long to evaluate."""
-
-    steps: int | None = Field(None, ge=1, description="Batches to evaluate; null: to the end of the data.")
-    throttle_secs: float = Field(0.0, ge=0, description="Least seconds between the starts of two evaluations.")
-    start_delay_secs: float = Field(0.0, ge=0, description="Seconds before the first evaluation.")
-    name: str | None = Field(None, min_length=1, description="Name of this evaluation; null if there is but one.")
 
 
 class BestParameters(Parameters):
@@ -147,6 +139,9 @@ class TrainParameters(Parameters):
         TrainingParameters(), description="How long to train, what to keep, and how pushes become updates."
     )
     eval: EvalParameters = Field(EvalParameters(), description="When and how long to evaluate.")
+    evals: dict[EvalName, NamedEvalParameters] = Field(
+        default_factory=dict, description="Further evaluations of each checkpoint, by name: metrics eval_<name>/..."
+    )
     best: BestParameters = Field(BestParameters(), description="Which checkpoint is the best.")
     cluster: ClusterParameters = Field(ClusterParameters(), description="Where roles run, and how many there are.")
     resume: ResumeParameters = Field(ResumeParameters(), description="What to do where model_dir holds a job already.")
@@ -158,6 +153,17 @@ class TrainParameters(Parameters):
         except UsageError as error:
             raise ValueError("; ".join(error.faults)) from None
         return self
+
+    @model_validator(mode="after")
+    def _eval_names_differ(self) -> Self:
+        if self.eval.name in self.evals:
+            raise ValueError(f"eval.name is {self.eval.name!r}, and so is the name of one of evals; choose another")
+        return self
+
+    def sources(self) -> dict[str, SourceParameters]:
+        """Return every input: ``train``, ``eval``, and ``eval_<name>`` for each of `evals`."""
+        further = {f"eval_{name}": evaluation.input for name, evaluation in self.evals.items()}
+        return {"train": self.input.train, "eval": self.input.eval, **further}
 
     @model_validator(mode="after")
     def _ends(self) -> Self:

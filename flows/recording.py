@@ -97,7 +97,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _dataset_info(context: str, dataset: Dataset, parameters: TrainParameters) -> DatasetInfo:
-    source = getattr(parameters.input, context)
+    source = parameters.sources()[context]
     named = source.model_dump(mode="json", exclude_none=True)
     name = named.get("format") or named["name"]
     return DatasetInfo(

@@ -39,6 +39,7 @@ def resolve(parameters: TrainParameters, seed: int | None = None) -> TrainParame
         "model_dir": absolute(parameters.model_dir),
         "code_dir": None if parameters.code_dir is None else _absolute(parameters.code_dir),
         "input": _anchored(values["input"]),
+        "evals": _anchored(values["evals"]),
         "resume": ResumeParameters().model_dump(mode="json"),
     }
     return TrainParameters.model_validate(values)

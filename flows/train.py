@@ -91,7 +91,7 @@ def plan_attempt(parameters: TrainParameters, fork: Fork | None = None) -> Attem
     return Attempt(
         training.estimator,
         training.train_spec,
-        training.eval_spec,
+        training.eval_specs,
         num_ps=parameters.cluster.ps,
         num_workers=parameters.cluster.workers,
         transport=parameters.transport,
