@@ -18,6 +18,7 @@ from ps_runtime.roles.chief import run_chief
 from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.evaluator import run_evaluator
 from ps_runtime.roles.job_spec import JobSpec
+from ps_runtime.roles.logs import told_logs
 from ps_runtime.roles.ps import run_ps
 from ps_runtime.roles.trainer import run_worker
 from ps_runtime.specs.roles import Role, RoleId
@@ -52,7 +53,7 @@ def run_role(
     context = RoleContext(role, incarnation, lifeline.check, partial(worker.log_event, topic))
     context.emit("started")
     try:
-        with threadpool_limits(limits=1):
+        with threadpool_limits(limits=1), told_logs(context):
             if role.role is Role.PS:
                 return run_ps(job, context, host=str(urlsplit(worker.contact_address).hostname))
             dials = [ps_dial(Address.from_dict(a), job.transport, f"ps-{i}") for i, a in enumerate(addresses)]

@@ -20,6 +20,7 @@ from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.exporters import ModelWriter
 from ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_specs
 from ps_runtime.roles.job_spec import JobSpec
+from ps_runtime.roles.logs import FROM_A_ROLE
 from ps_runtime.specs.run_config import RunConfig
 
 __all__ = ["Attempt", "job_seed"]
@@ -158,8 +159,12 @@ class Attempt:
     @staticmethod
     def log_event(event: dict[str, Any]) -> None:
         """Log what a role tells of: what one sees of a job without a flow."""
+        if event["kind"] == "log":
+            said = (event["role"], event["logger"], event["message"])
+            logger.log(event["level"], "%s: %s: %s", *said, extra=FROM_A_ROLE)
+            return
         facts = {key: value for key, value in event.items() if key not in ("kind", "role", "number")}
-        logger.info("%s: %s %s", event["role"], event["kind"], facts)
+        logger.info("%s: %s %s", event["role"], event["kind"], facts, extra=FROM_A_ROLE)
 
     def _take_over(self, record: JobRecord) -> None:
         begun = {} if self._fork is None else self._fork.facts()

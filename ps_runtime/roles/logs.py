@@ -1,0 +1,117 @@
+"""What is logged in the process of a role, told to the owner of the job as events."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ps_runtime.roles.context import RoleContext
+
+__all__ = ["FROM_A_ROLE", "told_logs"]
+
+FROM_A_ROLE = {"psflow_from_a_role": True}
+"""As `extra` of a record that repeats what a role told: in a process that has roles, too, it is not told again."""
+
+LIBRARIES = ("asyncio", "bokeh", "distributed", "tornado")
+"""Loggers of what carries the role; they say nothing of it, and it carries these events as well."""
+MAX_CHARS = 8000
+"""Of one record."""
+BURST = 200
+PER_SEC = 20.0
+"""How many records a role may log on average; the scheduler carries them, and a person could read no more."""
+
+
+class _RoleLog:
+    """The records of one role, so many at most."""
+
+    def __init__(self, context: RoleContext, clock: Callable[[], float] = time.monotonic) -> None:
+        self._context = context
+        self._clock = clock
+        self._left, self._filled_at = float(BURST), clock()
+        self._num_left_out = 0
+
+    def take(self, record: logging.LogRecord, text: str) -> None:
+        now = self._clock()
+        self._left = min(float(BURST), self._left + PER_SEC * (now - self._filled_at))
+        self._filled_at = now
+        if self._left < 1:
+            self._num_left_out += 1
+            return
+        self._left -= 1
+        self.tell_left_out()
+        self._tell(record.created, record.levelno, record.name, text)
+
+    def tell_left_out(self) -> None:
+        """Say how many records were left out since it was last said, if any were."""
+        if self._num_left_out:
+            text = f"{self._num_left_out} records were left out, a role may log {PER_SEC:g} in a second"
+            self._num_left_out = 0
+            self._tell(time.time(), logging.WARNING, __name__, text)
+
+    def _tell(self, created: float, level: int, name: str, text: str) -> None:
+        self._context.emit("log", time=created, level=level, logger=name, message=text[:MAX_CHARS])
+
+
+class _ProcessLogs(logging.Handler):
+    """Knows the roles of this process: a Dask worker with several threads may run several.
+
+    A record belongs to the role in whose thread it was made; those of other threads, to the first role.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter("%(message)s"))
+        self._roles: dict[int, _RoleLog] = {}
+        self._changes = threading.Lock()
+        self._level_before = logging.WARNING
+
+    def add(self, role: _RoleLog) -> None:
+        """Begin to take what this thread logs."""
+        root = logging.getLogger()
+        with self._changes:
+            if not self._roles:
+                self._level_before = root.level
+                root.setLevel(min(root.level, logging.INFO))  # else a logger without a level of its own is silent
+                root.addHandler(self)
+            self._roles[threading.get_ident()] = role
+
+    def remove(self) -> None:
+        """End it."""
+        root = logging.getLogger()
+        with self._changes:
+            self._roles.pop(threading.get_ident()).tell_left_out()
+            if not self._roles:
+                root.removeHandler(self)
+                root.setLevel(self._level_before)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.partition(".")[0] in LIBRARIES or FROM_A_ROLE.keys() <= record.__dict__.keys():
+            return
+        role = self._roles.get(record.thread or 0) or next(iter(list(self._roles.values())), None)
+        if role is not None:
+            try:
+                role.take(record, self.format(record))
+            except Exception:  # as every handler does: whoever logs must not fail for it
+                self.handleError(record)
+
+
+_process_logs = _ProcessLogs()
+
+
+@contextmanager
+def told_logs(context: RoleContext) -> Iterator[None]:
+    """Tell, as events of the kind ``log``, what is logged at INFO or above while a role runs in this thread.
+
+    Notes
+    -----
+    What is printed is not told: it stays where the process writes it. The events have ``time`` (Unix), ``level``
+    (as in ``logging``), ``logger`` and ``message``, which ends with the traceback, if there is one.
+    """
+    _process_logs.add(_RoleLog(context))
+    try:
+        yield
+    finally:
+        _process_logs.remove()

@@ -1,0 +1,122 @@
+"""What the roles of a job log, in one file under their names, and in the task run of each."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from ps_runtime.roles.logs import FROM_A_ROLE
+
+__all__ = ["RoleLogs"]
+
+LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
+
+MAX_FILE_BYTES = 10 << 20
+FILES_TO_KEEP = 3
+"""Older ones, beside the one that is written."""
+MAX_EARLY = 1000
+"""Records of a role that are kept until its task run takes them."""
+
+_log = logging.getLogger(__name__)
+
+
+class RoleLogs:
+    """Takes the events of the kind ``log`` of all roles of one attempt.
+
+    Parameters
+    ----------
+    path : Path
+        The file that gets a line for each; it is appended to.
+
+    Notes
+    -----
+    Thread-safe; `handle` writes to a local file, and does not wait for Prefect. A file that cannot be written is
+    reported once, and the job goes on.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._loggers: dict[str, LoggerLike] = {}
+        self._early: dict[str, deque[Mapping[str, Any]]] = {}
+        self._file = self._open()
+
+    def handle(self, event: Mapping[str, Any]) -> None:
+        """Take what a role has logged."""
+        with self._lock:
+            if self._file is not None:
+                self._file.handle(_record(event))
+            logger = self._loggers.get(event["role"])
+            if logger is None:
+                self._early.setdefault(event["role"], deque(maxlen=MAX_EARLY)).append(event)
+            else:
+                _pass_on(logger, event)
+
+    @contextmanager
+    def to(self, role: str, logger: LoggerLike) -> Iterator[None]:
+        """Hand on to `logger`, for the time of the block, what `role` logs and has logged so far."""
+        with self._lock:
+            for event in self._early.pop(role, ()):
+                _pass_on(logger, event)
+            self._loggers[role] = logger
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._loggers[role]
+
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+    def _open(self) -> RotatingFileHandler | None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = _File(self._path, maxBytes=MAX_FILE_BYTES, backupCount=FILES_TO_KEEP, encoding="utf-8", delay=True)
+        except OSError as error:
+            _log.warning("what roles log is not kept in %s: %s", self._path, error)
+            return None
+        formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(role)s %(levelname)s %(name)s: %(message)s")
+        formatter.converter = time.gmtime
+        formatter.datefmt = "%Y-%m-%dT%H:%M:%S"
+        file.setFormatter(formatter)
+        return file
+
+
+class _File(RotatingFileHandler):
+    """Says once that it cannot write."""
+
+    has_failed = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name that logging gives it
+        if not self.has_failed:
+            self.has_failed = True
+            _log.warning("what roles log is not kept in %s", self.baseFilename, exc_info=True)
+
+
+def _record(event: Mapping[str, Any]) -> logging.LogRecord:
+    created = float(event["time"])
+    level = int(event["level"])
+    facts = {
+        "created": created,
+        "msecs": created % 1 * 1000,
+        "levelno": level,
+        "levelname": logging.getLevelName(level),
+    }
+    return logging.makeLogRecord(
+        facts | {"name": event["logger"], "msg": "%s", "args": (event["message"],), "role": event["role"]}
+    )
+
+
+def _pass_on(logger: LoggerLike, event: Mapping[str, Any]) -> None:
+    logger.log(int(event["level"]), "%s: %s", event["logger"], event["message"], extra=FROM_A_ROLE)

@@ -1,0 +1,104 @@
+"""Logging in the process of a role."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.roles import logs as module
+from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.logs import told_logs
+from ps_runtime.specs.roles import Role, RoleId
+
+logger = logging.getLogger("my_model")
+Make = Callable[[int], RoleContext]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)
+    return []
+
+
+@pytest.fixture
+def make(told: list[dict[str, Any]]) -> Make:
+    return lambda index: RoleContext(RoleId(Role.WORKER, index), 1, lambda: None, told.append)
+
+
+def test_what_a_role_logs_is_told_with_its_name(told: list[dict[str, Any]], make: Make) -> None:
+    with told_logs(make(1)):
+        logger.info("step %d", 3)
+        logger.debug("not told")
+        logging.getLogger("distributed.worker").warning("not told")
+    logger.warning("not told")
+    assert [(e["kind"], e["role"], e["level"], e["logger"], e["message"]) for e in told] == [
+        ("log", "worker-1", logging.INFO, "my_model", "step 3")
+    ]
+    assert logging.getLogger().level == logging.WARNING
+
+
+def test_what_a_role_told_is_not_told_again(told: list[dict[str, Any]], make: Make) -> None:
+    with told_logs(make(1)):
+        Attempt.log_event({"kind": "log", "role": "r", "level": 30, "logger": "mine", "message": "x"})
+        Attempt.log_event({"kind": "checkpoint", "role": "r", "step": 1})
+    assert told == []
+
+
+def test_traceback_is_told(told: list[dict[str, Any]], make: Make) -> None:
+    with told_logs(make(0)):
+        try:
+            raise ValueError("no such thing")
+        except ValueError:
+            logger.exception("it failed")
+    assert told[0]["message"].startswith("it failed\nTraceback")
+    assert told[0]["message"].endswith("ValueError: no such thing")
+
+
+def test_two_roles_of_a_process(told: list[dict[str, Any]], make: Make) -> None:
+    def second() -> None:
+        with told_logs(make(1)):
+            logger.info("of the second")
+
+    with told_logs(make(0)):
+        for target in (second, lambda: logger.info("of a helper")):
+            thread = threading.Thread(target=target)
+            thread.start()
+            thread.join()
+        logger.info("of the first")
+    assert [(e["role"], e["message"]) for e in told] == [
+        ("worker-1", "of the second"),
+        ("worker-0", "of a helper"),
+        ("worker-0", "of the first"),
+    ]
+
+
+def test_a_flood_is_cut_and_counted(told: list[dict[str, Any]], make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    role = module._RoleLog(make(0), lambda: now[0])
+    record = logging.makeLogRecord({"levelno": logging.INFO, "name": "m"})
+    for number in range(1000):
+        role.take(record, str(number))
+    assert len(told) == module.BURST
+    now[0] += 1
+    role.take(record, "again")
+    assert [e["message"] for e in told[-2:]] == ["800 records were left out, a role may log 20 in a second", "again"]
+
+
+def test_a_long_record_is_cut(told: list[dict[str, Any]], make: Make) -> None:
+    with told_logs(make(0)):
+        logger.info("x" * 100_000)
+    assert len(told[0]["message"]) == module.MAX_CHARS
+
+
+def test_who_logs_does_not_fail_because_nobody_can_be_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    context = make(0)
+    context.send = lambda event: 1 / 0  # type: ignore[assignment,return-value]
+    with told_logs(context):
+        logger.info("x")

@@ -1,0 +1,73 @@
+"""What roles log, where people look for it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tasks import role_logs as module
+from tasks.role_logs import RoleLogs
+
+
+def log(role: str, message: str, level: int = logging.INFO) -> dict[str, Any]:
+    return {"kind": "log", "role": role, "time": 0.25, "level": level, "logger": "mine", "message": message}
+
+
+def test_one_file_with_the_names_of_roles(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "roles.log"
+    for attempt in (1, 2):
+        logs = RoleLogs(path)
+        logs.handle(log("worker-0", f"100 % of attempt {attempt}"))
+        logs.handle(log("ps-0", "slow", logging.WARNING))
+        logs.close()
+    assert path.read_text().splitlines()[1:3] == [
+        "1970-01-01T00:00:00.250Z ps-0 WARNING mine: slow",
+        "1970-01-01T00:00:00.250Z worker-0 INFO mine: 100 % of attempt 2",
+    ]
+
+
+def test_each_task_run_gets_what_its_role_logs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    logs = RoleLogs(tmp_path / "roles.log")
+    logs.handle(log("worker-0", "early"))
+    logs.handle(log("ps-0", "of another"))
+    with logs.to("worker-0", logging.getLogger("task run")):
+        logs.handle(log("worker-0", "100 %", logging.ERROR))
+    logs.handle(log("worker-0", "late"))
+    logs.close()
+    assert [(r.levelname, r.getMessage()) for r in caplog.records] == [
+        ("INFO", "mine: early"),
+        ("ERROR", "mine: 100 %"),
+    ]
+
+
+def test_a_file_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "roles.log").mkdir()
+    logs = RoleLogs(tmp_path / "roles.log")
+    for _ in range(3):
+        logs.handle(log("ps-0", "x"))
+    logs.close()
+    [record] = caplog.records
+    assert f"not kept in {tmp_path / 'roles.log'}" in record.getMessage()
+
+
+def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "logs").write_text("")
+    logs = RoleLogs(tmp_path / "logs" / "roles.log")
+    logs.handle(log("ps-0", "x"))
+    logs.close()
+    assert "not kept in" in caplog.text
+
+
+def test_files_are_kept_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_FILE_BYTES", 1000)
+    logs = RoleLogs(tmp_path / "roles.log")
+    for _ in range(200):
+        logs.handle(log("ps-0", "x" * 50))
+    logs.close()
+    files = list(tmp_path.iterdir())
+    assert len(files) == 1 + module.FILES_TO_KEEP
+    assert all(file.stat().st_size <= 1000 for file in files)
