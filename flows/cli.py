@@ -17,6 +17,7 @@ import typer
 
 from flows.commands.answer import Answer
 from flows.commands.bench import bench
+from flows.commands.config import config
 from flows.commands.down import down
 from flows.commands.predict import predict
 from flows.commands.train import train
@@ -48,6 +49,7 @@ for command in (
     predict,
     up,
     down,
+    config,
     bench,
 ):
     app.command(epilog=EPILOG)(command)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
 
 from prefect.runtime import flow_run
 
@@ -12,6 +10,7 @@ from flows.parameters import TrainParameters
 from flows.summary import best_record
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.config.keys import flat
 from ps_runtime.data.dataset import Dataset
 from ps_runtime.data.files import shown_path, without_secrets
 from ps_runtime.estimator.attempt import Attempt
@@ -85,15 +84,7 @@ def tell_what_is_on_disk(attempt: Attempt, tracker: Tracker) -> None:
 def _params(attempt: Attempt, parameters: TrainParameters) -> dict[str, str]:
     """Return what was set, flat, for everybody to read: no credentials, and model_dir as others can find it."""
     values = parameters.model_dump(mode="json") | {"model_dir": attempt.model_dir}
-    return {key: without_secrets(str(value)) for key, value in _flat(values) if value is not None}
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
+    return {key: without_secrets(str(value)) for key, value in flat(values) if value is not None}
 
 
 def _dataset_info(context: str, dataset: Dataset, parameters: TrainParameters) -> DatasetInfo:

@@ -6,9 +6,12 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Json", "Overrides"]
+__all__ = ["Json", "Overrides", "Settings"]
 
 Json = Annotated[bool, typer.Option("--json", help="Last line of stdout: one JSON object; all else to stderr.")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]", help="Overrides, such as cluster.workers=4.")
+]
+Settings = Annotated[
+    list[str], typer.Argument(metavar="CONF [KEY=VALUE]", help="YAML files and overrides; later ones win.")
 ]

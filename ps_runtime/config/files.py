@@ -49,6 +49,25 @@ class Settings:
         origins = {key: origin for key, origin in self.origins.items() if not _is_replaced(key, later.values)}
         return Settings(_merge(self.values, later.values), origins | dict(later.origins))
 
+    def origin(self, key: str) -> Origin | None:
+        """Return where the value of the dotted `key` was set, None if it was not.
+
+        Examples
+        --------
+        >>> settings = load([], ["train={consistency: sync}"])
+        >>> str(settings.origin("train.consistency.name")), settings.origin("train.max_steps")
+        ('command line', None)
+        """
+        value: Any = self.values
+        parts = key.split(".")
+        for length, name in enumerate(parts, 1):
+            if not isinstance(value, Mapping):  # what was set as one value stands for the keys below it
+                return self.origins.get(".".join(parts[: length - 1]))
+            if name not in value:
+                return None
+            value = value[name]
+        return self.origins.get(key)
+
 
 def load(paths: Sequence[str | Path], overrides: Sequence[str] = ()) -> Settings:
     """Read configuration files and overrides; later ones win, mappings of files key by key.

@@ -1,0 +1,57 @@
+"""What ``psflow config`` answers: the whole configuration, and where each value of it was set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flows.commands.answer import Answer
+from flows.configuration import read_settings
+from flows.parameters import parse_parameters
+from ps_runtime.config.files import dump
+from ps_runtime.config.keys import flat
+from ps_runtime.data.files import without_secrets
+
+__all__ = ["config"]
+
+DEFAULT = "default"
+WIDTH = 36
+"""Of a column."""
+
+
+def config(arguments: Sequence[str], *, with_origins: bool) -> Answer:
+    """Return the configuration that `arguments` make, defaults included, without credentials.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Files and overrides.
+    with_origins : bool
+        For people: a line for each key, with its origin. Without it they get YAML.
+
+    Raises
+    ------
+    UsageError
+        If it is no configuration.
+    """
+    settings = read_settings(arguments)
+    values = _public(parse_parameters(settings.values, settings.origins).model_dump(mode="json"))
+    origins = {key: str(settings.origin(key) or DEFAULT) for key, _ in flat(values)}
+    lines = dump(values).splitlines()
+    if with_origins:
+        lines = [f"{key:<{WIDTH}} {_shown(value):<{WIDTH}} {origins[key]}" for key, value in flat(values)]
+    return Answer({"values": values, "origins": origins}, lines)
+
+
+def _public(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _public(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_public(inner) for inner in value]
+    return without_secrets(value) if isinstance(value, str) else value
+
+
+def _shown(value: Any) -> str:
+    """Return a value as it may be given again: JSON is YAML."""
+    return value if isinstance(value, str) else json.dumps(value)
