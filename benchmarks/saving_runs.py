@@ -18,6 +18,7 @@ from benchmarks.systems.program import Command, ProgramSystem
 from benchmarks.workloads import Workload
 from ps_runtime import Estimator, RunConfig, TrainSpec
 from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.cluster.admission import Patience
 from ps_runtime.cluster.launch import ClusterJob
 from ps_runtime.estimator.attempt import Attempt
 
@@ -97,7 +98,7 @@ class ProductRuns:
             Attempt(estimator, train_spec, None, num_ps=1, transport=self._transport) as attempt,
             ClusterJob(self._client, attempt.job(), events.append) as job,
         ):
-            job.start(TIMEOUT_SECS)
+            job.start(Patience(TIMEOUT_SECS))
             job.join(attempt.check)
         cut = start + SAVE_STEPS
         [checkpoint] = [e for e in events if e["kind"] == "checkpoint" and e["step"] == cut]

@@ -25,7 +25,7 @@ from flows.recording import open_tracker, tell_what_is_on_disk
 from flows.resolved_config import write_config
 from flows.summary import Outcome, summarize
 from flows.turns import await_turn
-from ps_runtime.cluster.admission import check_capacity
+from ps_runtime.cluster.admission import Patience, check_capacity
 from ps_runtime.cluster.connecting import open_cluster
 from ps_runtime.cluster.launch import ClusterJob
 from ps_runtime.config.files import Origin
@@ -134,9 +134,11 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
 
     trained_on = attempt.plan.datasets.get("train")
     job = attempt.job(MlflowModelWriter(() if trained_on is None else trained_on.columns))
+    cluster = parameters.cluster
+    patience = Patience(cluster.admission_timeout_secs, cluster.when_full == "wait", get_run_logger().info)
     progress = Progress(get_run_logger(), job.train_spec.max_steps)
     with ExitStack() as stack:
-        client = stack.enter_context(open_cluster(parameters.cluster.address, len(job.roles), CLUSTER_TIMEOUT_SECS))
+        client = stack.enter_context(open_cluster(cluster.address, len(job.roles), CLUSTER_TIMEOUT_SECS))
         check_capacity(client, len(job.roles))
         check()
         tracker = stack.enter_context(_recorded(planned, parameters))
@@ -147,7 +149,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
                 tracker.handle({**event, "time": time.time()})
 
         run = ClusterJob(client, job, on_event)
-        reports = _run_roles(run, parameters.cluster.admission_timeout_secs, check)
+        reports = _run_roles(run, patience, check)
         if not tracker.close("FINISHED"):
             get_run_logger().warning("MLflow did not take everything; the same command writes the rest")
     return Outcome(job, reports, tracker.run_id, tracker.best, progress.first_step_at)
@@ -169,13 +171,13 @@ def _recorded(planned: Planned, parameters: TrainParameters) -> Iterator[Tracker
         raise
 
 
-def _run_roles(run: ClusterJob, admission_timeout_secs: float, check: Callable[[], None]) -> dict[str, dict[str, Any]]:
+def _run_roles(run: ClusterJob, patience: Patience, check: Callable[[], None]) -> dict[str, dict[str, Any]]:
     """Start all roles, each with a task run of its own, and wait until they have ended; return their reports."""
     stop = threading.Event()
     task_runs = []
     try:
         with run:
-            run.start(admission_timeout_secs, check)
+            run.start(patience, check)
             task_runs = [run_role.submit(role, run, stop) for role in run.job.roles]
             return run.join(check)
     finally:

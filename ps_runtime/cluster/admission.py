@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
-from distributed import Client
+from distributed import Client, Lock
 
-from ps_runtime.errors import CapacityError
+from ps_runtime.errors import CapacityError, WaitTimeoutError
 
-__all__ = ["check_capacity", "choose_slots"]
+__all__ = ["Patience", "admission", "check_capacity"]
 
 RESOURCE = "psflow"
 POLL_SECS = 0.2
+LOCK_SLICE_SECS = 1.0
+ROLE_KEY = re.compile(r"psflow-([0-9a-f]+)-\d+-")
+
+logger = logging.getLogger(__name__)
 
 
 def check_capacity(client: Client, num_roles: int) -> None:
@@ -30,36 +38,105 @@ def check_capacity(client: Client, num_roles: int) -> None:
         raise CapacityError(num_roles, num_slots, _where(client))
 
 
-def choose_slots(client: Client, num_roles: int, timeout_secs: float, check: Callable[[], None]) -> list[str]:
-    """Return the address of a free slot for each role.
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for a slot for each role.
+
+    Parameters
+    ----------
+    timeout_secs : float
+        For another job that is starting, and then for slots that are taken now to become free.
+    waits_for_slots : bool
+        Whether to wait where slots are taken; else that is an error at once.
+    say : callable
+        Told what is waited for, once for each thing.
+    """
+
+    timeout_secs: float
+    waits_for_slots: bool = True
+    say: Callable[[str], None] = logger.info
+
+
+@contextmanager
+def admission(client: Client, num_roles: int, patience: Patience, check: Callable[[], None]) -> Iterator[list[str]]:
+    """Give the address of a free slot for each role; no other job is given any until the block ends.
 
     A slot is a thread of a Dask worker. Workers that declare the resource ``psflow`` come first; among equals the
-    roles spread over as many workers as there are. Call it under the admission lock.
+    roles spread over as many workers as there are. Jobs that wait are admitted one after the other, so that a large
+    one is not passed over for ever.
 
     Parameters
     ----------
     client : Client
     num_roles : int
-    timeout_secs : float
-        How long to wait for slots that are taken now.
+    patience : Patience
     check : callable
-        Called several times a second; raises to end the wait.
+        Called at least once a second; raises to end the wait.
 
     Raises
     ------
     CapacityError
-        After `timeout_secs`, if too few have become free.
+        If the cluster has too few slots in all, at once; or if too few are, or become, free.
+    WaitTimeoutError
+        If another job neither starts nor gives up in time.
     """
-    deadline = time.monotonic() + timeout_secs
+    check_capacity(client, num_roles)
+    if not patience.waits_for_slots:
+        _find_slots(client, num_roles)  # before waiting for another job, which may itself be waiting for slots
+    with client.as_current():
+        lock = Lock("psflow-admission")
+    _acquire(lock, client, patience, check)
+    try:
+        yield _await_slots(client, num_roles, patience, check)
+    finally:
+        lock.release()
+
+
+def _acquire(lock: Lock, client: Client, patience: Patience, check: Callable[[], None]) -> None:
+    deadline = time.monotonic() + patience.timeout_secs
+    has_said = False
+    while not lock.acquire(timeout=LOCK_SLICE_SECS):
+        check()
+        if time.monotonic() >= deadline:
+            raise WaitTimeoutError("to admit this job", "another job that is starting", patience.timeout_secs)
+        if not has_said:
+            patience.say(f"waiting up to {patience.timeout_secs:g} s for another job to start on {_where(client)}")
+            has_said = True
+
+
+def _await_slots(client: Client, num_roles: int, patience: Patience, check: Callable[[], None]) -> list[str]:
+    deadline = time.monotonic() + patience.timeout_secs
+    has_said = False
     while True:
         check()
-        workers = client.scheduler_info(n_workers=-1)["workers"]
-        free = free_slots(workers, client.processing())
-        if len(free) >= num_roles:
-            return free[:num_roles]
-        if time.monotonic() >= deadline:
-            raise CapacityError(num_roles, len(free), _where(client))
+        try:
+            return _find_slots(client, num_roles)
+        except CapacityError as error:
+            if not patience.waits_for_slots or time.monotonic() >= deadline:
+                raise
+            if not has_said:
+                patience.say(
+                    f"waiting up to {patience.timeout_secs:g} s for {num_roles} slots of {error.where}: "
+                    f"{error.num_slots} are free, the others are taken by {_takers(client)}"
+                )
+                has_said = True
         time.sleep(POLL_SECS)
+
+
+def _find_slots(client: Client, num_roles: int) -> list[str]:
+    free = free_slots(client.scheduler_info(n_workers=-1)["workers"], client.processing())
+    if len(free) < num_roles:
+        raise CapacityError(num_roles, len(free), _where(client))
+    return free[:num_roles]
+
+
+def _takers(client: Client) -> str:
+    """Name what runs on the cluster: jobs of ours by their ids, as job.json has them."""
+    keys = [str(key) for tasks in client.processing().values() for key in tasks]
+    matches = [ROLE_KEY.match(key) for key in keys]
+    jobs = sorted({f"job {match[1]}" for match in matches if match})
+    num_others = matches.count(None)
+    return ", ".join([*jobs, *([f"{num_others} other tasks"] if num_others else [])]) or "nobody any more"
 
 
 def _where(client: Client) -> str:

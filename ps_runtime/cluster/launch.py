@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Any, Self
 
 import cloudpickle
-from distributed import Client, Future, Lock
+from distributed import Client, Future
 
 from ps_runtime.client.link import never_stop
-from ps_runtime.cluster.admission import check_capacity, choose_slots
+from ps_runtime.cluster.admission import Patience, admission
 from ps_runtime.cluster.role_task import run_role
 from ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, WaitTimeoutError
 from ps_runtime.roles.job_spec import JobSpec
@@ -24,7 +24,6 @@ from ps_runtime.specs.roles import Role, RoleId
 __all__ = ["ClusterJob"]
 
 SLICE_SECS = 0.2
-LOCK_SLICE_SECS = 1.0
 START_TIMEOUT_SECS = 60.0
 """For a submitted role to report; its process runs already."""
 RESULT_TIMEOUT_SECS = 30.0
@@ -88,33 +87,24 @@ class ClusterJob:
         self._client.unsubscribe_topic(self._topic)
         self._client.unsubscribe_topic("all")
 
-    def start(self, admission_timeout_secs: float, check: Callable[[], None] = never_stop) -> None:
+    def start(self, patience: Patience, check: Callable[[], None] = never_stop) -> None:
         """Find a slot for each role and start them all: the ps first, the others once every ps listens. Blocks.
 
         Parameters
         ----------
-        admission_timeout_secs : float
-            For another job that is starting, and then for slots to become free.
+        patience : Patience
+            With a cluster that is full.
         check : callable
             Called at least once a second; raises to end the wait.
 
         Raises
         ------
         CapacityError
-            If the cluster has too few slots, at once; or if too few become free in time. Nothing was started.
+            If there are too few slots; see `admission`. Nothing was started.
         WaitTimeoutError
-            If a role does not report.
+            If another job does not start, or a role does not report.
         """
-        check_capacity(self._client, len(self.job.roles))
-        with self._client.as_current():
-            lock = Lock("psflow-admission")
-        deadline = time.monotonic() + admission_timeout_secs
-        while not lock.acquire(timeout=LOCK_SLICE_SECS):
-            check()
-            if time.monotonic() >= deadline:
-                raise WaitTimeoutError("to admit this job", "another job that is starting", admission_timeout_secs)
-        try:
-            slots = choose_slots(self._client, len(self.job.roles), admission_timeout_secs, check)
+        with admission(self._client, len(self.job.roles), patience, check) as slots:
             self._slots = dict(zip(self.job.roles, slots, strict=True))
             servers = [role for role in self.job.roles if role.role is Role.PS]
             for role in servers:
@@ -124,8 +114,6 @@ class ClusterJob:
                 if role not in self._futures:
                     self._submit(role)
             self._await(lambda: len(self._started) == len(self.job.roles), "all roles to start", check)
-        finally:
-            lock.release()
 
     def wait(self, role: RoleId, timeout_secs: float) -> dict[str, Any] | None:
         """Wait for a role to end; return its report, or None if it is running still.

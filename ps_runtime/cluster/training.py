@@ -7,6 +7,7 @@ from typing import Any
 
 from distributed import Client
 
+from ps_runtime.cluster.admission import Patience
 from ps_runtime.cluster.launch import ClusterJob
 from ps_runtime.errors import UsageError
 from ps_runtime.estimator.attempt import Attempt
@@ -81,5 +82,5 @@ def train_and_evaluate(
         if client is None:
             return run_local(job, on_event, attempt.check)
         with ClusterJob(client, job, on_event) as run:
-            run.start(ADMISSION_TIMEOUT_SECS)
+            run.start(Patience(ADMISSION_TIMEOUT_SECS))
             return run.join(attempt.check)

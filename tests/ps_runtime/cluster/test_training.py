@@ -29,6 +29,7 @@ from ps_runtime import (
 )
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.cluster.admission import Patience
 from ps_runtime.cluster.connecting import open_cluster
 from ps_runtime.cluster.launch import ClusterJob
 from ps_runtime.errors import CapacityError, ModelDirError, RoleFailedError
@@ -227,7 +228,7 @@ def test_a_job_that_waits_for_slots_can_be_stopped(client: Client, tmp_path: Pat
             ClusterJob(client, attempt.job(), events.append) as run,
             pytest.raises(KeyboardInterrupt),
         ):
-            run.start(admission_timeout_secs=60, check=check)
+            run.start(Patience(60), check)
     finally:
         let_go.set()
         wait(busy)

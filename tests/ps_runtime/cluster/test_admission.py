@@ -1,0 +1,122 @@
+"""Slots for all roles or for none, on a cluster that others use as well."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client, Event, LocalCluster, wait
+
+from ps_runtime.cluster.admission import Patience, admission
+from ps_runtime.errors import CapacityError, WaitTimeoutError
+
+pytestmark = pytest.mark.cluster(shared=True)
+
+
+def never_stop() -> None:
+    pass
+
+
+@pytest.fixture(scope="module")
+def client(no_leaks: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Two Dask workers with a thread each, in this process."""
+    with (
+        no_leaks(),
+        dask.config.set({"temporary-directory": str(tmp_path_factory.mktemp("dask"))}),
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        workers = client.scheduler_info(n_workers=-1)["workers"]
+        wait([client.submit(int, pure=False, workers=[address]) for address in workers])  # their threads stay
+        yield client
+
+
+@contextmanager
+def taken(client: Client, key: str) -> Iterator[Event]:
+    """Have one slot taken by a task with `key`, until the event that this gives is set, or the block ends."""
+    with client.as_current():
+        let_go = Event(key)
+    task = client.submit(Event.wait, let_go, timeout=60, key=key)
+    try:
+        while not any(client.processing().values()):
+            pass
+        yield let_go
+    finally:
+        let_go.set()
+        wait(task)
+        let_go.clear()
+
+
+def test_a_full_cluster_is_an_error_at_once_where_that_is_asked_for(client: Client) -> None:
+    said: list[str] = []
+    words = r"the job has 2 roles, but the Dask cluster at inproc://\S+ has 1 free slots"
+    with (
+        taken(client, "psflow-0a1b-3-ps-0"),
+        pytest.raises(CapacityError, match=words),
+        admission(client, 2, Patience(3600, waits_for_slots=False, say=said.append), never_stop),
+    ):
+        pass
+    assert said == []
+
+
+def test_more_roles_than_there_are_slots_at_all_wait_for_nothing(client: Client) -> None:
+    with (
+        pytest.raises(CapacityError, match=r"the job has 3 roles, but .* has 2 free slots"),
+        admission(client, 3, Patience(3600), never_stop),
+    ):
+        pass
+
+
+def test_it_says_what_it_waits_for_and_goes_on_when_that_is_there(client: Client) -> None:
+    said: list[str] = []
+    with taken(client, "psflow-0a1b-3-ps-0") as let_go:
+
+        def say(line: str) -> None:
+            said.append(line)
+            let_go.set()
+
+        with admission(client, 2, Patience(3600, say=say), never_stop) as slots:
+            assert len(set(slots)) == 2
+    assert len(said) == 1
+    assert said[0].startswith("waiting up to 3600 s for 2 slots of the Dask cluster at inproc://")
+    assert said[0].endswith(": 1 are free, the others are taken by job 0a1b")
+
+
+def test_after_its_time_a_full_cluster_is_an_error(client: Client) -> None:
+    said: list[str] = []
+    with (
+        taken(client, "theirs"),
+        pytest.raises(CapacityError, match="has 1 free slots"),
+        admission(client, 2, Patience(0.01, say=said.append), never_stop),
+    ):
+        pass
+    assert said[0].endswith("taken by 1 other tasks")
+
+
+def test_of_two_that_start_at_once_one_waits_for_the_other(client: Client) -> None:
+    said: list[str] = []
+    with (
+        admission(client, 2, Patience(1), never_stop),
+        pytest.raises(WaitTimeoutError, match=r"waited 0\.01 s for another job that is starting: to admit this job"),
+        admission(client, 2, Patience(0.01, say=said.append), never_stop),
+    ):
+        pass
+    entered = threading.Event()
+    with admission(client, 2, Patience(1), never_stop):
+
+        def second() -> None:
+            with admission(client, 2, Patience(30, say=said.append), never_stop):
+                entered.set()
+
+        thread = threading.Thread(target=second)
+        thread.start()
+        while not said:
+            pass
+        assert not entered.is_set()
+    thread.join(30)
+    assert entered.is_set()
+    assert said[0].startswith("waiting up to 30 s for another job to start on the Dask cluster at inproc://")
