@@ -1,0 +1,137 @@
+"""Which checkpoints are meant: ``all``, ``latest``, ``best``, ``last:5``, ``1000..9000``, ``300,600``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ps_runtime.errors import UsageError, did_you_mean
+
+__all__ = ["Available", "Selection"]
+
+WORDS = ("all", "latest", "best")
+FORMS = "all, latest, best, last:N, FIRST..LAST, or steps such as 300,600"
+ONE_FORMS = "best, latest, or a step such as 600"
+MAX_SHOWN = 12
+
+_LAST = re.compile(r"last:([1-9]\d*)")
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Available:
+    """What there is to choose from.
+
+    Parameters
+    ----------
+    where : str
+        The model_dir, as people may read it.
+    steps : sequence of int
+        Of its checkpoints, ascending.
+    best : int or None
+        Step of the best one, whether its checkpoint is still there or not; None if none was chosen yet.
+    """
+
+    where: str
+    steps: Sequence[int]
+    best: int | None
+
+    def __str__(self) -> str:
+        shown = [str(step) for step in self.steps]
+        if len(shown) > MAX_SHOWN:
+            shown = [*shown[: MAX_SHOWN // 2], "...", *shown[-MAX_SHOWN // 2 :]]
+        return f"there are {', '.join(shown)}" if len(self.steps) > 1 else f"there is {shown[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A wish for checkpoints; made by `parse` or `parse_one`."""
+
+    parts: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Selection:
+        """Read a list of forms, separated by commas, that say which checkpoints are wanted.
+
+        Raises
+        ------
+        UsageError
+            For every part that has none of the forms.
+
+        Examples
+        --------
+        >>> Selection.parse("last:2,300").choose(Available("runs/digits", [0, 300, 600, 900], best=300))
+        [300, 600, 900]
+        """
+        parts = tuple(part.strip() for part in text.split(","))
+        faults = [f"checkpoints: expected {FORMS}; got {part!r}{_near(part)}" for part in parts if not _is_known(part)]
+        if faults:
+            raise UsageError(tuple(faults))
+        return cls(parts)
+
+    @classmethod
+    def parse_one(cls, text: str) -> Selection:
+        """Read a form that says which single checkpoint is wanted; UsageError if it has none of these forms."""
+        part = text.strip()
+        if not part.isdecimal() and part not in ("best", "latest"):
+            raise UsageError((f"checkpoint: expected {ONE_FORMS}; got {part!r}{_near(part)}",))
+        return cls((part,))
+
+    def choose(self, available: Available) -> list[int]:
+        """Return the steps of the checkpoints that are meant, ascending, each once.
+
+        Raises
+        ------
+        UsageError
+            For everything that is asked for and not there.
+        """
+        if not available.steps:
+            raise UsageError(
+                (f"no such checkpoint: {available.where} has none; train first, or name another model_dir",)
+            )
+        chosen: set[int] = set()
+        faults = []
+        for part in self.parts:
+            steps, fault = _choose(part, available)
+            chosen |= set(steps)
+            faults += [f"no such checkpoint: {fault}; {available}"] if fault else []
+        if faults:
+            raise UsageError(tuple(faults))
+        return sorted(chosen)
+
+
+def _choose(part: str, available: Available) -> tuple[Sequence[int], str]:
+    """Return the steps that `part` means, or what is wrong."""
+    steps, where = available.steps, available.where
+    if part == "all":
+        return steps, ""
+    if part == "latest":
+        return steps[-1:], ""
+    if match := _LAST.fullmatch(part):
+        return steps[-int(match[1]) :], ""
+    if match := _RANGE.fullmatch(part):
+        first, last = int(match[1]), int(match[2])
+        found = [step for step in steps if first <= step <= last]
+        return found, "" if found else f"{where} has none of the steps {first} to {last}"
+    if part == "best":
+        if available.best is None:
+            return [], f"{where} has no best one, as nothing was evaluated and exported; name a step"
+        what, step = f"the best one of {where}, of step {available.best},", available.best
+        return ([step], "") if step in steps else ([], f"{what} was removed; name another step")
+    step = int(part)
+    nearest = min(steps, key=lambda known: abs(known - step))
+    return ([step], "") if step in steps else ([], f"{where} has none of step {step}, the nearest is {nearest}")
+
+
+def _is_known(part: str) -> bool:
+    match = _RANGE.fullmatch(part)
+    if match is not None:
+        return int(match[1]) <= int(match[2])
+    return part in WORDS or part.isdecimal() or _LAST.fullmatch(part) is not None
+
+
+def _near(part: str) -> str:
+    if match := _RANGE.fullmatch(part):
+        return f"; did you mean {match[2]}..{match[1]}?"
+    return did_you_mean(part, (*WORDS, "last:5"))
