@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
@@ -23,7 +24,7 @@ from ps_runtime.config.environment import child_environment
 from ps_runtime.errors import RoleFailedError, WaitTimeoutError
 from tasks.local_servers import found
 
-__all__ = ["LocalPrefectServer", "named_api_url", "prefect_api"]
+__all__ = ["LocalPrefectServer", "has_pages", "named_api_url", "prefect_api"]
 
 PROGRAM = Path(__file__).with_name("prefect_server_process.py")
 LOG_TAIL_BYTES = 2000
@@ -133,6 +134,14 @@ def named_api_url() -> str | None:
     return get_current_settings().api.url
 
 
+_has_pages: ContextVar[bool] = ContextVar("psflow_prefect_has_pages", default=True)
+
+
+def has_pages() -> bool:
+    """Return whether the Prefect server that flows talk to now shows pages, and stays when the flow ends."""
+    return _has_pages.get()
+
+
 @contextmanager
 def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float = 60.0) -> Iterator[str]:
     """Make sure that a Prefect API is there for the flows run inside, and give its address.
@@ -189,9 +198,11 @@ def _no_dead_links() -> Iterator[None]:
         return not record.getMessage().startswith("View at ")
 
     logger.addFilter(is_no_link)
+    token = _has_pages.set(False)
     try:
         yield
     finally:
+        _has_pages.reset(token)
         logger.removeFilter(is_no_link)
 
 
