@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flows.changes import Change, changes
 from flows.parameters import TrainParameters
 from flows.resolved_config import has_config, read_config, resolve
 from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.config.files import Origin
+from ps_runtime.config.files import Settings
 from ps_runtime.errors import UsageError
 from ps_runtime.estimator.attempt import job_seed
 from ps_runtime.estimator.fork import Fork
@@ -39,14 +38,14 @@ class Beginning:
     fork: Fork | None = None
 
 
-def begin(parameters: TrainParameters, origins: Mapping[str, Origin] | None = None) -> Beginning:
+def begin(parameters: TrainParameters, settings: Settings | None = None) -> Beginning:
     """Look at what is there; change nothing.
 
     Parameters
     ----------
     parameters : TrainParameters
-    origins : mapping of dotted key to Origin, optional
-        Where the values were set, for people.
+    settings : Settings, optional
+        From which they were made: they say where each value was set.
 
     Raises
     ------
@@ -65,7 +64,7 @@ def begin(parameters: TrainParameters, origins: Mapping[str, Origin] | None = No
         fork = Fork(asked.model_dir, resume.fork)
         asked = resolve(asked.model_copy(update={"model_dir": resume.fork}))
         model_dir = resume.fork if fork.is_begun else model_dir
-    found = _changes_since(model_dir, asked, origins or {})
+    found = _changes_since(model_dir, asked, settings or Settings())
     is_free = resume.allow_changes or (fork is not None and not fork.is_begun)
     refused = [change for change in found if change.alters_the_job and not is_free]
     if refused:
@@ -81,11 +80,11 @@ def tell(beginning: Beginning, logger: LoggerLike) -> None:
         logger.info("changed since the last start: %s", change)
 
 
-def _changes_since(model_dir: str, asked: TrainParameters, origins: Mapping[str, Origin]) -> list[Change]:
+def _changes_since(model_dir: str, asked: TrainParameters, settings: Settings) -> list[Change]:
     """Return what differs from what was learned in `model_dir` so far; nothing if nothing was."""
     if not has_config(model_dir) or CheckpointStore(model_dir).latest() is None:
         return []
-    return changes(read_config(model_dir), asked, origins)
+    return changes(read_config(model_dir), asked, settings)
 
 
 def _refusal(model_dir: str) -> str:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from flows.parameters import TrainParameters
-from ps_runtime.config.files import Origin
+from ps_runtime.config.files import Origin, Settings
+from ps_runtime.config.keys import flat
 from ps_runtime.data.files import without_secrets
 
 __all__ = ["Change", "changes"]
 
 LEARNED = ("model", "input.train", "seed", "pipeline_depth", "train.consistency")
 """Keys that alter what is learned; the optimizer is a part of the model."""
-MEASURED = ("input.eval", "eval.steps")
+MEASURED = re.compile(r"input\.eval\.|eval\.steps|evals\..+\.(input\.|steps)")
 """Keys that alter what the figures of an evaluation mean: those before and after would stand in one curve."""
 
 NOT_SET = object()
@@ -32,45 +33,31 @@ class Change:
     @property
     def alters_the_job(self) -> bool:
         """Whether the job with it is another one; else it says only how long, where or how closely watched."""
-        return any(f"{self.key}.".startswith(f"{key}.") for key in (*LEARNED, *MEASURED))
+        if any(f"{self.key}.".startswith(f"{key}.") for key in LEARNED):
+            return True
+        is_another = self.key.startswith("evals.") and NOT_SET in (self.old, self.new)  # it comes or goes as a whole
+        return MEASURED.match(self.key) is not None and not is_another
 
     def __str__(self) -> str:
         origin = f" ({self.origin})" if self.origin else ""
         return f"{self.key}: {_shown(self.old)} -> {_shown(self.new)}{origin}"
 
 
-def changes(old: TrainParameters, new: TrainParameters, origins: Mapping[str, Origin]) -> list[Change]:
+def changes(old: TrainParameters, new: TrainParameters, settings: Settings) -> list[Change]:
     """Return the keys whose value differs, in the order of `new`; both are resolved.
 
     Parameters
     ----------
     old, new : TrainParameters
-    origins : mapping of dotted key to Origin
-        Of the values of `new`; may be empty.
+    settings : Settings
+        From which `new` was made, for the origins; may be empty.
     """
-    before, now = (dict(_flat(parameters.model_dump(mode="json"))) for parameters in (old, new))
+    before, now = (dict(flat(parameters.model_dump(mode="json"))) for parameters in (old, new))
     return [
-        Change(key, before.get(key, NOT_SET), now.get(key, NOT_SET), _origin(key, origins))
+        Change(key, before.get(key, NOT_SET), now.get(key, NOT_SET), settings.origin(key))
         for key in dict.fromkeys([*now, *before])
         if before.get(key) != now.get(key)
     ]
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in values.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
-
-
-def _origin(key: str, origins: Mapping[str, Origin]) -> Origin | None:
-    """Return where `key`, or else a key above it, was set."""
-    while key:
-        if key in origins:
-            return origins[key]
-        key = key.rpartition(".")[0]
-    return None
 
 
 def _shown(value: Any) -> str:

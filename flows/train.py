@@ -28,7 +28,7 @@ from flows.turns import await_turn
 from ps_runtime.cluster.admission import Patience, check_capacity
 from ps_runtime.cluster.connecting import open_cluster
 from ps_runtime.cluster.launch import ClusterJob
-from ps_runtime.config.files import Origin
+from ps_runtime.config.files import Settings
 from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.fork import Fork
 from tasks.export import MlflowModelWriter, check_exportable
@@ -43,14 +43,14 @@ TASK_RUN_END_SECS = 2.0
 """For the task run of a role to take over how the role has ended."""
 
 
-def train(parameters: TrainParameters, origins: Mapping[str, Origin] | None = None) -> dict[str, Any]:
+def train(parameters: TrainParameters, settings: Settings | None = None) -> dict[str, Any]:
     """Run the training flow in this process, with a local Prefect server if none is named; return its summary.
 
     Parameters
     ----------
     parameters : TrainParameters
-    origins : mapping of dotted key to Origin, optional
-        Where the parameters were set, for people.
+    settings : Settings, optional
+        From which they were made: they say where each value was set.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def train(parameters: TrainParameters, origins: Mapping[str, Origin] | None = No
     SystemExit
         With 128 + the number of the signal, if one ended it.
     """
-    return invoke(train_flow, parameters, partial(_planned, origins=origins))
+    return invoke(train_flow, parameters, partial(_planned, settings=settings))
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class Planned:
 
 
 @contextmanager
-def _planned(parameters: TrainParameters, origins: Mapping[str, Origin] | None = None) -> Iterator[Planned]:
+def _planned(parameters: TrainParameters, settings: Settings | None = None) -> Iterator[Planned]:
     await_turn(parameters, say=get_logger("psflow").info)
-    beginning = begin(parameters, origins)
+    beginning = begin(parameters, settings)
     yield Planned(beginning, plan_attempt(beginning.parameters, beginning.fork), prepare_store())
 
 

@@ -41,4 +41,4 @@ def train(
     with head_start(BEGAN_AT):
         from flows.train import train
 
-        return train(parameters, loaded.origins)
+        return train(parameters, loaded)

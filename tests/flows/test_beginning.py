@@ -14,7 +14,7 @@ from flows.resolved_config import write_config
 from flows.train import plan_attempt
 from ps_runtime.checkpoint.job_file import JobFile
 from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.config.files import COMMAND_LINE, load
+from ps_runtime.config.files import load
 from ps_runtime.errors import CheckpointError, ModelDirError, UsageError
 
 CONF = """
@@ -56,7 +56,7 @@ def test_a_new_job_has_a_seed_of_its_own_and_keeps_it() -> None:
 
 def test_more_steps_elsewhere_are_told_and_allowed(caplog: pytest.LogCaptureFixture) -> None:
     trained()
-    beginning = begin(parsed("train.max_steps=9", "cluster.workers=3"), {"train": COMMAND_LINE})
+    beginning = begin(parsed("train.max_steps=9", "cluster.workers=3"), load([], ["train.max_steps=9"]))
     with caplog.at_level(logging.INFO):
         tell(beginning, logging.getLogger("t"))
     assert caplog.messages == [

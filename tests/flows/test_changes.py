@@ -5,20 +5,18 @@ from pathlib import Path
 import pytest
 
 from flows.changes import changes
-from flows.parameters import TrainParameters, parse_parameters
+from flows.parameters import parse_parameters
 from flows.resolved_config import resolve
 from ps_runtime.config.files import load
 
 DIGITS = str(Path(__file__).parents[2] / "conf" / "digits.yaml")
 
 
-def changed(*overrides: str) -> list[tuple[str, bool]]:
-    def parsed(*more: str) -> tuple[TrainParameters, dict[str, object]]:
-        loaded = load([DIGITS], more)
-        return resolve(parse_parameters(loaded.values, loaded.origins), seed=7), dict(loaded.origins)
-
-    now, origins = parsed(*overrides)
-    return [(str(change), change.alters_the_job) for change in changes(parsed()[0], now, origins)]  # type: ignore[arg-type]
+def changed(*overrides: str, before: tuple[str, ...] = ()) -> list[tuple[str, bool]]:
+    """Return each change that `overrides` make, and whether it alters the job."""
+    loaded = [load([DIGITS], more) for more in (before, (*before, *overrides))]
+    old, new = (resolve(parse_parameters(each.values, each.origins), seed=7) for each in loaded)
+    return [(str(change), change.alters_the_job) for change in changes(old, new, loaded[1])]
 
 
 def test_nothing_has_changed() -> None:
@@ -69,3 +67,11 @@ def test_keys_that_come_and_go_and_paths_without_their_secrets() -> None:
     assert not any("learning_rate" in line for line in found)
     found = dict(changed("input.train={format: csv, path: 's3://key:secret@bucket/t.csv', label: y}"))
     assert found["input.train.path: null -> s3://bucket/t.csv (command line)"]
+
+
+def test_a_further_evaluation_may_come_and_go_but_not_become_another() -> None:
+    small = "evals={small: {input: {format: digits, split: test}}}"
+    large = "evals={small: {input: {format: digits, split: all}}}"
+    assert {alters for _, alters in changed(small)} == {False}
+    assert {alters for _, alters in changed("evals={}", before=(small,))} == {False}
+    assert changed(large, before=(small,)) == [("evals.small.input.split: test -> all (command line)", True)]

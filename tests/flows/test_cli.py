@@ -172,7 +172,7 @@ NOISY = """
 import atexit, contextlib, os, sys, types
 import flows.head_start
 flows.head_start.head_start = lambda *_, **__: contextlib.nullcontext()
-def flow(parameters, origins):
+def flow(parameters, settings):
     print("for people"); os.system("echo from a child")
     atexit.register(print, "at exit")
     {body}
