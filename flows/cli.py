@@ -19,6 +19,7 @@ from flows.commands.answer import Answer
 from flows.commands.bench import bench
 from flows.commands.config import config
 from flows.commands.down import down
+from flows.commands.plan import plan
 from flows.commands.predict import predict
 from flows.commands.train import train
 from flows.commands.up import up
@@ -49,6 +50,7 @@ for command in (
     predict,
     up,
     down,
+    plan,
     config,
     bench,
 ):

@@ -27,6 +27,7 @@ __all__ = [
     "mlflow_client",
     "prepare_store",
     "reason_of",
+    "sqlite_path",
     "store_uri",
 ]
 
@@ -101,7 +102,7 @@ def mlflow_client(uri: str) -> MlflowClient:
 
 def artifact_location(uri: str) -> str | None:
     """Return where new experiments keep artifacts: beside a SQLite file; None where a server decides."""
-    path = _sqlite_path(uri)
+    path = sqlite_path(uri)
     return None if path is None else (path.parent / "mlartifacts").as_uri()
 
 
@@ -112,18 +113,19 @@ def reason_of(error: Exception) -> str:
     return without_secrets(str(error)) or type(error).__name__
 
 
-def _sqlite_path(uri: str) -> Path | None:
+def sqlite_path(uri: str) -> Path | None:
+    """Return the path of the file of a SQLite store; None for any other store."""
     return Path(uri.removeprefix(SQLITE).partition("?")[0]) if is_sqlite(uri) else None
 
 
 def _absolute(uri: str) -> str:
-    path = _sqlite_path(uri)
+    path = sqlite_path(uri)
     return uri if path is None else uri.replace(str(path), str(path.absolute()), 1)
 
 
 @contextmanager
 def _folder_lock(uri: str) -> Iterator[None]:
-    path = _sqlite_path(uri)
+    path = sqlite_path(uri)
     if path is None:
         yield
         return
@@ -141,7 +143,7 @@ def _create_whole(uri: str) -> None:
 
     MLflow takes seconds and many transactions for it, and can never use what a signal has left half-made.
     """
-    path = _sqlite_path(uri)
+    path = sqlite_path(uri)
     if path is None or path.exists():
         return
     from mlflow.store.tracking import DEFAULT_LOCAL_FILE_AND_ARTIFACT_PATH

@@ -1,0 +1,18 @@
+"""``psflow plan``."""
+
+from __future__ import annotations
+
+from flows.commands.answer import Answer
+from flows.commands.options import Json, Settings
+
+__all__ = ["plan"]
+
+
+def plan(settings: Settings, as_json: Json = False) -> Answer:
+    """Show what a training of CONF would do and where; start nothing, write nothing."""
+    from ps_runtime.config.environment import telemetry_off
+
+    telemetry_off()
+    from flows.plan import plan
+
+    return plan(settings)

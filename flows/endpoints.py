@@ -1,0 +1,69 @@
+"""Which Prefect API and MLflow store the commands of this place would use, and whether they can be reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ps_runtime.data.files import without_secrets
+from tasks.local_servers import found
+from tasks.prefect_server import named_api_url
+from tasks.reaching import prefect_fault, store_fault
+from tasks.tracking.store import sqlite_path, store_uri
+
+__all__ = ["Endpoint", "mlflow_endpoint", "prefect_endpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where something is.
+
+    Parameters
+    ----------
+    address : str
+        Without credentials; empty if a flow starts its own for its time.
+    state : str
+        For people.
+    fault : str or None
+        Why it cannot be used, and what to do.
+    """
+
+    address: str
+    state: str
+    fault: str | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {"address": self.address or None, "state": self.state, "ok": self.fault is None}
+
+    def __str__(self) -> str:
+        return f"{self.address} ({self.state})" if self.address else self.state
+
+
+def prefect_endpoint() -> Endpoint:
+    """Return the Prefect API that a flow would use."""
+    url = named_api_url()
+    who = "named by PREFECT_API_URL or the Prefect profile"
+    if url is None:
+        url, who = found().prefect_api_url, "started by psflow up"
+    if url is None:
+        return Endpoint("", "a server of its own for the time of each flow; psflow up starts one that stays")
+    fault = prefect_fault(url)
+    return Endpoint(without_secrets(url), _state(who, fault), fault)
+
+
+def mlflow_endpoint() -> Endpoint:
+    """Return the MLflow store that a flow would use."""
+    store = store_uri()
+    server = found().mlflow_uri(store)
+    fault = store_fault(server or store)
+    path = sqlite_path(store)
+    if server is not None:
+        return Endpoint(server, _state("started by psflow up", fault), fault)
+    if path is not None:
+        return Endpoint(store, "a file, there" if path.exists() else "a file, will be made", fault)
+    return Endpoint(without_secrets(store), _state("named by MLFLOW_TRACKING_URI", fault), fault)
+
+
+def _state(who: str, fault: str | None) -> str:
+    return f"{who}, {'answers' if fault is None else 'does not answer'}"
