@@ -1,0 +1,92 @@
+"""What the model of a checkpoint says of a data set, if it is a classifier."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
+
+from ps_runtime.checkpoint.reader import CheckpointReader
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.data.dataset import Dataset
+from ps_runtime.model.caller import ModelCaller
+from ps_runtime.model.evaluation import batches_of, predict_batch, read_values
+from ps_runtime.roles.job_spec import JobSpec
+from tasks.plots_classifier import ClassScores
+
+__all__ = ["class_scores"]
+
+MAX_ROWS = 20_000
+"""Of a data set: the shape of a curve does not change with more, and this runs beside training."""
+
+PROBABILITIES = "probabilities"
+"""The prediction that makes a model a classifier, as the canned ones call it."""
+
+
+def class_scores(job: JobSpec, step: int, dataset: Dataset) -> ClassScores | None:
+    """Predict the first `MAX_ROWS` rows of what the first EvalSpec evaluates. Blocks; uses one processor.
+
+    A classifier is a model whose predictions have ``probabilities``, of shape ``(batch, n_classes)``, or ``(batch,)``
+    or ``(batch, 1)`` for class 1 of two, and whose labels are class ids.
+
+    Parameters
+    ----------
+    job : JobSpec
+    step : int
+        Of a checkpoint.
+    dataset : Dataset
+        The opened input of the first EvalSpec.
+
+    Returns
+    -------
+    ClassScores or None
+        None if the model is no classifier.
+
+    Raises
+    ------
+    CheckpointError
+        If the checkpoint is not there any more.
+    """
+    with CheckpointReader.pinned(CheckpointStore(job.model_dir), step, "plots") as reader:
+        values = read_values(reader)
+    caller = ModelCaller(job.model_fn, job.params, job.config)
+    labels: list[NDArray[Any]] = []
+    probabilities: list[NDArray[Any]] = []
+    num_rows = 0
+    with threadpool_limits(limits=1):
+        for features, label in itertools.islice(batches_of(dataset), job.eval_specs[0].steps):
+            batch = _batch_scores(predict_batch(caller, features, values, step), label)
+            if batch is None:
+                return None
+            labels.append(batch.labels)
+            probabilities.append(batch.probabilities)
+            num_rows += len(batch.labels)
+            if num_rows >= MAX_ROWS:
+                break
+    if not num_rows:
+        return None
+    return ClassScores(np.concatenate(labels)[:MAX_ROWS], np.concatenate(probabilities)[:MAX_ROWS])
+
+
+def _batch_scores(predictions: Mapping[str, NDArray[Any]], labels: Any) -> ClassScores | None:
+    if labels is None or PROBABILITIES not in predictions:
+        return None
+    probabilities = np.asarray(predictions[PROBABILITIES])
+    if probabilities.ndim == 1:
+        probabilities = probabilities[:, np.newaxis]
+    if probabilities.ndim == 2 and probabilities.shape[1] == 1:
+        probabilities = np.hstack([1 - probabilities, probabilities])
+    class_ids = np.asarray(labels)
+    if probabilities.ndim != 2 or class_ids.shape not in ((len(probabilities),), (len(probabilities), 1)):
+        return None
+    class_ids = class_ids.reshape(-1)
+    if class_ids.dtype.kind not in "biuf" or not np.isfinite(probabilities).all():
+        return None
+    whole = class_ids.astype(np.int64)
+    if not ((whole == class_ids) & (whole >= 0) & (whole < probabilities.shape[1])).all():
+        return None
+    return ClassScores(whole, probabilities)

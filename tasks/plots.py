@@ -1,0 +1,70 @@
+"""Plots as images: learning curves. Figures are drawn without pyplot, so that any thread may draw them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["learning_curves", "new_figure", "png"]
+
+Curve = Sequence[tuple[int, float]]
+"""Points of global_step and value."""
+
+MAX_METRICS = 6
+"""Panels beside that of the loss."""
+COLUMNS = 3
+DPI = 100
+
+
+def learning_curves(training_loss: Curve, evaluations: Mapping[str, Mapping[str, Curve]], best: int | None) -> bytes:
+    """Return a PNG with the loss of training and evaluation, and the other metrics of evaluations, by global_step.
+
+    Parameters
+    ----------
+    training_loss : sequence of (step, value)
+    evaluations : mapping of the name of an evaluation to its curves by metric
+        The unnamed one has the name ``eval``.
+    best : int or None
+        The step of the best checkpoint, which is marked.
+    """
+    panels: dict[str, dict[str, Curve]] = {"loss": {"train": training_loss} if training_loss else {}}
+    for name, curves in evaluations.items():
+        for metric, curve in curves.items():
+            if metric in panels or len(panels) <= MAX_METRICS:
+                panels.setdefault(metric, {})[name] = sorted(curve)
+    rows = -(-len(panels) // COLUMNS)
+    columns = min(COLUMNS, len(panels))
+    figure = new_figure(5.0 * columns, 3.6 * rows)
+    for axes, (metric, lines) in zip(figure.subplots(rows, columns, squeeze=False).flat, panels.items(), strict=False):
+        for name, curve in lines.items():
+            marker = "" if name == "train" else "."
+            axes.plot([step for step, _ in curve], [value for _, value in curve], marker=marker, label=name)
+        if best is not None:
+            axes.axvline(best, color="grey", linestyle=":", linewidth=1, label=f"best, {best}")
+        axes.set(title=metric, xlabel="global_step")
+        if lines:
+            axes.legend(fontsize="small")
+    for axes in list(figure.axes)[len(panels) :]:
+        axes.remove()
+    return png(figure)
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure of so many inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def png(figure: Figure) -> bytes:
+    """Return the bytes of a PNG image."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI)
+    return buffer.getvalue()

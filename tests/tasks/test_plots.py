@@ -1,0 +1,148 @@
+"""Plots of a run: learning curves, and what a classifier confuses."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib import image
+from matplotlib.figure import Figure
+
+from ps_runtime import DNNClassifier, Estimator, GradientDescent, RunConfig
+from ps_runtime.data.dataset import Dataset
+from ps_runtime.errors import CheckpointError
+from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.model.training import EvalSpec, TrainSpec
+from ps_runtime.roles.job_spec import JobSpec
+from tasks import class_scores as module
+from tasks import plots, plots_classifier
+from tasks.class_scores import class_scores
+from tasks.plots import learning_curves
+from tasks.plots_classifier import ClassScores, classifier_plots
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """Every figure that is turned into an image."""
+    drawn: list[Figure] = []
+
+    def png(figure: Figure) -> bytes:
+        drawn.append(figure)
+        return original(figure)
+
+    original = plots.png
+    for user in (plots, plots_classifier):
+        monkeypatch.setattr(user, "png", png)
+    return drawn
+
+
+def size(content: bytes) -> tuple[int, ...]:
+    return tuple(image.imread(io.BytesIO(content), format="png").shape[:2])
+
+
+def lines(figure: Figure) -> list[dict[str, int]]:
+    """Return, for each panel, how many points each named line has."""
+    return [{str(line.get_label()): len(line.get_xdata()) for line in axes.lines} for axes in figure.axes]
+
+
+def test_learning_curves_of_all_evaluations(drawn: list[Figure]) -> None:
+    training = [(step, 1.0) for step in range(0, 1000, 100)]
+    first = {"loss": [(300, 0.5), (0, 1.0)], "accuracy": [(0, 0.1), (300, 0.9)]}
+    content = learning_curves(training, {"eval": first, "held_out": {"loss": [(0, 2.0)]}}, best=300)
+    assert min(size(content)) > 100
+    [figure] = drawn
+    assert [axes.get_title() for axes in figure.axes] == ["loss", "accuracy"]
+    assert lines(figure) == [{"train": 10, "eval": 2, "held_out": 1, "best, 300": 2}, {"eval": 2, "best, 300": 2}]
+
+
+@pytest.mark.parametrize("metrics", [0, 1, 40])
+def test_learning_curves_of_few_and_many_metrics(drawn: list[Figure], metrics: int) -> None:
+    learning_curves([], {"eval": {f"m{i}": [(0, 0.0)] for i in range(metrics)}}, best=None)
+    assert len(drawn[0].axes) == 1 + min(metrics, plots.MAX_METRICS)
+
+
+def scores(num_classes: int, *, missing: int | None = None, rows: int = 200) -> ClassScores:
+    random = np.random.default_rng(1)
+    labels = random.integers(0, num_classes, rows)
+    if missing is not None:
+        labels[labels == missing] = (missing + 1) % num_classes
+    probabilities = random.dirichlet(np.ones(num_classes), rows)
+    return ClassScores(labels, probabilities)
+
+
+def test_two_classes_have_one_curve(drawn: list[Figure]) -> None:
+    made = classifier_plots(scores(2), "step 3")
+    assert list(made) == ["confusion_matrix.png", "roc.png", "precision_recall.png"]
+    assert all(min(size(content)) > 100 for content in made.values())
+    confusion, roc, _ = drawn
+    assert confusion.axes[0].get_title() == "step 3"
+    assert len(roc.axes[0].lines) == 1
+
+
+def test_each_class_against_the_rest_as_far_as_it_is_there(drawn: list[Figure]) -> None:
+    classifier_plots(scores(5, missing=2), "t")
+    names = [str(line.get_label()).partition(" (")[0] for line in drawn[1].axes[0].lines]
+    assert names == ["class 0", "class 1", "class 3", "class 4"]
+
+
+def test_one_class_alone_has_no_curve(drawn: list[Figure]) -> None:
+    assert list(classifier_plots(scores(2, missing=1), "t")) == ["confusion_matrix.png"]
+
+
+def test_many_classes_stay_readable(drawn: list[Figure]) -> None:
+    classifier_plots(scores(50, rows=2000), "t")
+    assert not drawn[0].axes[0].texts
+    assert len(drawn[1].axes[0].lines) == plots_classifier.MAX_CURVES
+
+
+def blobs() -> Dataset:
+    random = np.random.default_rng(2)
+    labels = np.arange(100) % 3
+    x = (random.normal(size=(100, 3)) * 0.1 + np.eye(3)[labels]).astype(np.float32)
+    return Dataset({"x": x}, labels).batch(16)
+
+
+def test_scores_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    estimator = DNNClassifier([8], 3, GradientDescent(learning_rate=0.5), str(tmp_path), RunConfig(tf_random_seed=1))
+    estimator.train(lambda: blobs().repeat(), max_steps=60)
+    job = job_of(estimator, EvalSpec(blobs, steps=None))
+    found = class_scores(job, 60, blobs())
+    assert found is not None
+    np.testing.assert_array_equal(found.labels, np.arange(100) % 3)
+    accuracy = (found.probabilities.argmax(axis=1) == found.labels).mean()
+    assert accuracy == estimator.evaluate(blobs, steps=None)["accuracy"]
+    monkeypatch.setattr(module, "MAX_ROWS", 20)
+    few = class_scores(job, 60, blobs())
+    assert few is not None
+    np.testing.assert_array_equal(few.probabilities, found.probabilities[:20])
+    with pytest.raises(CheckpointError, match="no checkpoint of step 7"):
+        class_scores(job, 7, blobs())
+
+
+def job_of(estimator: Estimator, eval_spec: EvalSpec) -> JobSpec:
+    with Attempt(estimator, TrainSpec(lambda: blobs().repeat(), 60), eval_spec) as attempt:
+        return attempt.job()
+
+
+@pytest.mark.parametrize(
+    ("shape", "labels", "is_classifier"),
+    [
+        ((16, 3), np.arange(16) % 3, True),
+        ((16,), np.arange(16) % 2, True),
+        ((16, 1), (np.arange(16) % 2).astype(float)[:, np.newaxis], True),
+        ((16, 3), np.arange(16) % 4, False),
+        ((16, 3), np.arange(16) / 3, False),
+        ((16, 3), None, False),
+        ((16, 3), np.array(["a"] * 16), False),
+        ((16, 3, 2), np.arange(16) % 3, False),
+    ],
+)
+def test_what_a_classifier_is(shape: tuple[int, ...], labels: Any, is_classifier: bool) -> None:
+    found = module._batch_scores({"probabilities": np.full(shape, 0.25)}, labels)
+    assert (found is not None) == is_classifier
+    if found is not None:
+        assert found.probabilities.shape == (16, max(2, np.prod(shape) // 16))
+    assert module._batch_scores({"y": np.full(shape, 0.25)}, labels) is None
