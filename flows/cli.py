@@ -19,6 +19,7 @@ from flows.commands.answer import Answer
 from flows.commands.bench import bench
 from flows.commands.config import config
 from flows.commands.down import down
+from flows.commands.evaluate import evaluate
 from flows.commands.plan import plan
 from flows.commands.predict import predict
 from flows.commands.train import train
@@ -47,6 +48,7 @@ app = typer.Typer(
 
 for command in (
     train,
+    evaluate,
     predict,
     up,
     down,

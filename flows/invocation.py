@@ -13,13 +13,13 @@ from typing import Any, Generic, TypeVar
 from prefect.client.schemas.objects import State
 
 from flows.head_start import head_start
-from flows.parameters import PredictParameters, TrainParameters
+from flows.parameter_base import Parameters, value_of
 from ps_runtime.cluster.fork_server import start_fork_server
 from tasks.prefect_server import prefect_api
 
 __all__ = ["Invocation", "invoke", "invoked"]
 
-P = TypeVar("P", TrainParameters, PredictParameters)
+P = TypeVar("P", bound=Parameters)
 T = TypeVar("T")
 
 
@@ -54,7 +54,7 @@ def invoke(
     ----------
     flow : prefect.Flow
         Begins with `invoked`.
-    parameters : TrainParameters or PredictParameters
+    parameters : Parameters
         Its only parameter.
     prepare : callable
         Returns a context with what the flow needs. A UsageError there ends the command before the flow begins.
@@ -94,6 +94,7 @@ def invoked(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) ->
 
 def _prepared(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) -> AbstractContextManager[T]:
     """Return what `prepare` does; the processes of a local cluster import what they need meanwhile."""
-    if parameters.cluster.address is None:
+    cluster = value_of(parameters, "cluster")
+    if cluster is not None and cluster.address is None:
         start_fork_server()
     return prepare(parameters)

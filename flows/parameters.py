@@ -21,6 +21,7 @@ __all__ = [
     "PredictParameters",
     "ResumeParameters",
     "TrainParameters",
+    "parse_as",
     "parse_parameters",
     "parse_predict_parameters",
 ]
@@ -200,15 +201,16 @@ def parse_parameters(values: Mapping[str, Any], origins: Mapping[str, Origin]) -
     ConfigError
         With a sentence for every fault: its file and line, the key, what was expected, what came.
     """
-    return _parse(TrainParameters, values, origins)
+    return parse_as(TrainParameters, values, origins)
 
 
 def parse_predict_parameters(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> PredictParameters:
     """Check settings, and return them as parameters of the prediction flow; see `parse_parameters`."""
-    return _parse(PredictParameters, values, origins)
+    return parse_as(PredictParameters, values, origins)
 
 
-def _parse(model: type[P], values: Mapping[str, Any], origins: Mapping[str, Origin]) -> P:
+def parse_as(model: type[P], values: Mapping[str, Any], origins: Mapping[str, Origin]) -> P:
+    """Check settings, and return them as parameters of the type `model`; see `parse_parameters`."""
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:

@@ -18,6 +18,7 @@
     ├── WaitTimeoutError         a wait ran out of time
     ├── StoppedError             a role was told to end
     ├── RoleFailedError          a role ended with an error
+    ├── EvaluationFailedError    checkpoints could not be evaluated
     └── NanLossError             the loss is not a number
 
 Facts are fields and the sentence is ``__str__``. Every class survives pickling, keyword arguments included.
@@ -36,6 +37,7 @@ __all__ = [
     "CheckpointError",
     "ClosedError",
     "ConfigError",
+    "EvaluationFailedError",
     "InputError",
     "ModelDirError",
     "ModelFnError",
@@ -222,6 +224,17 @@ class RoleFailedError(PsflowError):
 
     def __str__(self) -> str:
         return f"{self.role} failed: {self.error}"
+
+
+@dataclass(eq=False)
+class EvaluationFailedError(PsflowError):
+    """Some checkpoints could not be evaluated, a sentence for each; `facts` tell of all that were asked for."""
+
+    faults: tuple[str, ...]
+    facts: dict[str, Any]
+
+    def __str__(self) -> str:
+        return "\n".join(self.faults)
 
 
 @dataclass(eq=False)

@@ -1,0 +1,161 @@
+"""Where checkpoints are, and what they were trained with: named by a model_dir, an MLflow run, or a configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from flows.configuration import read_settings
+from flows.parameter_base import Parameters
+from flows.parameters import TrainParameters, parse_parameters
+from flows.resolved_config import CONFIG, has_config, read_config, resolve
+from flows.summary import best_record
+from ps_runtime.checkpoint.job_file import JobFile
+from ps_runtime.checkpoint.selection import Available
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.config.files import Origin, Settings, is_override, load
+from ps_runtime.data.files import without_secrets
+from ps_runtime.errors import ConfigError, UsageError
+from ps_runtime.estimator.model_dir import absolute, check_local
+from tasks.tracking.child_run import TrainingRun, find_training_run
+from tasks.tracking.store import prepare_store
+
+__all__ = ["CheckpointSource", "FoundTraining", "found_training", "source_settings"]
+
+Strings = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class CheckpointSource(Parameters):
+    """Which training the checkpoints are of."""
+
+    model_dir: str | None = Field(
+        None, min_length=1, description="Directory that the training wrote to; or give run_id."
+    )
+    run_id: str | None = Field(None, min_length=1, description="MLflow run of the training, which knows its model_dir.")
+    conf: Strings = Field(
+        (), description="Configuration files to use instead of config.yaml in model_dir; later ones win."
+    )
+    overrides: Strings = Field((), description="Changes of that configuration, such as input.eval.split=train.")
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        if self.model_dir is not None and self.run_id is not None:
+            raise ValueError("expected model_dir or run_id, got both")
+        if self.model_dir is None and self.run_id is None and not self.conf:
+            raise ValueError("expected model_dir, run_id or a configuration file, got none")
+        return self
+
+
+def source_settings(arguments: Sequence[str], options: Mapping[str, Any]) -> Settings:
+    """Return the settings of a command that works on checkpoints.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Configuration files, and ``key=value``: of the command itself if the key begins with ``cluster.``, else of the
+        configuration.
+    options : mapping of str to object
+        By parameter; None where an option was not given.
+
+    Raises
+    ------
+    ConfigError
+        If an override is malformed.
+    """
+    overrides = [text for text in arguments if is_override(text)]
+    load([], overrides)  # whatever is wrong is told before anything is looked for
+    of_the_cluster = [text for text in overrides if text.startswith("cluster.")]
+    values = {key: value for key, value in options.items() if value is not None} | {
+        "conf": [text for text in arguments if not is_override(text)],
+        "overrides": [text for text in overrides if text not in of_the_cluster],
+    }
+    origins = {key: Origin(f"--{key.replace('_', '-')}") for key in options if key in values}
+    return load([], of_the_cluster).merged(Settings(values, origins))
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTraining:
+    """A training that has left checkpoints.
+
+    Parameters
+    ----------
+    parameters : TrainParameters
+        With its model_dir, and paths that mean the same from any directory.
+    store : str
+        Address of the MLflow store.
+    run : TrainingRun or None
+        Its run there, if it has one.
+    """
+
+    parameters: TrainParameters
+    store: str
+    run: TrainingRun | None
+
+    @property
+    def model_dir(self) -> str:
+        """Where its checkpoints are."""
+        return self.parameters.model_dir
+
+    def available(self) -> Available:
+        """Look which checkpoints there are."""
+        best = best_record(self.model_dir)
+        steps = CheckpointStore(self.model_dir).steps()
+        return Available(without_secrets(self.model_dir), steps, None if best is None else best.step)
+
+
+def found_training(source: CheckpointSource) -> FoundTraining:
+    """Find the training that `source` names, and its configuration; change nothing.
+
+    Raises
+    ------
+    UsageError
+        If there is no such run, or its model_dir is not there.
+    ConfigError
+        If the configuration is missing, damaged or wrong, or MLflow does not answer.
+    """
+    store = prepare_store()
+    named = None if source.run_id is None else _run(store, source.run_id)
+    parameters = _parameters(source, source.model_dir if named is None else named.model_dir)
+    if named is None:
+        record = JobFile(parameters.model_dir).read()
+        run_id = None if record is None else record.run_id
+        named = None if run_id is None else find_training_run(store, run_id)
+    return FoundTraining(parameters, store, named)
+
+
+def _run(store: str, run_id: str) -> TrainingRun:
+    found = find_training_run(store, run_id)
+    if found is None:
+        raise UsageError(
+            (
+                f"there is no run {run_id} in the MLflow store {without_secrets(store)}; set MLFLOW_TRACKING_URI to "
+                "the store that has it, or name the model_dir",
+            )
+        )
+    if not os.path.isdir(found.model_dir):
+        raise UsageError((f"the model_dir of run {run_id}, {found.model_dir}, is not here; name it: --model-dir DIR",))
+    return found
+
+
+def _parameters(source: CheckpointSource, model_dir: str | None) -> TrainParameters:
+    if model_dir is not None:
+        check_local(model_dir)
+    if source.conf:
+        files: tuple[str, ...] = source.conf
+    elif model_dir is not None and has_config(model_dir):
+        read_config(model_dir)  # whatever is wrong with it is not the fault of the overrides
+        files = (os.path.join(absolute(model_dir), CONFIG),)
+    else:
+        raise ConfigError(
+            (
+                f"{without_secrets(str(model_dir))} has no {CONFIG}: expected a model_dir that psflow has trained in; "
+                "name it, or give the configuration file (CONF) of that training, too",
+            )
+        )
+    settings = read_settings([*files, *source.overrides])
+    parameters = parse_parameters(settings.values, settings.origins)
+    return resolve(parameters.model_copy(update={"model_dir": model_dir or parameters.model_dir}))

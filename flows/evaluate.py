@@ -1,0 +1,179 @@
+"""The evaluation flow: old checkpoints against any data, in parallel on a Dask cluster."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from typing import Any
+
+from prefect import flow, get_run_logger
+from prefect.artifacts import create_table_artifact
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
+from prefect.states import Cancelled
+
+from flows.evaluate_parameters import EvaluateParameters
+from flows.interrupts import InterruptedRunError, Interrupts
+from flows.invocation import invoke, invoked
+from flows.replay_plan import ReplayPlan, plan_replay
+from flows.replay_results import ReplayResults
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.cluster.connecting import open_cluster
+from ps_runtime.errors import CheckpointError
+from tasks.evaluate import evaluate_steps, in_task_runs
+from tasks.evaluation.replay import Replay
+from tasks.tracking.child_run import open_child_run
+from tasks.tracking.tracker import Tracker
+
+__all__ = ["evaluate", "evaluate_flow"]
+
+CLUSTER_TIMEOUT_SECS = 60.0
+TASK_RUN_END_SECS = 2.0
+"""For the task runs to take over how the evaluations have ended."""
+
+
+def evaluate(parameters: EvaluateParameters) -> dict[str, Any]:
+    """Run the evaluation flow in this process, with a local Prefect server if none is named.
+
+    Returns
+    -------
+    dict
+        What `ReplayResults.facts` says, and ``wall_secs``.
+
+    Raises
+    ------
+    UsageError
+        If what is asked for cannot be; nothing was evaluated then.
+    EvaluationFailedError
+        If checkpoints could not be evaluated; the others are.
+    SystemExit
+        With 128 + the number of the signal, if one ended it.
+    """
+    return invoke(evaluate_flow, parameters, prepared)
+
+
+@contextmanager
+def prepared(parameters: EvaluateParameters) -> Iterator[ReplayPlan]:
+    """Find the checkpoints, open the inputs, and call the model on a batch of each; change nothing.
+
+    Raises
+    ------
+    UsageError
+        Whatever is wrong with any of these.
+    """
+    yield plan_replay(parameters)
+
+
+def _flow_run_name() -> str:
+    parameters: EvaluateParameters = flow_run.parameters["parameters"]
+    of = parameters.model_dir or parameters.run_id or parameters.conf[0]
+    return f"evaluate {os.path.basename(of.rstrip('/')).removesuffix('.yaml')} {parameters.checkpoints}"
+
+
+@flow(name="evaluate", flow_run_name=_flow_run_name, persist_result=False)
+def evaluate_flow(parameters: EvaluateParameters) -> dict[str, Any] | State[Any]:
+    """Evaluate checkpoints that are not in the record yet, and put the results into it and into an MLflow run.
+
+    Parameters
+    ----------
+    parameters : EvaluateParameters
+
+    Returns
+    -------
+    dict
+        As `evaluate` does; a Cancelled state if a signal ended it.
+    """
+    with invoked(parameters, prepared) as invocation, Interrupts() as interrupts:
+        try:
+            results = _run(invocation.prepared, parameters, interrupts.check)
+        except InterruptedRunError as interrupted:
+            invocation.received = interrupted.received
+            return Cancelled(message=f"{interrupted}; the same command goes on where it ended")
+        facts = results.facts() | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
+        if rows := results.rows():
+            create_table_artifact(rows, "evaluations", "Metrics of each checkpoint that was asked for.")
+        results.raise_failures(facts)
+        return facts
+
+
+def _run(plan: ReplayPlan, parameters: EvaluateParameters, check: Callable[[], None]) -> ReplayResults:
+    results = ReplayResults(plan, get_run_logger())
+    get_run_logger().info(
+        "%s of %s evaluations are in the record already", len(plan.known), len(plan.known) + plan.num_wanted
+    )
+    if not plan.wanted:
+        return results
+    with ExitStack() as stack:
+        tracker = stack.enter_context(_recorded(plan, results))
+        stack.enter_context(_pinned(plan))
+        num_workers = min(parameters.cluster.workers, plan.num_wanted)
+        client = stack.enter_context(open_cluster(parameters.cluster.address, num_workers, CLUSTER_TIMEOUT_SECS))
+        results.record_in(tracker)
+        replay = stack.enter_context(Replay(client, plan.job, plan.wanted))
+        _evaluate(replay, plan, results, parameters.cluster.admission_timeout_secs, check)
+    return results
+
+
+def _evaluate(
+    replay: Replay, plan: ReplayPlan, results: ReplayResults, timeout_secs: float, check: Callable[[], None]
+) -> None:
+    """Take what comes, while a task run stands for each checkpoint."""
+    stop = threading.Event()
+    task_runs = [
+        evaluate_steps.submit(
+            "..".join(str(step) for step in dict.fromkeys((steps[0], steps[-1]))), steps, replay, stop
+        )
+        for steps in in_task_runs(list(plan.wanted))
+    ]
+    try:
+        for outcome in replay.outcomes(timeout_secs, check):
+            results.take(outcome)
+    finally:
+        stop.set()
+        for task_run in task_runs:
+            task_run.wait(TASK_RUN_END_SECS)
+
+
+@contextmanager
+def _recorded(plan: ReplayPlan, results: ReplayResults) -> Iterator[Tracker]:
+    """Open the MLflow run of the evaluations of a training; end it as the block ends."""
+    experiment = plan.training.parameters.experiment
+    tracker = open_child_run(
+        plan.training.store,
+        kind="evaluate",
+        experiment=experiment,
+        model_dir=plan.training.model_dir,
+        parent=plan.training.run,
+        run_name=f"evaluate {experiment}",
+        tags=_tags(plan),
+        datasets=plan.datasets,
+        is_new=plan.is_forced,
+    )
+    try:
+        yield tracker
+    except (InterruptedRunError, KeyboardInterrupt):
+        tracker.close("KILLED", timeout_secs=2.0)
+        raise
+    except BaseException:
+        tracker.close("FAILED", timeout_secs=5.0)
+        raise
+    if not tracker.close("FAILED" if results.failures else "FINISHED"):
+        get_run_logger().warning("MLflow did not take everything; the next evaluation of this training writes the rest")
+
+
+def _tags(plan: ReplayPlan) -> Mapping[str, str]:
+    return {"psflow.prefect_flow_run": str(flow_run.id), "psflow.checkpoints": plan.selection}
+
+
+@contextmanager
+def _pinned(plan: ReplayPlan) -> Iterator[None]:
+    """Keep the checkpoints from being removed by a training that goes on, where something may be written."""
+    store = CheckpointStore(plan.training.model_dir)
+    with ExitStack() as stack:
+        for step in plan.wanted if os.access(plan.training.model_dir, os.W_OK) else ():
+            with suppress(CheckpointError):  # it is gone already: its own evaluation says so
+                stack.enter_context(store.pin(step, "evaluate"))
+        yield

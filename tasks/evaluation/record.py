@@ -1,0 +1,108 @@
+"""What is known of a replay before it begins, and what it adds: the record of evaluations."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Sequence
+
+from ps_runtime.checkpoint.records import EVALUATIONS, Evaluation, EvaluationLog
+from ps_runtime.errors import UsageError
+
+__all__ = ["ReplayRecord"]
+
+logger = logging.getLogger(__name__)
+
+READ_ONLY = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+class ReplayRecord:
+    """The evaluations of a model_dir, on disk as far as something may be written there.
+
+    Parameters
+    ----------
+    model_dir : str
+    directory : str or None
+        Where new evaluations are put down, as ``evaluations.jsonl``; None: in `model_dir`.
+
+    Attributes
+    ----------
+    is_written : bool
+        False once it has turned out that nothing may be written there.
+    """
+
+    def __init__(self, model_dir: str, directory: str | None = None) -> None:
+        self.directory = directory or model_dir
+        self.is_written = True
+        self._log = EvaluationLog(self.directory)
+        logs = [EvaluationLog(model_dir), *([self._log] if directory is not None else [])]
+        self._known = {(e.name, e.global_step): e for log in logs for e in log.read()}
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return f"{self.directory.rstrip('/')}/{EVALUATIONS}"
+
+    def find(self, name: str, step: int, saved_at: float) -> Evaluation | None:
+        """Return the evaluation of a checkpoint under `name`; None if it is not in the record."""
+        found = self._known.get((name, step))
+        return found if found is not None and found.checkpoint_saved_at == saved_at else None
+
+    def check_input(self, name: str, digest: str, key: str) -> None:
+        """Refuse an input that is another one than that of the evaluations called `name`.
+
+        Parameters
+        ----------
+        name : str
+        digest : str
+            Of the input; empty for a stream, of which nothing can be known.
+        key : str
+            Where the name is configured, for people.
+
+        Raises
+        ------
+        UsageError
+        """
+        others = sorted(
+            e.global_step
+            for e in self._known.values()
+            if e.name == name and digest and e.input_digest not in ("", digest)
+        )
+        if others:
+            raise UsageError(
+                (
+                    f"evaluation {name or 'eval'!r} is on other data, batches or steps now than in the record (of step "
+                    f"{_shown(others)}): give it another name ({key}), or evaluate all of them anew (--force)",
+                )
+            )
+
+    def write(self, evaluation: Evaluation, *, is_forced: bool) -> None:
+        """Put `evaluation` down, durably; a warning says so where nothing may be written.
+
+        Parameters
+        ----------
+        evaluation : Evaluation
+        is_forced : bool
+            Whether it counts instead of one that is there already.
+        """
+        self._known[evaluation.name, evaluation.global_step] = evaluation
+        if not self.is_written:
+            return
+        try:
+            if is_forced:
+                self._log.append(evaluation)
+            else:
+                self._log.add(evaluation)
+        except OSError as error:
+            if error.errno not in READ_ONLY:
+                raise
+            self.is_written = False
+            logger.warning(
+                "nothing may be written to %s, so the results are in MLflow only, and the same checkpoints would be "
+                "evaluated again; --record DIR puts the record elsewhere",
+                self.directory,
+            )
+
+
+def _shown(steps: Sequence[int]) -> str:
+    return ", ".join(map(str, steps[:5])) + (", ..." if len(steps) > 5 else "")

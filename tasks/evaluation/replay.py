@@ -1,0 +1,144 @@
+"""Evaluations of checkpoints on a Dask cluster, as their owner sees them."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError
+from types import TracebackType
+from typing import Any, Self
+
+import cloudpickle
+from distributed import Client, Future, wait
+
+from ps_runtime.errors import WaitTimeoutError
+from tasks.evaluation.worker import EvaluationJob, Failure, Outcome, evaluate_checkpoint, forget
+
+__all__ = ["Replay"]
+
+SLICE_SECS = 0.25
+NO_WORKERS_SECS = 30.0
+TASKS_PER_THREAD = 4
+"""From so many checkpoints for each thread on, a Dask task evaluates all of one, which is then read once."""
+
+
+class Replay:
+    """The evaluations of one job, for the time of a ``with`` block: whatever happens, none outlives it.
+
+    Parameters
+    ----------
+    client : Client
+    job : EvaluationJob
+    wanted : mapping of int to sequence of int
+        For each step the indexes of the EvalSpecs to evaluate it against.
+    """
+
+    def __init__(self, client: Client, job: EvaluationJob, wanted: Mapping[int, Sequence[int]]) -> None:
+        self._client = client
+        self._job = job
+        # opaque bytes: the scheduler need not know the user's modules, and pickling is done once
+        self._pickled: bytes = cloudpickle.dumps(job)
+        self._name = f"psflow-replay-{secrets.token_hex(8)}"
+        self._wanted = {step: tuple(indexes) for step, indexes in wanted.items() if indexes}
+        self._left = {step: len(indexes) for step, indexes in self._wanted.items()}
+        self._failures: dict[int, list[Failure]] = {}
+        self._changed = threading.Condition()
+        self._has_begun = threading.Event()
+        self._futures: dict[Future[Any], tuple[int, tuple[int, ...]]] = {}
+
+    def __enter__(self) -> Self:
+        self._client.subscribe_topic(self._name, lambda event: self._has_begun.set())
+        for step, indexes in self._tasks():
+            future = self._client.submit(
+                evaluate_checkpoint, self._pickled, self._name, step, indexes, key=f"{self._name}-{step}-{indexes}"
+            )
+            self._futures[future] = (step, indexes)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.cancel(list(self._futures), force=True)
+        self._client.unsubscribe_topic(self._name)
+        self._client.run(forget, self._name, wait=False)
+
+    def outcomes(self, timeout_secs: float, check: Callable[[], None]) -> Iterator[Outcome]:
+        """Yield what comes of each evaluation, as they end. Blocks between them.
+
+        Parameters
+        ----------
+        timeout_secs : float
+            For a first thread of the cluster to become free.
+        check : callable
+            Called several times a second; raises to end the wait.
+
+        Raises
+        ------
+        WaitTimeoutError
+            If no evaluation has begun by then, or the cluster has had no worker for half a minute.
+        """
+        pending = set(self._futures)
+        deadline = time.monotonic() + timeout_secs
+        alive_at = time.monotonic()
+        while pending:
+            check()
+            alive_at = time.monotonic() if self._client.nthreads() else alive_at
+            if time.monotonic() - alive_at > NO_WORKERS_SECS:
+                raise WaitTimeoutError("its workers are gone", "the Dask cluster", NO_WORKERS_SECS)
+            done = _next_done(pending)
+            if not done and not self._has_begun.is_set() and time.monotonic() > deadline:
+                raise WaitTimeoutError("all its threads are busy", "the Dask cluster", timeout_secs)
+            pending -= done
+            for future in done:
+                for outcome in self._outcomes_of(future):
+                    yield outcome
+                    self._take(outcome)
+
+    def wait(self, steps: Sequence[int], timeout_secs: float) -> Sequence[Failure] | None:
+        """Wait until all of `steps` are evaluated, and what came of it is taken; return the failures, None if not yet.
+
+        May be called from any thread, while another goes through `outcomes`.
+        """
+
+        def is_done() -> bool:
+            return not any(self._left[step] for step in steps)
+
+        with self._changed:
+            if not self._changed.wait_for(is_done, timeout_secs):
+                return None
+            return [failure for step in steps for failure in self._failures.get(step, ())]
+
+    def _tasks(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+        num_threads = sum(self._client.nthreads().values())
+        whole = len(self._wanted) >= TASKS_PER_THREAD * num_threads
+        for step, indexes in self._wanted.items():
+            yield from [(step, indexes)] if whole else [(step, (index,)) for index in indexes]
+
+    def _outcomes_of(self, future: Future[Any]) -> Sequence[Outcome]:
+        step, indexes = self._futures[future]
+        try:
+            outcomes: Sequence[Outcome] = future.result()
+        except CancelledError:
+            reason = "its Dask task was cancelled"
+        except Exception as error:  # such as KilledWorker
+            reason = f"{type(error).__name__}: {error}"
+        else:
+            return outcomes
+        return [Failure(self._job.eval_specs[index].name or "", step, reason) for index in indexes]
+
+    def _take(self, outcome: Outcome) -> None:
+        with self._changed:
+            self._left[outcome.global_step] -= 1
+            if isinstance(outcome, Failure):
+                self._failures.setdefault(outcome.global_step, []).append(outcome)
+            self._changed.notify_all()
+
+
+def _next_done(pending: set[Future[Any]]) -> set[Future[Any]]:
+    """Wait until one more has ended, however, but not long."""
+    with contextlib.suppress(TimeoutError, CancelledError):
+        wait(pending, timeout=SLICE_SECS, return_when="FIRST_COMPLETED")
+    return {future for future in pending if future.done()}

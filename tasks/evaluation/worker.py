@@ -1,0 +1,150 @@
+"""What a Dask worker does: evaluate one checkpoint. It needs neither Prefect nor the flow."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+from distributed import get_worker
+from threadpoolctl import threadpool_limits
+
+from ps_runtime.checkpoint.reader import CheckpointReader
+from ps_runtime.checkpoint.records import Evaluation
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.cluster.role_task import Lifeline
+from ps_runtime.config.environment import telemetry_off
+from ps_runtime.errors import InputError, PsflowError, StoppedError
+from ps_runtime.model.caller import ModelCaller
+from ps_runtime.model.evaluation import OpenedEvaluation, read_values
+from ps_runtime.model.training import EvalSpec
+from ps_runtime.model.values import ModelValues
+
+__all__ = ["EvaluationJob", "Failure", "evaluate_checkpoint", "forget"]
+
+
+@dataclass(frozen=True)
+class EvaluationJob:
+    """What checkpoints are evaluated with.
+
+    Parameters
+    ----------
+    model_dir : str
+    model_fn : callable
+    params : mapping
+    config : object
+        As model_fn takes them.
+    eval_specs : tuple of EvalSpec
+    digests : tuple of str
+        Of the input of each, as the flow has seen it; empty for a stream.
+    """
+
+    model_dir: str
+    model_fn: Callable[..., Any]
+    params: Mapping[str, Any]
+    config: Any
+    eval_specs: tuple[EvalSpec, ...]
+    digests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One checkpoint could not be evaluated against the EvalSpec `name`."""
+
+    name: str
+    global_step: int
+    reason: str
+
+
+Outcome = Evaluation | Failure
+
+
+class _Opened:
+    """A job in this process: its model_fn is loaded and its inputs are opened once, for all checkpoints."""
+
+    def __init__(self, pickled: bytes) -> None:
+        job: EvaluationJob = cloudpickle.loads(pickled)
+        self._caller = ModelCaller(job.model_fn, job.params, job.config)
+        self._digests = job.digests
+        self._check = threading.local()
+        self._evaluations = [OpenedEvaluation(self._caller, spec, self._look_up) for spec in job.eval_specs]
+        self._store = CheckpointStore(job.model_dir)
+
+    def evaluate(self, step: int, indexes: Sequence[int], check: Callable[[], None]) -> list[Outcome]:
+        self._check.call = check
+        names = [self._evaluations[index].name for index in indexes]
+        try:
+            with CheckpointReader.pinned(self._store, step, "evaluate") as reader:
+                values, saved_at = read_values(reader), reader.manifest.saved_at
+        except Exception as error:  # whatever is wrong with this checkpoint, the others go on
+            return [Failure(name, step, _reason(error)) for name in names]
+        return [self._measure(index, step, saved_at, values) for index in indexes]
+
+    def _measure(self, index: int, step: int, saved_at: float, values: ModelValues) -> Outcome:
+        opened = self._evaluations[index]
+        try:
+            metrics = opened.measure(values, step)
+            if opened.digest != self._digests[index]:
+                what = f"the input of evaluation {opened.name or 'eval'!r}"
+                raise InputError((f"{what} has changed, or is another one for this Dask worker; start again",))
+        except StoppedError:
+            raise
+        except Exception as error:  # of the user's code, perhaps
+            return Failure(opened.name, step, _reason(error))
+        return Evaluation(opened.name, step, saved_at, metrics, time.time(), opened.digest)
+
+    def _look_up(self) -> None:
+        self._check.call()
+
+
+_opened: dict[str, _Opened] = {}
+_lock = threading.Lock()
+
+
+def evaluate_checkpoint(pickled: bytes, replay: str, step: int, indexes: Sequence[int]) -> list[Outcome]:
+    """Evaluate the checkpoint of `step` against some of the EvalSpecs of a job. The body of a Dask task.
+
+    Parameters
+    ----------
+    pickled : bytes
+        The EvaluationJob, as cloudpickle writes it.
+    replay : str
+        Names the job among all, and the topic where this process tells that it has begun.
+    step : int
+    indexes : sequence of int
+        Which EvalSpecs.
+
+    Returns
+    -------
+    list of Evaluation or Failure
+        One for each of `indexes`. Nothing is written but a pin.
+
+    Notes
+    -----
+    May be repeated. BLAS has one thread meanwhile, as in every role: so the metrics are the same bits everywhere.
+    """
+    telemetry_off()
+    worker = get_worker()
+    worker.log_event(replay, {"begun": step})
+    lifeline = Lifeline(worker, worker.get_current_task(), f"evaluation of step {step}")
+    with threadpool_limits(limits=1):
+        return _job(pickled, replay).evaluate(step, indexes, lifeline.check)
+
+
+async def forget(replay: str) -> None:
+    """Let go of what this process keeps for a job. Idempotent."""
+    _opened.pop(replay, None)
+
+
+def _job(pickled: bytes, replay: str) -> _Opened:
+    with _lock:
+        if replay not in _opened:
+            _opened[replay] = _Opened(pickled)
+        return _opened[replay]
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, PsflowError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,146 @@
+"""A run below the one of a training: what was found out later about its checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ps_runtime.data.files import without_secrets
+from ps_runtime.errors import ConfigError, UsageError
+from tasks.tracking.models import RecordedModels
+from tasks.tracking.pages import run_page
+from tasks.tracking.points import Points
+from tasks.tracking.run import DatasetInfo, open_run
+from tasks.tracking.store import mlflow_client, reason_of
+from tasks.tracking.tracker import Tracker
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+__all__ = ["KIND", "MODEL_DIR", "TrainingRun", "find_training_run", "open_child_run"]
+
+KIND, MODEL_DIR, PARENT = "psflow.kind", "psflow.model_dir", "mlflow.parentRunId"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """The MLflow run of a training."""
+
+    run_id: str
+    experiment: str
+    model_dir: str
+
+
+def find_training_run(uri: str, run_id: str) -> TrainingRun | None:
+    """Return the run `run_id` of the store `uri`; None if it has no such run.
+
+    Raises
+    ------
+    ConfigError
+        If the store does not answer.
+    UsageError
+        If the run is none of psflow's.
+    """
+    from mlflow.exceptions import MlflowException
+
+    client = mlflow_client(uri)
+    try:
+        run = client.get_run(run_id)
+        experiment = client.get_experiment(run.info.experiment_id).name
+    except MlflowException as error:
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            return None
+        raise _unanswered(uri, error) from None
+    except OSError as error:
+        raise _unanswered(uri, error) from None
+    if MODEL_DIR not in run.data.tags:
+        raise UsageError((f"the MLflow run {run_id} is no training of psflow: it has no tag {MODEL_DIR}",))
+    return TrainingRun(run_id, experiment, run.data.tags[MODEL_DIR])
+
+
+def open_child_run(
+    uri: str,
+    *,
+    kind: str,
+    experiment: str,
+    model_dir: str,
+    parent: TrainingRun | None,
+    run_name: str,
+    tags: Mapping[str, str],
+    datasets: Iterable[DatasetInfo] = (),
+    is_new: bool = False,
+) -> Tracker:
+    """Open the run of one `kind` below a training's, or make it, and start to write.
+
+    A training has one such run, which later calls go on with: so each of its curves is one. Where no run of the
+    training is known, that of the model_dir stands alone.
+
+    Parameters
+    ----------
+    uri : str
+        Of the store, as `prepare_store` gave it.
+    kind : str
+        Such as ``evaluate``.
+    experiment : str
+        Where the run goes if it has no parent.
+    model_dir : str
+    parent : TrainingRun or None
+    run_name : str
+        Of a new one.
+    tags : mapping
+    datasets : iterable of DatasetInfo
+    is_new : bool
+        Whether to make a new run in any case.
+
+    Raises
+    ------
+    ConfigError
+        If the store does not answer.
+    """
+    from mlflow.exceptions import MlflowException
+
+    client = mlflow_client(uri)
+    named = {KIND: kind, MODEL_DIR: without_secrets(model_dir), **tags}
+    if parent is not None:
+        named[PARENT] = parent.run_id
+    try:
+        known = None if is_new else _find(client, parent.experiment if parent else experiment, named)
+        run = open_run(
+            client,
+            experiment=parent.experiment if parent else experiment,
+            run_name=run_name,
+            run_id=None if known is None else known.info.run_id,
+            params={},
+            tags=named,
+            datasets=datasets,
+        )
+        models = RecordedModels(client, run.info.experiment_id, parent.run_id if parent else run.info.run_id, None)
+        models.read()
+        points = Points.of_run(client, run.info.run_id)
+    except (MlflowException, OSError) as error:
+        raise _unanswered(uri, error) from None
+    return Tracker(client, run.info.run_id, points, models, run_page(uri, run.info.experiment_id, run.info.run_id))
+
+
+def _find(client: MlflowClient, experiment: str, tags: Mapping[str, str]) -> Run | None:
+    """Return the newest run with the kind and the parent, or else the model_dir, of `tags`."""
+    found = client.get_experiment_by_name(experiment)
+    if found is None:
+        return None
+    key = PARENT if PARENT in tags else MODEL_DIR
+    runs = client.search_runs(
+        [found.experiment_id],
+        f"tags.`{KIND}` = '{tags[KIND]}' and tags.`{key}` = {_quoted(tags[key])}",
+        order_by=["attributes.start_time DESC"],
+    )
+    return next((run for run in runs if key == PARENT or PARENT not in run.data.tags), None)
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"' if "'" in text else f"'{text}'"
+
+
+def _unanswered(uri: str, error: Exception) -> ConfigError:
+    return ConfigError((f"no MLflow run can be opened in {without_secrets(uri)}: {reason_of(error)}",))
