@@ -18,6 +18,7 @@ import typer
 from flows.commands.answer import Answer
 from flows.commands.bench import bench
 from flows.commands.config import config
+from flows.commands.diff import diff
 from flows.commands.down import down
 from flows.commands.evaluate import evaluate
 from flows.commands.plan import plan
@@ -54,6 +55,7 @@ for command in (
     down,
     plan,
     config,
+    diff,
     bench,
 ):
     app.command(epilog=EPILOG)(command)

@@ -30,6 +30,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setenv("PREFECT_HOME", str(place / "prefect"))
+        patch.setenv("MLFLOW_TRACKING_URI", "")  # prepare_store sets it; these tests must not hand it to others
         yield place
         take_down()
 
@@ -83,7 +84,10 @@ def test_both_have_pages(prefect: StartedServer, mlflow: StartedServer) -> None:
         assert f'"api_url":"{prefect.url}/api"'.encode() in response.read()
 
 
-def test_flows_and_stores_find_them(prefect: StartedServer, mlflow: StartedServer, place: Path) -> None:
+def test_flows_and_stores_find_them(
+    prefect: StartedServer, mlflow: StartedServer, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
     store = f"sqlite:///{place}/mlflow.db"
     assert (found().prefect_api_url, dict(found().mlflow)) == (f"{prefect.url}/api", {store: mlflow.url})
     assert prepare_store() == prepare_store(store) == mlflow.url
@@ -102,6 +106,7 @@ def test_one_that_died_is_started_again_and_the_other_one_stays(prefect: Started
     assert again.prefect == prefect
     assert isinstance(again.mlflow, StartedServer)
     assert again.mlflow.process != mlflow.process
+    assert again.mlflow.serves == mlflow.serves
     assert status(f"{again.mlflow.url}/health") == 200
 
 

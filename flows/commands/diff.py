@@ -1,0 +1,24 @@
+"""``psflow diff``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flows.commands.answer import Answer
+from flows.commands.options import Json
+
+__all__ = ["diff"]
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Id of an MLflow run, a unique beginning of it, or its name.")]
+
+
+def diff(first: Run, second: Run, as_json: Json = False) -> Answer:
+    """Show only what differs between two runs: parameters, data, code, final metrics."""
+    from ps_runtime.config.environment import telemetry_off
+
+    telemetry_off()
+    from flows.diff import diff
+
+    return diff(first, second)
