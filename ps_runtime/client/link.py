@@ -247,6 +247,17 @@ class Links:
         """The transport in use; several, if the links differ."""
         return "+".join(sorted({link.connection.transport for link in self._links}))
 
+    def bytes_moved(self) -> tuple[int, int]:
+        """Return how many bytes the connections of now have sent and received.
+
+        Raises
+        ------
+        ClosedError
+            While a connection is away.
+        """
+        facts = [link.connection.statistics() for link in self._links]
+        return sum(int(f["bytes_out"]) for f in facts), sum(int(f["bytes_in"]) for f in facts)
+
     def statistics(self) -> dict[str, Any]:
         """Return the transport of each link and how often it came back, as plain data."""
         facts: list[Mapping[str, Any]] = [

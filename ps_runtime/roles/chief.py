@@ -18,7 +18,7 @@ from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.roles.saver import Saver
 from ps_runtime.roles.session import MonitoredSession, build_model
-from ps_runtime.roles.trainer import open_client, open_links, open_session
+from ps_runtime.roles.trainer import open_client, open_links, open_session, sample_of
 from ps_runtime.server.peers import Purpose
 
 __all__ = ["run_chief"]
@@ -64,6 +64,7 @@ def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict
         started = time.monotonic()
         saving.open()
         saver.start(last_checkpoint)
+        context.watch(lambda: sample_of(session, links))
         session.run()
         train_secs = time.monotonic() - started
         saver.join()

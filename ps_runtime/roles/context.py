@@ -10,6 +10,7 @@ from typing import Any
 
 import psutil
 
+from ps_runtime.roles.vitals import Sample, Vitals
 from ps_runtime.specs.roles import RoleId
 
 __all__ = ["RoleContext", "peak_rss_mb"]
@@ -24,18 +25,29 @@ class RoleContext:
     role : RoleId
     incarnation : int
         Which life of the role this is.
-    check : callable
-        Raises StoppedError when the role is to end; called at least four times a second.
+    lifeline : callable
+        Raises StoppedError when the role is to end.
     send : callable
         Takes events: plain data, which may get lost with the process.
     """
 
     role: RoleId
     incarnation: int
-    check: Callable[[], None]
+    lifeline: Callable[[], None]
     send: Callable[[dict[str, Any]], None]
     _number: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _vitals: Vitals | None = field(default=None, init=False)
+
+    def check(self) -> None:
+        """Raise StoppedError when the role is to end. To be called at least four times a second; thread-safe."""
+        self.lifeline()
+        if self._vitals is not None:
+            self._vitals.tell_if_due()
+
+    def watch(self, sample: Callable[[], Sample]) -> None:
+        """Tell from now on, in `check` and in `report`, how the role fares."""
+        self._vitals = Vitals(str(self.role), self.emit_metrics, sample)
 
     def emit(self, kind: str, **facts: Any) -> None:
         """Send an event, numbered in order. Thread-safe."""
@@ -50,6 +62,8 @@ class RoleContext:
 
     def report(self, transport: str, statistics: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a role says of itself when all is well."""
+        if self._vitals is not None:
+            self._vitals.tell()
         return {"exit": "finished", "rss_mb": peak_rss_mb(), "transport": transport, "statistics": dict(statistics)}
 
 

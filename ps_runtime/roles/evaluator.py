@@ -19,6 +19,7 @@ from ps_runtime.model.exporters import ExportBundle, ModelWriter
 from ps_runtime.model.values import ModelValues
 from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.job_spec import JobSpec
+from ps_runtime.roles.vitals import Sample
 from ps_runtime.server.peers import Purpose
 
 __all__ = ["run_evaluator"]
@@ -41,6 +42,7 @@ def run_evaluator(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> 
     link = Link(dials[0], identity, context.check, reconnect_secs=0.0)  # who has left the job does not come back
     with closing(WatchingClient(link, job.config.session_creation_timeout_secs)) as watching:
         evaluator = _Evaluator(job, context)
+        context.watch(lambda: Sample(evaluator.newest_seen))
         _evaluate_all(evaluator, watching, context)
         return context.report(watching.transport, {"evaluated_steps": evaluator.evaluated_steps})
 

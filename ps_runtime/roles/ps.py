@@ -16,6 +16,7 @@ from ps_runtime.roles.copying import copy_arrays
 from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.roles.shard_storage import ShardStorage
 from ps_runtime.roles.stream_reader import StreamReader
+from ps_runtime.roles.vitals import Sample
 from ps_runtime.server.handler import JobKey, PsHandler
 from ps_runtime.server.job import Job
 from ps_runtime.server.job_desk import JobDesk
@@ -116,12 +117,19 @@ def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:
     )
     try:
         context.emit("listening", address=server.address.to_dict())
+        context.watch(lambda: _sample_of(server, parts.handler.shard))
         _serve(server, parts.handler, context, num_replicas=job.num_workers + 1)
         return context.report("+".join(sorted(server.transports)), server.statistics() | parts.handler.statistics())
     finally:
         parts.close()
         server.close()
         arena.close()
+
+
+def _sample_of(server: SocketServer, shard: Shard) -> Sample:
+    counts = server.statistics()
+    version = shard.version if shard.is_ready else None
+    return Sample(-1 if version is None else version, counts["bytes_out"], counts["bytes_in"], version)
 
 
 def _max_connections(num_replicas: int) -> int:

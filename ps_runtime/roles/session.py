@@ -104,8 +104,8 @@ class MonitoredSession:
         self.num_examples = 0
         """Rows of the last batch."""
         self.loss = float("nan")
-        self.staleness = 0
-        """Of the last push."""
+        self.staleness = self.staleness_sum = 0
+        """Of the last push; of all pushes."""
         self.summaries: Mapping[str, Any] = {}
         self.coordinator = Coordinator()
         self.built: BuiltModel | None = None
@@ -187,6 +187,7 @@ class MonitoredSession:
         answer = self.client.finish_push()
         if isinstance(answer, Grant):
             self.staleness = answer.staleness
+            self.staleness_sum += answer.staleness
         if ahead is None:
             assert answer is not None
             self.global_step = answer.global_step

@@ -17,11 +17,12 @@ from ps_runtime.roles.batches import BatchReader
 from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.roles.session import MonitoredSession
+from ps_runtime.roles.vitals import Sample
 from ps_runtime.server.peers import Purpose
 from ps_runtime.specs.consistency import Hogwild, Sync
 from ps_runtime.specs.roles import Role
 
-__all__ = ["open_client", "open_links", "open_session", "run_worker"]
+__all__ = ["open_client", "open_links", "open_session", "run_worker", "sample_of"]
 
 
 def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
@@ -37,6 +38,7 @@ def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dic
     with open_links(job, context, dials, Purpose.TRAIN, context.check) as links:
         client = open_client(job, links)
         session = open_session(job, context, client, on_step=lambda session: _tell_first_step(context, session))
+        context.watch(lambda: sample_of(session, links))
         session.run()
         client.leave()
         return context.report(links.transport, client.statistics() | {"steps": session.num_steps})
@@ -84,6 +86,12 @@ def open_session(
         on_step=on_step,
         pipeline_depth=0 if job.input.is_stream else job.config.pipeline_depth,
     )
+
+
+def sample_of(session: MonitoredSession, links: Links) -> Sample:
+    """Return what this replica has done so far."""
+    sent, received = links.bytes_moved()
+    return Sample(session.global_step, sent, received, session.num_steps, session.staleness_sum)
 
 
 def _hooks(job: JobSpec, context: RoleContext, built: BuiltModel) -> list[SessionRunHook]:

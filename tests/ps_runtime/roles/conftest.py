@@ -56,7 +56,12 @@ class RoleThreads:
         reports, dials = [], []
         for index in range(job.num_ps):
             addresses: SimpleQueue[dict[str, Any]] = SimpleQueue()
-            context = self.context(job, Role.PS, index, send=lambda event, q=addresses: q.put(event["address"]))
+            context = self.context(
+                job,
+                Role.PS,
+                index,
+                send=lambda event, q=addresses: q.put(event["address"]) if event["kind"] == "listening" else None,
+            )
             reports.append(self.start(lambda c=context: run_ps(job, c, "127.0.0.1")))
             address = Address.from_dict(addresses.get(timeout=WAIT_SECS))
             dials.append(lambda secs, a=address: connect(a, job.transport, secs, "ps"))

@@ -83,7 +83,7 @@ def evaluate_several(roles, estimator, eval_specs):
         job = attempt.job()
         events = []
         run_evaluator(job, roles.context(job, Role.EVALUATOR, send=events.append), [nobody])
-        return [(event["step"], event["name"]) for event in events]
+        return [(event["step"], event["name"]) for event in events if event["kind"] == "evaluation"]
 
 
 def test_every_checkpoint_is_evaluated_against_each_eval_spec(roles, trained):

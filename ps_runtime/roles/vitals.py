@@ -1,0 +1,122 @@
+"""How a role fares, now and then: its speed, its processor time and memory, what it sends and receives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import psutil
+
+from ps_runtime.errors import TransportError
+
+__all__ = ["Sample", "Vitals"]
+
+FIRST_SECS = 1.0
+MAX_SECS = 10.0
+"""Between two reports: at first often, for short jobs, then seldom, for long ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a role has done so far; the counts only grow.
+
+    Parameters
+    ----------
+    global_step : int
+        The x-axis of what is reported; nothing is, below 0.
+    bytes_sent, bytes_received : int
+        Through connections of the data plane; what is read in place in shared memory is not among them.
+    num_steps : int or None
+        Of a replica: its pushes; of a ps: updates of its shard, None before it has values.
+    staleness_sum : int or None
+        Over the pushes of a replica.
+    """
+
+    global_step: int
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    num_steps: int | None = None
+    staleness_sum: int | None = None
+
+
+class Vitals:
+    """Reports how a role fares, as metrics with names such as ``role/worker-0/steps_per_sec``.
+
+    Parameters
+    ----------
+    role : str
+    report : callable ``(global_step, values)``
+    sample : callable
+        Returns a Sample; cheap, and called in any thread of the role.
+    clock : callable
+        Monotonic seconds.
+
+    Notes
+    -----
+    The names are ``cpu_percent`` (100: one processor) and ``rss_mb`` of the process, which several roles may share;
+    ``sent_bytes_per_sec`` and ``received_bytes_per_sec``; for a role that takes steps ``steps_per_sec``, and for a
+    replica ``staleness``, the mean over its pushes; all since the last report.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        report: Callable[[int, Mapping[str, float]], None],
+        sample: Callable[[], Sample],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._prefix = f"role/{role}/"
+        self._report = report
+        self._sample = sample
+        self._clock = clock
+        self._process = psutil.Process()
+        self._process.cpu_percent()  # begins to count
+        self._lock = threading.Lock()
+        self._last = sample()
+        self._last_at = clock()
+        self._wait_secs = FIRST_SECS
+        self._due_at = self._last_at + self._wait_secs
+
+    def tell_if_due(self) -> None:
+        """Report if it is time to. Cheap, thread-safe, does not block."""
+        if self._clock() >= self._due_at:
+            self.tell()
+
+    def tell(self) -> None:
+        """Report; not while a connection is away, and not where another thread does. Thread-safe, does not block."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            now, sample = self._clock(), self._sample()
+            self._wait_secs = min(2 * self._wait_secs, MAX_SECS)
+            self._due_at = now + self._wait_secs
+            if sample.global_step >= 0 and now > self._last_at:
+                values = self._values(sample, now - self._last_at)
+                self._report(sample.global_step, {self._prefix + name: value for name, value in values.items()})
+            self._last, self._last_at = sample, now
+        except TransportError:
+            return
+        finally:
+            self._lock.release()
+
+    def _values(self, now: Sample, secs: float) -> dict[str, float]:
+        last = self._last
+        values = {
+            "cpu_percent": self._process.cpu_percent(),
+            "rss_mb": round(self._process.memory_info().rss / 2**20, 1),
+            "sent_bytes_per_sec": _grown(last.bytes_sent, now.bytes_sent) / secs,
+            "received_bytes_per_sec": _grown(last.bytes_received, now.bytes_received) / secs,
+        }
+        if now.num_steps is not None and last.num_steps is not None:
+            num_steps = _grown(last.num_steps, now.num_steps)
+            values["steps_per_sec"] = num_steps / secs
+            if now.staleness_sum is not None and num_steps:
+                values["staleness"] = _grown(last.staleness_sum or 0, now.staleness_sum) / num_steps
+        return values
+
+
+def _grown(last: int, now: int) -> int:
+    """Return by how much a count has grown; that of a new connection, or a restored shard, begins again."""
+    return now - last if now >= last else now
