@@ -19,6 +19,7 @@ from flows.commands.answer import Answer
 from flows.commands.bench import bench
 from flows.commands.config import config
 from flows.commands.diff import diff
+from flows.commands.doctor import doctor
 from flows.commands.down import down
 from flows.commands.evaluate import evaluate
 from flows.commands.plan import plan
@@ -56,6 +57,7 @@ for command in (
     plan,
     config,
     diff,
+    doctor,
     bench,
 ):
     app.command(epilog=EPILOG)(command)

@@ -95,7 +95,7 @@ def test_every_fault_is_told_not_only_the_first(directory: Path, monkeypatch: py
 
 def test_a_cluster_is_asked_for_its_slots() -> None:
     with LocalCluster(
-        n_workers=1, threads_per_worker=4, processes=False, protocol="tcp", dashboard_address=None
+        n_workers=1, threads_per_worker=4, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
     ) as few:
         answer = plan(["t.yaml", f"cluster.address={few.scheduler_address}"])
         assert answer.facts["faults"] == [

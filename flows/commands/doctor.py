@@ -1,0 +1,27 @@
+"""``psflow doctor``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flows.commands.answer import Answer
+from flows.commands.options import Json
+
+__all__ = ["doctor"]
+
+
+def doctor(
+    address: Annotated[
+        str | None, typer.Option(metavar="URL", help="Of a Dask scheduler; without it a small cluster is started here.")
+    ] = None,
+    as_json: Json = False,
+) -> Answer:
+    """Examine versions, disk, servers and a cluster, and say what to do; exit code 1 on a fault."""
+    from ps_runtime.config.environment import telemetry_off
+
+    telemetry_off()
+    from flows.doctor import doctor
+
+    return doctor(address)

@@ -1,0 +1,33 @@
+"""What ``psflow doctor`` answers: what was looked at, a line each, and what to do about what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from flows.commands.answer import Answer
+from flows.doctor_cluster import cluster_findings
+from flows.doctor_machine import machine_findings, server_findings
+from flows.findings import Finding, Level
+
+__all__ = ["doctor"]
+
+FAULTY = 1
+
+
+def doctor(address: str | None) -> Answer:
+    """Examine this machine, the servers, and a cluster; a fault makes the exit code 1.
+
+    Parameters
+    ----------
+    address : str or None
+        Of a Dask scheduler; None: a cluster of one worker is started on this machine, and ended.
+    """
+    findings = [*machine_findings(), *server_findings(), *cluster_findings(address, Path.cwd())]
+    num_faults, num_warnings = (sum(f.level is level for f in findings) for level in (Level.FAULT, Level.WARNING))
+    summary = f"faults: {num_faults}, warnings: {num_warnings}" if num_faults or num_warnings else "all is well"
+    facts = {"findings": [_facts(finding) for finding in findings], "faults": num_faults, "warnings": num_warnings}
+    return Answer(facts, [*map(str, findings), "", summary], FAULTY if num_faults else 0)
+
+
+def _facts(finding: Finding) -> dict[str, str]:
+    return {"level": finding.level.value, "topic": finding.topic, "text": finding.text}
