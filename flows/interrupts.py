@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM while roles run: the first asks for an orderly end, a second one aborts."""
+"""Signals and cancellations while roles run: the first asks for an orderly end, a second signal aborts."""
 
 from __future__ import annotations
 
@@ -7,24 +7,29 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from flows.cancellation import CancellationWatch
+
 __all__ = ["InterruptedRunError", "Interrupts"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class InterruptedRunError(Exception):
-    """A signal asked for the end."""
+    """A signal asked for the end, or somebody in Prefect, which counts as SIGTERM."""
 
-    def __init__(self, received: signal.Signals) -> None:
-        super().__init__(received)
+    def __init__(self, received: signal.Signals, cause: str) -> None:
+        super().__init__(received, cause)
         self.received = received
+        self.cause = cause
 
     def __str__(self) -> str:
-        return f"ended by {self.received.name}"
+        return f"ended by {self.cause}"
 
 
 class Interrupts:
-    """Takes over the signals for a ``with`` block, in the main thread; elsewhere it does nothing.
+    """Hears of reasons to end for the time of a ``with`` block.
+
+    Signals are heard in the main thread only, cancellations in Prefect anywhere.
 
     Attributes
     ----------
@@ -34,9 +39,13 @@ class Interrupts:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
+        self._cause = ""
+        self._is_signalled = False
+        self._watch = CancellationWatch(self._cancel)
         self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
+        self._watch.__enter__()
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.signal(number, self._take) for number in SIGNALS}
         return self
@@ -46,13 +55,24 @@ class Interrupts:
     ) -> None:
         for number, previous in self._previous.items():
             signal.signal(number, previous)
+        self._watch.__exit__(kind, error, trace)
 
     def check(self) -> None:
-        """Raise InterruptedRunError if a signal has come."""
+        """Raise InterruptedRunError if there is a reason to end."""
         if self.received is not None:
-            raise InterruptedRunError(self.received)
+            raise InterruptedRunError(self.received, self._cause)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
+        if self._is_signalled:
             raise KeyboardInterrupt
-        self.received = signal.Signals(number)
+        self._is_signalled = True
+        self._note(signal.Signals(number), signal.Signals(number).name)
+
+    def _cancel(self) -> None:
+        self._note(signal.SIGTERM, "a cancellation in Prefect")
+
+    def _note(self, received: signal.Signals, cause: str) -> None:
+        """Keep the first reason: Prefect both marks a run that it started, and sends it a signal."""
+        if self.received is None:
+            self._cause = cause
+            self.received = received

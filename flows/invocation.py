@@ -10,12 +10,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from prefect import tags
 from prefect.client.schemas.objects import State
 
+from flows.flow_run_labels import label_flow_run
 from flows.head_start import head_start
 from flows.parameter_base import Parameters, value_of
 from ps_runtime.cluster.fork_server import start_fork_server
 from tasks.prefect_server import prefect_api
+from tasks.strays import FLOW_RUN_TAG, close_strays
 
 __all__ = ["Invocation", "invoke", "invoked"]
 
@@ -70,8 +73,10 @@ def invoke(
         invocation = Invocation(prepared, begun.began_at)
         token = _current.set(invocation)
         begun.rest.end()
+        close_strays()
         try:
-            state: State[Any] = flow(parameters, return_state=True)
+            with tags(FLOW_RUN_TAG, *filter(None, [value_of(parameters, "experiment")])):
+                state: State[Any] = flow(parameters, return_state=True)
         finally:
             _current.reset(token)
     if invocation.received is not None:
@@ -82,10 +87,15 @@ def invoke(
 
 @contextmanager
 def invoked(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) -> Iterator[Invocation[T]]:
-    """Give the invocation of `invoke`, or a new one where Prefect itself has started the flow."""
+    """Give the invocation of `invoke`, or a new one in a flow that Prefect or another flow has started."""
+    label_flow_run()
     current = _current.get()
     if current is not None:
-        yield current
+        token = _current.set(None)  # it is not that of the flows within this one
+        try:
+            yield current
+        finally:
+            _current.reset(token)
         return
     started = time.monotonic()
     with _prepared(parameters, prepare) as prepared:

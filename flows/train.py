@@ -17,6 +17,7 @@ from prefect.states import Cancelled
 
 from flows.beginning import Beginning, begin, tell
 from flows.building import build_training
+from flows.flow_run_labels import label_flow_run
 from flows.interrupts import InterruptedRunError, Interrupts
 from flows.invocation import invoke, invoked
 from flows.parameters import TrainParameters
@@ -32,6 +33,7 @@ from ps_runtime.config.files import Settings
 from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.fork import Fork
 from tasks.export import MlflowModelWriter, check_exportable
+from tasks.owners import JOB_ID, MODEL_DIR
 from tasks.role import run_role
 from tasks.tracking.store import prepare_store
 from tasks.tracking.tracker import Tracker
@@ -117,6 +119,7 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
             planned = invocation.prepared
             tell(planned.beginning, get_run_logger())
             with planned.attempt:
+                label_flow_run(**{JOB_ID: planned.attempt.record.job_id, MODEL_DIR: planned.attempt.model_dir})
                 write_config(planned.attempt.model_dir, planned.beginning.parameters)
                 outcome = _run(planned, planned.beginning.parameters, interrupts)
         except InterruptedRunError as interrupted:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import ConfigError
+from tasks.owners import JOB_ID, OWNER, owner_text
 from tasks.tracking.points import valid_key
 from tasks.tracking.store import artifact_location
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 __all__ = ["DatasetInfo", "open_run"]
 
 MAX_DIGEST_LENGTH = 36
-JOB_ID = "psflow.job_id"
 
 
 class DatasetInfo(TypedDict):
@@ -70,19 +70,21 @@ def open_run(
 def _create_or_find(client: MlflowClient, experiment_id: str, run_name: str, job_id: str | None) -> Run:
     from mlflow.tracking.context.registry import resolve_tags
 
+    own = resolve_tags() | {OWNER: owner_text()}
     if job_id is None:
-        return client.create_run(experiment_id, run_name=run_name, tags=resolve_tags())
+        return client.create_run(experiment_id, run_name=run_name, tags=own)
     found = client.search_runs([experiment_id], f"tags.`{JOB_ID}` = '{job_id}'", max_results=1)
     if found:
         return _resume(client, found[0].info.run_id)
     # with the tag from its first moment, so that no kill leaves a run that cannot be found
-    return client.create_run(experiment_id, run_name=run_name, tags=resolve_tags() | {JOB_ID: job_id})
+    return client.create_run(experiment_id, run_name=run_name, tags=own | {JOB_ID: job_id})
 
 
 def _resume(client: MlflowClient, run_id: str) -> Run:
     from mlflow.exceptions import MlflowException
 
     try:
+        client.set_tag(run_id, OWNER, owner_text())  # before it runs: else it would be taken for a stray
         client.update_run(run_id, status="RUNNING")
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":

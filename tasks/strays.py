@@ -1,0 +1,85 @@
+"""Runs whose process was killed: nobody else would ever say how they ended."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ps_runtime.data.files import without_secrets
+from tasks.owners import is_stray
+from tasks.tracking.store import mlflow_client, prepare_store
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import SyncPrefectClient
+    from prefect.client.schemas.objects import FlowRun
+
+__all__ = ["FLOW_RUN_TAG", "close_flow_runs", "close_mlflow_runs", "close_strays"]
+
+FLOW_RUN_TAG = "psflow"
+MAX_RUNS = 200
+"""Looked at in one go; more are closed the next time."""
+MESSAGE = "its process is gone, killed or lost with its host; the same command resumes from the last checkpoint"
+
+_log = logging.getLogger(__name__)
+
+
+def close_strays() -> int:
+    """Say of each run in the Prefect API and the MLflow store in use that it ended, if its process is gone.
+
+    Returns
+    -------
+    int
+        How many were closed.
+
+    Notes
+    -----
+    A run whose process lives, or cannot be judged from here, is never touched. Whatever goes wrong is logged, and the
+    caller goes on.
+    """
+    num_closed = 0
+    for close in (close_flow_runs, close_mlflow_runs):
+        try:
+            num_closed += close()
+        except Exception as error:  # each kind of server has errors of its own; none of them is the caller's concern
+            _log.warning("stray runs could not be closed: %s", without_secrets(str(error)))
+    return num_closed
+
+
+def close_flow_runs() -> int:
+    """Mark flow runs of psflow without a process, and their task runs, as crashed; return how many flow runs."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter
+
+    running = {"type": {"any_": ["RUNNING", "CANCELLING"]}}
+    mine = FlowRunFilter.model_validate({"tags": {"all_": [FLOW_RUN_TAG]}, "state": running})
+    with get_client(sync_client=True) as client:
+        strays = [run for run in client.read_flow_runs(flow_run_filter=mine, limit=MAX_RUNS) if is_stray(run.labels)]
+        for run in strays:
+            _crash(client, run)
+    return len(strays)
+
+
+def _crash(client: SyncPrefectClient, run: FlowRun) -> None:
+    from prefect.client.schemas.filters import FlowRunFilter, TaskRunFilter
+    from prefect.states import Crashed
+
+    of_this = FlowRunFilter.model_validate({"id": {"any_": [run.id]}})
+    open_tasks = TaskRunFilter.model_validate({"state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}}})
+    for task_run in client.read_task_runs(flow_run_filter=of_this, task_run_filter=open_tasks, limit=MAX_RUNS):
+        client.set_task_run_state(task_run.id, Crashed(message=MESSAGE), force=True)
+    client.set_flow_run_state(run.id, Crashed(message=MESSAGE), force=True)
+    _log.warning("flow run %r is marked as crashed: %s", run.name, MESSAGE)
+
+
+def close_mlflow_runs() -> int:
+    """Mark MLflow runs of psflow without a process as killed; return how many."""
+    client = mlflow_client(prepare_store())
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    if not experiments:
+        return 0
+    running = client.search_runs(experiments, "attributes.status = 'RUNNING'", max_results=MAX_RUNS)
+    strays = [run for run in running if is_stray(run.data.tags)]
+    for run in strays:
+        client.set_terminated(run.info.run_id, "KILLED")
+        _log.warning("MLflow run %r is marked as killed: %s", run.info.run_name, MESSAGE)
+    return len(strays)

@@ -1,0 +1,90 @@
+"""Closing the runs of processes that were killed, in a real Prefect server and a real MLflow store."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from uuid import UUID
+
+import pytest
+from mlflow import MlflowClient
+from prefect import flow, task
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import FlowRunFilter
+from prefect.states import Pending, Running
+
+from ps_runtime.checkpoint.process import ProcessId
+from tasks.owners import OWNER, owner_text
+from tasks.prefect_server import prefect_api
+from tasks.strays import FLOW_RUN_TAG, close_flow_runs, close_mlflow_runs, close_strays
+
+ME = ProcessId.current()
+DEAD = json.dumps(asdict(replace(ME, started=ME.started + 1)))
+
+
+@flow
+def train() -> None: ...
+
+
+@task
+def role() -> None: ...
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[SyncPrefectClient]:
+    with prefect_api(), get_client(sync_client=True) as client:
+        yield client
+
+
+def flow_run(client: SyncPrefectClient, owner: str | None, *tags: str) -> UUID:
+    """Create a running flow run with two open task runs."""
+    run = client.create_flow_run(train, tags=tags, state=Running())
+    if owner is not None:
+        client.update_flow_run_labels(run.id, {OWNER: owner})
+    for name, state in (("ps-0", Running()), ("chief-0", Pending())):
+        client.create_task_run(role, run.id, dynamic_key=name, name=name, state=state)
+    return run.id
+
+
+def states(client: SyncPrefectClient, run_id: UUID) -> list[str]:
+    of_this = FlowRunFilter.model_validate({"id": {"any_": [run_id]}})
+    tasks = client.read_task_runs(flow_run_filter=of_this)
+    return [str(client.read_flow_run(run_id).state_type.value), *sorted(t.state_type.value for t in tasks)]
+
+
+@pytest.mark.cluster(shared=True)
+def test_only_flow_runs_of_psflow_without_a_process_are_closed(client: SyncPrefectClient) -> None:
+    dead, living = flow_run(client, DEAD, FLOW_RUN_TAG, "digits"), flow_run(client, owner_text(), FLOW_RUN_TAG)
+    unknown, of_others = flow_run(client, None, FLOW_RUN_TAG), flow_run(client, DEAD, "theirs")
+
+    assert close_flow_runs() == 1
+    assert close_flow_runs() == 0
+
+    assert states(client, dead) == ["CRASHED"] * 3
+    assert str(client.read_flow_run(dead).state.message).startswith("its process is gone, killed or lost with its host")
+    for run_id in (living, unknown, of_others):
+        assert states(client, run_id) == ["RUNNING", "PENDING", "RUNNING"]
+
+
+def test_only_mlflow_runs_without_a_process_are_closed(store: str) -> None:
+    client = MlflowClient(store)
+    runs = [client.create_run("0", tags=tags).info.run_id for tags in ({OWNER: DEAD}, {OWNER: owner_text()}, {})]
+
+    assert close_mlflow_runs() == 1
+
+    assert [client.get_run(run_id).info.status for run_id in runs] == ["KILLED", "RUNNING", "RUNNING"]
+
+
+def test_servers_that_are_away_are_logged_and_no_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def away() -> int:
+        raise OSError("no answer from http://bob:secret@host")
+
+    monkeypatch.setattr("tasks.strays.close_flow_runs", away)
+    monkeypatch.setattr("tasks.strays.close_mlflow_runs", lambda: 3)
+    with caplog.at_level(logging.WARNING):
+        assert close_strays() == 3
+    assert caplog.messages == ["stray runs could not be closed: no answer from http://host"]
