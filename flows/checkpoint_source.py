@@ -24,7 +24,7 @@ from ps_runtime.estimator.model_dir import absolute, check_local
 from tasks.tracking.child_run import TrainingRun, find_training_run
 from tasks.tracking.store import prepare_store
 
-__all__ = ["CheckpointSource", "FoundTraining", "found_training", "source_settings"]
+__all__ = ["CheckpointSource", "FoundTraining", "Tracked", "found_training", "source_settings", "tracked"]
 
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
 
@@ -85,15 +85,12 @@ class FoundTraining:
     ----------
     parameters : TrainParameters
         With its model_dir, and paths that mean the same from any directory.
-    store : str
-        Address of the MLflow store.
-    run : TrainingRun or None
-        Its run there, if it has one.
+    run_id : str or None
+        Of MLflow, as far as the model_dir or the user knows it.
     """
 
     parameters: TrainParameters
-    store: str
-    run: TrainingRun | None
+    run_id: str | None
 
     @property
     def model_dir(self) -> str:
@@ -107,6 +104,14 @@ class FoundTraining:
         return Available(without_secrets(self.model_dir), steps, None if best is None else best.step)
 
 
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """The MLflow store to use, and the run of the training there; None if it has no such run."""
+
+    store: str
+    run: TrainingRun | None
+
+
 def found_training(source: CheckpointSource) -> FoundTraining:
     """Find the training that `source` names, and its configuration; change nothing.
 
@@ -117,14 +122,23 @@ def found_training(source: CheckpointSource) -> FoundTraining:
     ConfigError
         If the configuration is missing, damaged or wrong, or MLflow does not answer.
     """
+    if source.run_id is not None:
+        return FoundTraining(_parameters(source, _run(prepare_store(), source.run_id).model_dir), source.run_id)
+    parameters = _parameters(source, source.model_dir)
+    record = JobFile(parameters.model_dir).read()
+    return FoundTraining(parameters, None if record is None else record.run_id)
+
+
+def tracked(training: FoundTraining) -> Tracked:
+    """Find the run of a training in MLflow. Imports MLflow, for more than a second.
+
+    Raises
+    ------
+    ConfigError
+        If MLflow does not answer.
+    """
     store = prepare_store()
-    named = None if source.run_id is None else _run(store, source.run_id)
-    parameters = _parameters(source, source.model_dir if named is None else named.model_dir)
-    if named is None:
-        record = JobFile(parameters.model_dir).read()
-        run_id = None if record is None else record.run_id
-        named = None if run_id is None else find_training_run(store, run_id)
-    return FoundTraining(parameters, store, named)
+    return Tracked(store, None if training.run_id is None else find_training_run(store, training.run_id))
 
 
 def _run(store: str, run_id: str) -> TrainingRun:

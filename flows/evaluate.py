@@ -142,11 +142,11 @@ def _recorded(plan: ReplayPlan, results: ReplayResults) -> Iterator[Tracker]:
     """Open the MLflow run of the evaluations of a training; end it as the block ends."""
     experiment = plan.training.parameters.experiment
     tracker = open_child_run(
-        plan.training.store,
+        plan.tracked.store,
         kind="evaluate",
         experiment=experiment,
         model_dir=plan.training.model_dir,
-        parent=plan.training.run,
+        parent=plan.tracked.run,
         run_name=f"evaluate {experiment}",
         tags=_tags(plan),
         datasets=plan.datasets,

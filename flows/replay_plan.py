@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flows.building import build_training
-from flows.checkpoint_source import FoundTraining, found_training
+from flows.checkpoint_source import FoundTraining, Tracked, found_training, tracked
 from flows.evaluate_parameters import EvaluateParameters
+from flows.recording import dataset_info
 from ps_runtime.checkpoint.records import Evaluation
 from ps_runtime.checkpoint.selection import Selection
 from ps_runtime.checkpoint.store import CheckpointStore
@@ -28,6 +29,7 @@ class ReplayPlan:
     Parameters
     ----------
     training : FoundTraining
+    tracked : Tracked
     selection : str
         As it was asked for.
     steps : sequence of int
@@ -44,6 +46,7 @@ class ReplayPlan:
     """
 
     training: FoundTraining
+    tracked: Tracked
     selection: str
     steps: Sequence[int]
     job: EvaluationJob
@@ -83,7 +86,18 @@ def plan_replay(parameters: EvaluateParameters) -> ReplayPlan:
     job = EvaluationJob(training.model_dir, caller.model_fn, caller.params, built.estimator.config, specs, digests)
     record = ReplayRecord(training.model_dir, None if parameters.record is None else absolute(parameters.record))
     wanted, known = _divided(steps, job, store.saved_at(), record, is_forced=parameters.force)
-    return ReplayPlan(training, parameters.checkpoints, steps, job, wanted, known, record, parameters.force, ())
+    return ReplayPlan(
+        training,
+        tracked(training),
+        parameters.checkpoints,
+        steps,
+        job,
+        wanted,
+        known,
+        record,
+        parameters.force,
+        [dataset_info(context, dataset, training.parameters) for context, dataset in datasets.items()],
+    )
 
 
 def _divided(

@@ -55,7 +55,7 @@ class ReplayResults:
         plan, tracker = self._plan, self._tracker
         return {
             "run_id": None if tracker is None else tracker.run_id,
-            "parent_run_id": None if plan.training.run is None else plan.training.run.run_id,
+            "parent_run_id": None if plan.tracked.run is None else plan.tracked.run.run_id,
             "model_dir": without_secrets(plan.training.model_dir),
             "checkpoints": list(plan.steps),
             "evals": [spec.name or "eval" for spec in plan.job.eval_specs],
