@@ -17,7 +17,7 @@ from ps_runtime.estimator.attempt import Attempt
 from tasks.tracking.run import DatasetInfo
 from tasks.tracking.tracker import Tracker
 
-__all__ = ["open_tracker", "tell_what_is_on_disk"]
+__all__ = ["dataset_info", "open_tracker", "tell_what_is_on_disk"]
 
 
 def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters) -> Tracker:
@@ -41,7 +41,7 @@ def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters) -> T
             "psflow.attempts": str(attempt.number),
             "psflow.prefect_flow_run": str(flow_run.id),
         },
-        datasets=[_dataset_info(context, dataset, parameters) for context, dataset in attempt.plan.datasets.items()],
+        datasets=[dataset_info(context, dataset, parameters) for context, dataset in attempt.plan.datasets.items()],
         registered_model=parameters.registered_model,
     )
 
@@ -87,7 +87,8 @@ def _params(attempt: Attempt, parameters: TrainParameters) -> dict[str, str]:
     return {key: without_secrets(str(value)) for key, value in flat(values) if value is not None}
 
 
-def _dataset_info(context: str, dataset: Dataset, parameters: TrainParameters) -> DatasetInfo:
+def dataset_info(context: str, dataset: Dataset, parameters: TrainParameters) -> DatasetInfo:
+    """Return the input `context` of `parameters`, such as ``eval``, as MLflow shows it."""
     source = parameters.sources()[context]
     named = source.model_dump(mode="json", exclude_none=True)
     name = named.get("format") or named["name"]
