@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from flows.commands.answer import Answer
 from flows.configuration import read_settings
 from flows.parameters import parse_parameters
+from flows.resolved_config import public
 from ps_runtime.config.files import dump
 from ps_runtime.config.keys import flat
-from ps_runtime.data.files import without_secrets
 
 __all__ = ["config"]
 
@@ -36,20 +36,12 @@ def config(arguments: Sequence[str], *, with_origins: bool) -> Answer:
         If it is no configuration.
     """
     settings = read_settings(arguments)
-    values = _public(parse_parameters(settings.values, settings.origins).model_dump(mode="json"))
+    values = public(parse_parameters(settings.values, settings.origins).model_dump(mode="json"))
     origins = {key: str(settings.origin(key) or DEFAULT) for key, _ in flat(values)}
     lines = dump(values).splitlines()
     if with_origins:
         lines = [f"{key:<{WIDTH}} {_shown(value):<{WIDTH}} {origins[key]}" for key, value in flat(values)]
     return Answer({"values": values, "origins": origins}, lines)
-
-
-def _public(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _public(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_public(inner) for inner in value]
-    return without_secrets(value) if isinstance(value, str) else value
 
 
 def _shown(value: Any) -> str:

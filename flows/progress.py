@@ -1,46 +1,155 @@
-"""What a person reads while a job runs: a line for each thing that happens."""
+"""How far a job has come, in one line: events in, text out."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import timedelta
 from typing import Any
 
-__all__ = ["Progress"]
+__all__ = ["Progress", "Rate", "shown_metrics"]
 
-LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
+WINDOW_SECS = 30.0
+"""What the rate is the mean of; longer where reports are rare."""
+MIN_REPORTS = 5
+SETTLED_SECS = 5.0
+SETTLED_WITHIN = 0.2
+"""How much the rates of the two halves of the window may differ."""
+
+
+class Rate:
+    """Steps per second over the last half minute, and whether one may build on it."""
+
+    def __init__(self) -> None:
+        self._reports: deque[tuple[float, int]] = deque()
+
+    def add(self, now: float, step: int) -> None:
+        """Take a report; a step before the last one (a ps came back from a checkpoint) begins a new window."""
+        if self._reports and step < self._reports[-1][1]:
+            self._reports.clear()
+        if self._reports and step == self._reports[-1][1]:
+            return
+        self._reports.append((now, step))
+        while len(self._reports) > MIN_REPORTS and now - self._reports[0][0] > WINDOW_SECS:
+            self._reports.popleft()
+
+    def per_sec(self) -> float | None:
+        """Return steps per second; None before the second report."""
+        return _slope(self._reports[0], self._reports[-1]) if len(self._reports) > 1 else None
+
+    def remaining_secs(self, step: int, now: float) -> float | None:
+        """Return the seconds from `now` until `step`; None as long as the rate has not settled."""
+        if len(self._reports) < MIN_REPORTS:
+            return None
+        first, middle, last = self._reports[0], self._reports[len(self._reports) // 2], self._reports[-1]
+        early, late, mean = _slope(first, middle), _slope(middle, last), _slope(first, last)
+        if last[0] - first[0] < SETTLED_SECS or abs(late - early) > SETTLED_WITHIN * mean:
+            return None
+        return max(0.0, (step - last[1]) / mean - (now - last[0]))
 
 
 class Progress:
-    """Turns the events of a job into log lines.
+    """What a person wants to know of a running job.
 
     Parameters
     ----------
-    logger : logger
     max_steps : int or None
+    best_metric : str
+        What the best checkpoint is chosen by.
+    clock : callable
+        Monotonic seconds.
+
+    Attributes
+    ----------
+    step : int
+        The last global_step told of.
+    first_step_at : float or None
+        Unix time of the first training step of any replica.
+
+    Examples
+    --------
+    >>> progress = Progress(1500, "accuracy")
+    >>> progress.handle({"kind": "metrics", "role": "chief-0", "step": 600, "values": {"loss": 0.1275}})
+    >>> progress.handle({"kind": "evaluation", "step": 600, "name": None, "metrics": {"accuracy": 0.9722}})
+    >>> progress.line()
+    'step 600/1500 (40 %), loss 0.1275, evaluated 600: accuracy 0.9722'
     """
 
-    def __init__(self, logger: LoggerLike, max_steps: int | None) -> None:
-        self._logger = logger
-        self._of = "" if max_steps is None else f"/{max_steps}"
+    def __init__(
+        self, max_steps: int | None, best_metric: str = "loss", clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._max_steps = max_steps
+        self._best_metric = best_metric
+        self._clock = clock
+        self._rate = Rate()
+        self._loss: float | None = None
+        self._evaluated = self._best = ""
+        self.step = 0
         self.first_step_at: float | None = None
-        """Unix time of the first training step of any replica."""
 
     def handle(self, event: Mapping[str, Any]) -> None:
-        """Take an event of a role."""
+        """Take an event of a role; others than these say nothing of it."""
         match event["kind"]:
             case "first_step":
                 self.first_step_at = min(self.first_step_at or event["time"], event["time"])
             case "metrics":
-                self._logger.info("step %s%s: %s", event["step"], self._of, _shown(event["values"]))
+                self._reach(event["step"])
+                if "steps_per_sec" in event["values"]:  # the chief's, which come at each multiple of so many steps
+                    self._rate.add(self._clock(), event["step"])
+                self._loss = event["values"].get("loss", self._loss)
             case "checkpoint":
-                self._logger.info("checkpoint of step %s in %s", event["step"], event["path"])
+                self._reach(event["step"])
             case "evaluation":
-                self._logger.info("evaluation of step %s: %s", event["step"], _shown(event["metrics"]))
-            case "export":
-                what = "the best model so far" if event["best"] else "a model"
-                self._logger.info("exported %s, of step %s: %s", what, event["step"], event["path"])
+                of = f" on {event['name']}" if event.get("name") else ""
+                self._evaluated = f"evaluated {event['step']}{of}: {shown_metrics(event['metrics'])}"
+            case "export" if event["best"]:
+                value = event["metrics"].get(self._best_metric)
+                what = "" if value is None else f" {self._best_metric} {value:.4g} at"
+                self._best = f"best{what} {event['step']}"
+
+    @property
+    def percent(self) -> float | None:
+        """How much of the training is done; None where only the data know."""
+        return None if self._max_steps is None else min(100.0, 100 * self.step / self._max_steps)
+
+    def line(self) -> str:
+        """Return the line."""
+        return ", ".join(part for part in self._parts() if part)
+
+    def _parts(self) -> list[str]:
+        if self.step == 0 and self._loss is None:
+            return ["no step yet", self._evaluated]
+        percent, rate = self.percent, self._rate.per_sec()
+        return [
+            f"step {self.step}" if percent is None else f"step {self.step}/{self._max_steps} ({percent:.0f} %)",
+            "" if rate is None else f"{rate:.4g} steps/s",
+            "" if self._loss is None else f"loss {self._loss:.4g}",
+            self._evaluated,
+            self._best,
+            self._remaining(),
+        ]
+
+    def _remaining(self) -> str:
+        if self._max_steps is None or self.step >= self._max_steps:
+            return ""
+        secs = self._rate.remaining_secs(self._max_steps, self._clock())
+        return "" if secs is None else f"ETA {timedelta(seconds=round(secs))}"
+
+    def _reach(self, step: int) -> None:
+        self.step = max(self.step, int(step))
 
 
-def _shown(values: Mapping[str, float]) -> str:
+def shown_metrics(values: Mapping[str, float]) -> str:
+    """Return metrics as people read them.
+
+    Examples
+    --------
+    >>> shown_metrics({"loss": 0.123456, "accuracy": 1.0})
+    'loss 0.1235, accuracy 1'
+    """
     return ", ".join(f"{name} {value:.4g}" for name, value in values.items())
+
+
+def _slope(first: tuple[float, int], last: tuple[float, int]) -> float:
+    return (last[1] - first[1]) / max(last[0] - first[0], 1e-9)

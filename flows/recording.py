@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
+from typing import Any
 
-from prefect.runtime import flow_run
-
+from flows.links import Links
 from flows.parameters import TrainParameters
+from flows.resolved_config import CONFIG, public
 from flows.summary import best_record
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.config.files import dump
 from ps_runtime.config.keys import flat
 from ps_runtime.data.dataset import Dataset
 from ps_runtime.data.files import shown_path, without_secrets
 from ps_runtime.estimator.attempt import Attempt
+from tasks.tracking.code_version import code_version
 from tasks.tracking.run import DatasetInfo
 from tasks.tracking.tracker import Tracker
 
-__all__ = ["dataset_info", "open_tracker", "tell_what_is_on_disk"]
+__all__ = ["dataset_info", "open_tracker", "what_is_on_disk"]
 
 
-def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters) -> Tracker:
-    """Open the MLflow run of the job in `store`: a new one, or that of its earlier attempts.
+def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, links: Links) -> Tracker:
+    """Open the MLflow run of the job in `store`: a new one, or that of its earlier attempts; say what it is about.
 
     Raises
     ------
@@ -29,7 +34,7 @@ def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters) -> T
         If the MLflow store does not answer, or does not have the run.
     """
     record = attempt.record
-    return Tracker.open(
+    tracker = Tracker.open(
         store,
         experiment=parameters.experiment,
         run_name=f"{parameters.experiment}-{record.job_id[:6]}",
@@ -37,48 +42,53 @@ def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters) -> T
         params=_params(attempt, parameters),
         tags={
             "psflow.job_id": record.job_id,
-            "psflow.model_dir": without_secrets(attempt.model_dir),
+            "psflow.kind": "train",
             "psflow.attempts": str(attempt.number),
-            "psflow.prefect_flow_run": str(flow_run.id),
+            **links.tags(),
+            **code_version(_source(parameters)),
         },
         datasets=[dataset_info(context, dataset, parameters) for context, dataset in attempt.plan.datasets.items()],
         registered_model=parameters.registered_model,
     )
+    text = dump(public(parameters.model_dump(mode="json")))
+    tracker.handle({"kind": "artifact", "file": CONFIG, "content": text.encode()})
+    return tracker
 
 
-def tell_what_is_on_disk(attempt: Attempt, tracker: Tracker) -> None:
-    """Tell the tracker what earlier attempts left on disk, because the events of a killed flow are lost.
+def what_is_on_disk(attempt: Attempt) -> list[dict[str, Any]]:
+    """Return what earlier attempts left on disk, as the events that told of it: those of a killed flow are lost.
 
-    What it was told before does no harm.
+    It does no harm to tell the tracker of it again.
     """
     model_dir = attempt.model_dir
     store = CheckpointStore(model_dir)
-    for step in store.steps():
-        tracker.handle({"kind": "checkpoint", "step": step, "path": store.path(step), "time": time.time()})
-    for evaluation in EvaluationLog(model_dir).read():
-        tracker.handle(
-            {
-                "kind": "evaluation",
-                "step": evaluation.global_step,
-                "name": evaluation.name or None,
-                "metrics": dict(evaluation.metrics),
-                "time": evaluation.evaluated_at,
-            }
-        )
+    now = time.time()
+    events: list[dict[str, Any]] = [
+        {"kind": "checkpoint", "step": step, "path": store.path(step), "time": now} for step in store.steps()
+    ]
+    events += [
+        {
+            "kind": "evaluation",
+            "step": evaluation.global_step,
+            "name": evaluation.name or None,
+            "metrics": dict(evaluation.metrics),
+            "time": evaluation.evaluated_at,
+        }
+        for evaluation in EvaluationLog(model_dir).read()
+    ]
     best = best_record(model_dir)
     if best is not None:
-        tracker.handle(
-            {
-                "kind": "export",
-                "exporter": "best",
-                "step": best.step,
-                "version": best.version,
-                "path": best.path,
-                "metrics": dict(best.metrics),
-                "best": True,
-                "time": time.time(),
-            }
-        )
+        facts = {"step": best.step, "version": best.version, "path": best.path, "metrics": dict(best.metrics)}
+        events.append({"kind": "export", "exporter": "best", "best": True, "time": now, **facts})
+    return events
+
+
+def _source(parameters: TrainParameters) -> Path:
+    """Return the file of the user's model_fn, or else the directory where modules of theirs are looked for."""
+    name = getattr(parameters.model, "name", "")
+    module = sys.modules.get(name.partition(":")[0])
+    file = getattr(module, "__file__", None) if ":" in name else None
+    return Path(file or parameters.code_dir or ".").absolute()
 
 
 def _params(attempt: Attempt, parameters: TrainParameters) -> dict[str, str]:

@@ -13,7 +13,7 @@ from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import ConfigError
 from ps_runtime.estimator.model_dir import absolute
 
-__all__ = ["CONFIG", "has_config", "read_config", "resolve", "write_config"]
+__all__ = ["CONFIG", "has_config", "public", "read_config", "resolve", "write_config"]
 
 CONFIG = "config.yaml"
 HEAD = "# Written by psflow: everything that this job was told. It is a configuration as any other.\n"
@@ -80,6 +80,21 @@ def read_config(model_dir: str) -> TrainParameters:
     settings = parse(text, where)
     parameters = parse_parameters(settings.values, settings.origins)
     return parameters.model_copy(update={"model_dir": absolute(model_dir)})
+
+
+def public(value: Any) -> Any:
+    """Return plain values without the credentials in them, for everybody to read.
+
+    Examples
+    --------
+    >>> public({"input": {"path": "https://key:s3cret@host/t.csv?signature=s3cret", "epochs": 2}})
+    {'input': {'path': 'https://host/t.csv', 'epochs': 2}}
+    """
+    if isinstance(value, Mapping):
+        return {key: public(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [public(inner) for inner in value]
+    return without_secrets(value) if isinstance(value, str) else value
 
 
 def _anchored(value: Any) -> Any:

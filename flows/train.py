@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -20,12 +20,13 @@ from flows.building import build_training
 from flows.flow_run_labels import label_flow_run
 from flows.interrupts import InterruptedRunError, Interrupts
 from flows.invocation import invoke, invoked
+from flows.links import Links, current_links
 from flows.parameters import TrainParameters
-from flows.progress import Progress
-from flows.recording import open_tracker, tell_what_is_on_disk
+from flows.recording import open_tracker, what_is_on_disk
 from flows.resolved_config import write_config
 from flows.summary import Outcome, summarize
 from flows.turns import await_turn
+from flows.watching import Watch, Watched
 from ps_runtime.cluster.admission import Patience, check_capacity
 from ps_runtime.cluster.connecting import open_cluster
 from ps_runtime.cluster.launch import ClusterJob
@@ -35,6 +36,7 @@ from ps_runtime.estimator.fork import Fork
 from tasks.export import MlflowModelWriter, check_exportable
 from tasks.owners import JOB_ID, MODEL_DIR
 from tasks.role import run_role
+from tasks.role_logs import RoleLogs
 from tasks.tracking.store import prepare_store
 from tasks.tracking.tracker import Tracker
 
@@ -139,32 +141,26 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
     job = attempt.job(MlflowModelWriter(() if trained_on is None else trained_on.columns))
     cluster = parameters.cluster
     patience = Patience(cluster.admission_timeout_secs, cluster.when_full == "wait", get_run_logger().info)
-    progress = Progress(get_run_logger(), job.train_spec.max_steps)
     with ExitStack() as stack:
         client = stack.enter_context(open_cluster(cluster.address, len(job.roles), CLUSTER_TIMEOUT_SECS))
         check_capacity(client, len(job.roles))
         check()
-        tracker = stack.enter_context(_recorded(planned, parameters))
-
-        def on_event(event: Mapping[str, Any]) -> None:
-            progress.handle(event)
-            if event["kind"] in ("metrics", "checkpoint", "evaluation", "export"):
-                tracker.handle({**event, "time": time.time()})
-
-        run = ClusterJob(client, job, on_event)
-        reports = _run_roles(run, patience, check)
+        links = current_links(client, attempt.model_dir, parameters)
+        tracker = stack.enter_context(_recorded(planned, parameters, links))
+        watched = Watched(job, parameters, attempt.plan.datasets.get("eval"), links, what_is_on_disk(attempt))
+        with Watch(watched, tracker, get_run_logger()) as watch:
+            reports = _run_roles(ClusterJob(client, job, watch.handle), patience, check, watch.logs)
         if not tracker.close("FINISHED"):
             get_run_logger().warning("MLflow did not take everything; the same command writes the rest")
-    return Outcome(job, reports, tracker.run_id, tracker.best, progress.first_step_at)
+    return Outcome(job, reports, tracker.run_id, tracker.best, watch.first_step_at)
 
 
 @contextmanager
-def _recorded(planned: Planned, parameters: TrainParameters) -> Iterator[Tracker]:
+def _recorded(planned: Planned, parameters: TrainParameters, links: Links) -> Iterator[Tracker]:
     """Open the MLflow run of the job; end it as the block ends."""
-    tracker = open_tracker(planned.store, planned.attempt, parameters)
+    tracker = open_tracker(planned.store, planned.attempt, parameters, links)
     try:
         planned.attempt.note_run(tracker.run_id)
-        tell_what_is_on_disk(planned.attempt, tracker)
         yield tracker
     except (InterruptedRunError, KeyboardInterrupt):
         tracker.close("KILLED", timeout_secs=2.0)
@@ -174,14 +170,16 @@ def _recorded(planned: Planned, parameters: TrainParameters) -> Iterator[Tracker
         raise
 
 
-def _run_roles(run: ClusterJob, patience: Patience, check: Callable[[], None]) -> dict[str, dict[str, Any]]:
+def _run_roles(
+    run: ClusterJob, patience: Patience, check: Callable[[], None], logs: RoleLogs
+) -> dict[str, dict[str, Any]]:
     """Start all roles, each with a task run of its own, and wait until they have ended; return their reports."""
     stop = threading.Event()
     task_runs = []
     try:
         with run:
             run.start(patience, check)
-            task_runs = [run_role.submit(role, run, stop) for role in run.job.roles]
+            task_runs = [run_role.submit(role, run, stop, logs) for role in run.job.roles]
             return run.join(check)
     finally:
         stop.set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from prefect import task
+from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
@@ -13,6 +13,7 @@ from prefect.states import Cancelled
 from ps_runtime.cluster.launch import ClusterJob
 from ps_runtime.errors import StoppedError
 from ps_runtime.specs.roles import RoleId
+from tasks.role_logs import RoleLogs
 
 __all__ = ["run_role"]
 
@@ -20,8 +21,8 @@ SLICE_SECS = 0.5
 
 
 @task(name="role", task_run_name="{role}", cache_policy=NO_CACHE, persist_result=False, log_prints=False)
-def run_role(role: RoleId, job: ClusterJob, stop: threading.Event) -> dict[str, Any] | State[Any]:
-    """Wait in slices until `role` has ended; return its report.
+def run_role(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLogs) -> dict[str, Any] | State[Any]:
+    """Wait in slices until `role` has ended; return its report. Meanwhile what it logs is the log of this task run.
 
     Parameters
     ----------
@@ -30,12 +31,18 @@ def run_role(role: RoleId, job: ClusterJob, stop: threading.Event) -> dict[str, 
         Started.
     stop : threading.Event
         Set when the flow no longer waits for roles that do not end.
+    logs : RoleLogs
 
     Raises
     ------
     Exception
         What the role failed with.
     """
+    with logs.to(str(role), get_run_logger()):
+        return _end_of(role, job, stop)
+
+
+def _end_of(role: RoleId, job: ClusterJob, stop: threading.Event) -> dict[str, Any] | State[Any]:
     while not stop.is_set():
         try:
             report = job.wait(role, SLICE_SECS)

@@ -164,6 +164,10 @@ class Tracker:
             self._num_kept += num_points
         self._events.append(event)
 
+    def history(self, key: str) -> list[tuple[int, float]]:
+        """Return the points of a metric that the run has, as (step, value). Blocks for a request or more."""
+        return [(m.step, m.value) for m in self._client.get_metric_history(self.run_id, key)]
+
     def statistics(self) -> dict[str, Any]:
         """Return how many events or points wait, are written and dropped, and the last failure."""
         return {

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from flows import recording
+from flows.links import Links
 from flows.parameters import parse_parameters
+from ps_runtime.config.files import parse
 from ps_runtime.data.dataset import Dataset
 
 VALUES = {
@@ -28,7 +30,10 @@ VALUES = {
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What `open_tracker` tells MLflow of a job in ``runs/t``."""
-    monkeypatch.setattr(recording.Tracker, "open", lambda uri, **told: SimpleNamespace(**told))
+    events: list[Any] = []
+    tracker = SimpleNamespace(handle=events.append, events=events)
+    monkeypatch.setattr(recording.Tracker, "open", lambda uri, **told: SimpleNamespace(**vars(tracker), **told))
+    links = Links("f1", "http://host/f1", None, "/models/runs/t", "psflow-t")
     dataset = Dataset({"x": np.zeros((2, 1), np.float32)})
     attempt: Any = SimpleNamespace(
         record=SimpleNamespace(job_id="a1b2c3d4", run_id=None),
@@ -36,7 +41,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
         model_dir="/models/runs/t",
         plan=SimpleNamespace(datasets={"train": dataset, "eval": dataset}),
     )
-    return recording.open_tracker("sqlite:///x", attempt, parse_parameters(VALUES, {}))
+    return recording.open_tracker("sqlite:///x", attempt, parse_parameters(VALUES, {}), links)
 
 
 def test_no_password_is_recorded(told: Any) -> None:
@@ -54,3 +59,20 @@ def test_what_is_not_set_is_not_recorded(told: Any) -> None:
     assert told.params["train.max_steps"] == "2"
     assert "seed" not in told.params
     assert "None" not in told.params.values()
+
+
+def test_the_whole_configuration_is_a_file_of_the_run(told: Any) -> None:
+    [event] = told.events
+    assert (event["kind"], event["file"]) == ("artifact", "config.yaml")
+    values = parse(event["content"].decode(), "config.yaml").values
+    assert parse_parameters(values, {}).train.max_steps == 2
+    assert values["input"]["train"]["path"] == "https://host/t.csv"
+
+
+def test_run_says_what_it_is_and_where_else_to_look(told: Any) -> None:
+    assert told.tags["psflow.kind"] == "train"
+    assert told.tags["psflow.prefect_flow_run"] == "f1"
+    assert told.tags["mlflow.source.name"]
+    assert told.tags["mlflow.note.content"] == (
+        "- model_dir: `/models/runs/t`\n- registered model: `psflow-t`\n- Prefect flow run: [f1](http://host/f1)"
+    )
