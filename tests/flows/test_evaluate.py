@@ -1,0 +1,198 @@
+"""Replay: old checkpoints against any data, on a cluster that is up."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from threadpoolctl import threadpool_limits
+
+from flows.building import build_training
+from flows.cli import run
+from flows.evaluate import evaluate
+from flows.evaluate_parameters import EvaluateParameters
+from flows.parameters import TrainParameters
+from flows.resolved_config import write_config
+from ps_runtime.checkpoint.job_file import JobFile
+from ps_runtime.checkpoint.records import EvaluationLog
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.cluster.connecting import open_cluster
+from ps_runtime.errors import EvaluationFailedError, UsageError
+from tasks.prefect_server import prefect_api
+from tasks.tracking import Tracker, prepare_store
+
+STEPS = [0, 2, 4, 6]
+
+
+def points(num_batches: int) -> dict[str, Any]:
+    return {"name": "tests.flows.user_models:points", "params": {"num_batches": num_batches}}
+
+
+CONFIG = {
+    "experiment": "line",
+    "seed": 1,
+    "model": {"name": "tests.flows.user_models:line", "params": {"learning_rate": 0.1}},
+    "input": {"train": points(6), "eval": points(3)},
+    "evals": {"more": {"input": points(5)}},
+    "train": {"save_checkpoints_steps": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[dict[str, Any]]:
+    """Give the parameters of a Dask cluster; a Prefect server is up, too."""
+    with pytest.MonkeyPatch.context() as patch, prefect_api() as url, open_cluster(None, 2, 60.0) as client:
+        patch.setenv("PREFECT_API_URL", url)
+        yield {"address": client.scheduler_info()["address"]}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Train a line, and record that in an MLflow store of its own."""
+    path = tmp_path_factory.mktemp("made")
+    parameters = TrainParameters.model_validate({**CONFIG, "model_dir": str(path / "line")})
+    training = build_training(parameters)
+    training.estimator.train(training.train_spec.input_fn)
+    write_config(parameters.model_dir, parameters)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", "")  # prepare_store sets it
+        store = prepare_store(f"sqlite:///{path}/mlflow.db")
+    tracker = Tracker.open(store, experiment="line", run_name="line", tags={"psflow.model_dir": parameters.model_dir})
+    assert tracker.close()
+    file = JobFile(parameters.model_dir)
+    file.claim()
+    file.update(run_id=tracker.run_id)
+    file.release()
+    return path
+
+
+@pytest.fixture
+def trained(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    return tmp_path / "line"
+
+
+def replay(trained: Path, servers: dict[str, Any], **values: Any) -> dict[str, Any]:
+    parameters = {"model_dir": str(trained), "cluster": servers, **values}
+    return evaluate(EvaluateParameters.model_validate(parameters))
+
+
+def client_of(trained: Path) -> MlflowClient:
+    return MlflowClient(f"sqlite:///{trained.parent}/mlflow.db")
+
+
+def lines(trained: Path) -> list[str]:
+    return (trained / "evaluations.jsonl").read_text().splitlines()
+
+
+@pytest.mark.cluster(shared=True)
+def test_replay_is_what_one_by_one_is(trained: Path, servers: dict[str, Any]) -> None:
+    facts = replay(trained, servers)
+    assert (facts["checkpoints"], facts["evals"], facts["num_evaluated"]) == (STEPS, ["eval", "more"], 8)
+    assert (facts["num_known"], facts["failed"], facts["record"]) == (0, [], f"{trained}/evaluations.jsonl")
+
+    training = build_training(TrainParameters.model_validate({**CONFIG, "model_dir": str(trained)}))
+    store = CheckpointStore(str(trained))
+    with threadpool_limits(limits=1):
+        expected = {
+            (spec.name or "", step): training.estimator.evaluate(spec.input_fn, spec.steps, store.path(step))
+            for spec in training.eval_specs
+            for step in STEPS
+        }
+    assert {(e.name, e.global_step): e.metrics for e in EvaluationLog(str(trained)).read()} == expected
+    assert not list(trained.glob("pins/*"))
+
+    client, parent = client_of(trained), JobFile(str(trained)).read()
+    assert parent is not None
+    child = client.get_run(facts["run_id"])
+    assert facts["parent_run_id"] == child.data.tags["mlflow.parentRunId"] == parent.run_id
+    assert (child.info.status, child.data.tags["psflow.kind"]) == ("FINISHED", "evaluate")
+    for name, prefix in (("", "eval"), ("more", "eval_more")):
+        curve = {p.step: p.value for p in client.get_metric_history(facts["run_id"], f"{prefix}/loss")}
+        assert curve == {step: expected[name, step]["loss"] for step in STEPS}
+
+    again = replay(trained, servers)  # there is nothing left to do
+    assert (again["run_id"], again["num_evaluated"], again["num_known"]) == (None, 0, 8)
+    assert len(lines(trained)) == 8
+
+    forced = replay(trained, servers, checkpoints="latest", force=True)
+    assert (forced["num_evaluated"], len(lines(trained))) == (2, 10)
+    assert forced["run_id"] not in (None, facts["run_id"])
+
+
+@pytest.mark.cluster(shared=True)
+def test_one_that_fails_is_told_and_not_recorded_and_the_others_go_on(trained: Path, servers: dict[str, Any]) -> None:
+    file = next(trained.glob("checkpoints/step_00000004/*.safetensors"))
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    with pytest.raises(EvaluationFailedError, match=r"^step 4 on eval: checkpoint .*\nstep 4 on more: ") as caught:
+        replay(trained, servers)
+    assert [fault["step"] for fault in caught.value.facts["failed"]] == [4, 4]
+    assert EvaluationLog(str(trained)).evaluated("more") == {0, 2, 6}
+    child = caught.value.facts["run_id"]
+    assert client_of(trained).get_run(child).info.status == "FAILED"
+
+    file.write_bytes(whole)
+    facts = replay(trained, servers)
+    assert (facts["num_evaluated"], facts["num_known"], facts["run_id"]) == (2, 6, child)
+    assert client_of(trained).get_run(child).info.status == "FINISHED"
+
+
+@pytest.mark.cluster(shared=True)
+def test_other_data_need_another_name(trained: Path, servers: dict[str, Any]) -> None:
+    few = {"format": "csv", "path": str(trained.parent / "few.csv"), "label": "y", "features": ["x"]}
+    (trained.parent / "few.csv").write_text("x,y\n1,3\n2,5\n")
+    model = "model.name=tests.flows.user_models:table_line"
+
+    def on_table(name: str, **values: Any) -> dict[str, Any]:
+        overrides = [model, "input.eval=" + json.dumps(few), "evals={}", f"eval.name={name}"]
+        return replay(trained, servers, checkpoints="latest", overrides=overrides, **values)
+
+    first = on_table("few")
+    assert on_table("few")["num_known"] == 1
+    (trained.parent / "few.csv").write_text("x,y\n1,3\n2,6\n")
+    with pytest.raises(UsageError, match=r"^evaluation 'few' is on other data, .* \(of step 6\): give it another name"):
+        on_table("few")
+    other = on_table("other")
+    assert other["results"][0]["metrics"] != first["results"][0]["metrics"]
+    assert on_table("few", force=True)["results"][0]["metrics"] == other["results"][0]["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--checkpoints", "5"], "no such checkpoint: {} has none of step 5, the nearest is 4; there are 0, 2, 4, 6"),
+        (["--checkpoints", "lates"], "got 'lates'; did you mean 'latest'?"),
+        (["--checkpoints", "best"], "{} has no best one"),
+        (["evals.more.stepz=3"], "command line: evals.more.stepz: unknown key; did you mean 'steps'?"),
+        (["cluster.worker=3"], "command line: cluster.worker: unknown key; did you mean 'workers'?"),
+        (["--run-id", "0123"], "expected model_dir or run_id, got both"),
+        (
+            ["model.name=tests.flows.user_models:other_line"],
+            "creates variable 'slope' in eval but not in the checkpoint",
+        ),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_starts(
+    trained: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["evaluate", "--model-dir", str(trained), *arguments]) == 2
+    assert words.format(trained) in capsys.readouterr().err
+
+
+def test_a_model_dir_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["evaluate"]) == 2
+    assert "expected model_dir, run_id or a configuration file, got none" in capsys.readouterr().err
+    assert run(["evaluate", "--model-dir", str(tmp_path)]) == 2
+    assert f"{tmp_path} has no config.yaml: expected a model_dir that psflow has trained in" in capsys.readouterr().err
+
+
+def test_a_run_that_is_not_there(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["evaluate", "--run-id", "0123"]) == 2
+    assert "there is no run 0123 in the MLflow store sqlite:" in capsys.readouterr().err
