@@ -22,8 +22,11 @@ from flows.commands.diff import diff
 from flows.commands.doctor import doctor
 from flows.commands.down import down
 from flows.commands.evaluate import evaluate
+from flows.commands.export import export
+from flows.commands.pipeline import pipeline
 from flows.commands.plan import plan
 from flows.commands.predict import predict
+from flows.commands.status import status
 from flows.commands.train import train
 from flows.commands.up import up
 from ps_runtime.errors import PsflowError, UsageError
@@ -51,9 +54,11 @@ app = typer.Typer(
 for command in (
     train,
     evaluate,
+    export,
     predict,
     up,
     down,
+    status,
     plan,
     config,
     diff,

@@ -1,0 +1,80 @@
+"""What the MLflow store knows of jobs that run now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ps_runtime.errors import ConfigError
+from tasks.tracking.child_run import KIND, MODEL_DIR
+from tasks.tracking.store import mlflow_client, reason_of
+
+if TYPE_CHECKING:
+    from mlflow.entities import Run
+
+__all__ = ["Figure", "RunningRun", "running_runs"]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """The last value of a metric: at which global_step, and when (Unix seconds)."""
+
+    value: float
+    step: int
+    at: float
+
+
+@dataclass(frozen=True)
+class RunningRun:
+    """A run of psflow that has not ended.
+
+    Parameters
+    ----------
+    run_id, name, kind : str
+    started_at : float
+        Unix seconds.
+    tags : mapping
+    figures : mapping of str to Figure
+        By the name of the metric.
+    """
+
+    run_id: str
+    name: str
+    kind: str
+    started_at: float
+    tags: Mapping[str, str]
+    figures: Mapping[str, Figure]
+
+
+def running_runs(uri: str) -> list[RunningRun]:
+    """Return the runs of psflow in the store `uri` that are not said to have ended, the newest first.
+
+    Raises
+    ------
+    ConfigError
+        If the store does not answer.
+    """
+    client = mlflow_client(uri)
+    try:
+        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+        runs = client.search_runs(experiments, "attributes.status = 'RUNNING'")
+    except Exception as error:  # each kind of store has errors of its own
+        raise ConfigError((f"the MLflow store does not tell what runs: {reason_of(error)}",)) from None
+    return [_running(run) for run in runs if MODEL_DIR in run.data.tags]
+
+
+def _running(run: Run) -> RunningRun:
+    return RunningRun(
+        run_id=run.info.run_id,
+        name=run.info.run_name,
+        kind=run.data.tags.get(KIND, "run"),
+        started_at=run.info.start_time / 1000,
+        tags=run.data.tags,
+        figures=dict(_figures(run)),
+    )
+
+
+def _figures(run: Run) -> Iterator[tuple[str, Figure]]:
+    for metric in run.data.to_proto().metrics:  # of the entity only values are public
+        yield metric.key, Figure(metric.value, metric.step, metric.timestamp / 1000)
