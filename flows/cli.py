@@ -22,8 +22,6 @@ from flows.commands.diff import diff
 from flows.commands.doctor import doctor
 from flows.commands.down import down
 from flows.commands.evaluate import evaluate
-from flows.commands.export import export
-from flows.commands.pipeline import pipeline
 from flows.commands.plan import plan
 from flows.commands.predict import predict
 from flows.commands.status import status
@@ -54,7 +52,6 @@ app = typer.Typer(
 for command in (
     train,
     evaluate,
-    export,
     predict,
     up,
     down,
