@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ps_runtime.model.best import better
     from ps_runtime.model.embedding import embedding_lookup
     from ps_runtime.model.exporters import BestExporter, FinalExporter, LatestExporter
+    from ps_runtime.model.gradient_buffer import gradient_buffer
     from ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
     from ps_runtime.model.listeners import CheckpointSaverListener
     from ps_runtime.model.scope import get_or_create_global_step, get_variable
@@ -41,6 +42,7 @@ _MODULES = {
     "ps_runtime.model.best": ["better"],
     "ps_runtime.model.embedding": ["embedding_lookup"],
     "ps_runtime.model.exporters": ["BestExporter", "FinalExporter", "LatestExporter"],
+    "ps_runtime.model.gradient_buffer": ["gradient_buffer"],
     "ps_runtime.model.hooks": ["SessionRunArgs", "SessionRunHook"],
     "ps_runtime.model.listeners": ["CheckpointSaverListener"],
     "ps_runtime.model.scope": ["get_or_create_global_step", "get_variable"],
@@ -95,6 +97,7 @@ __all__ = [
     "embedding_lookup",
     "get_or_create_global_step",
     "get_variable",
+    "gradient_buffer",
     "initializers",
     "layers",
     "losses",

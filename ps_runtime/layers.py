@@ -33,7 +33,9 @@ def dense(inputs: FloatArray, kernel: FloatArray, bias: FloatArray) -> FloatArra
     return outputs
 
 
-def dense_backward(inputs: FloatArray, gradient: FloatArray) -> tuple[FloatArray, FloatArray]:
+def dense_backward(
+    inputs: FloatArray, gradient: FloatArray, out: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray]:
     """Return the gradients of `dense` with respect to its kernel and its bias.
 
     Parameters
@@ -42,13 +44,15 @@ def dense_backward(inputs: FloatArray, gradient: FloatArray) -> tuple[FloatArray
         What `dense` was given.
     gradient : (batch, units)
         Gradient of the loss with respect to what `dense` returned.
+    out : (features, units), optional
+        Where the gradient of the kernel goes, such as ``gradient_buffer("dense/kernel")``.
 
     Returns
     -------
     kernel_gradient : (features, units) array
     bias_gradient : (units,) array
     """
-    return inputs.T @ gradient, np.add.reduce(gradient, axis=0)
+    return np.matmul(inputs.T, gradient, out=out), np.add.reduce(gradient, axis=0)
 
 
 def dense_input_gradient(kernel: FloatArray, gradient: FloatArray) -> FloatArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,7 +9,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime import Dataset, EstimatorSpec, GradientDescent, ModeKeys, get_variable, initializers, summary
+from ps_runtime import (
+    Dataset,
+    EstimatorSpec,
+    GradientDescent,
+    ModeKeys,
+    get_variable,
+    gradient_buffer,
+    initializers,
+    summary,
+)
 
 __all__ = ["arrays", "bare_step", "input_fn", "model_fn"]
 
@@ -31,13 +39,13 @@ def input_fn(params: Mapping[str, Any]) -> Dataset:
 
 
 def model_fn(features: NDArray[Any], mode: ModeKeys, params: Mapping[str, Any]) -> EstimatorSpec:
-    """Return the gradient of a weight decay, ``0.01 * w``, in a buffer that is used again, and ``w[0]`` as the loss."""
+    """Return the gradient of a weight decay, ``0.01 * w``, made where it is pushed from, and ``w[0]`` as the loss."""
     size = int(params["num_parameters"])
     w = get_variable("w", (size,), initializer=initializers.ones)
     if mode != ModeKeys.TRAIN:
         return EstimatorSpec(mode, loss=w[0])
     summary.scalar("clock", time.monotonic())
-    gradient = np.multiply(w, DECAY, out=_buffer(size))
+    gradient = np.multiply(w, DECAY, out=gradient_buffer("w"))
     optimizer = GradientDescent(learning_rate=LEARNING_RATE)
     return EstimatorSpec(mode, loss=w[0], train_op=optimizer.apply_gradients({"w": gradient}))
 
@@ -52,8 +60,3 @@ def bare_step(params: Mapping[str, Any]) -> Callable[[], object]:
         return inbox
 
     return step
-
-
-@functools.lru_cache(maxsize=1)
-def _buffer(size: int) -> NDArray[np.float32]:
-    return np.ones(size, np.float32)

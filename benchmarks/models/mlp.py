@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime import Dataset, EstimatorSpec, GradientDescent, ModeKeys, get_variable, initializers, summary
+from ps_runtime import (
+    Dataset,
+    EstimatorSpec,
+    GradientDescent,
+    ModeKeys,
+    get_variable,
+    gradient_buffer,
+    initializers,
+    summary,
+)
 from ps_runtime.layers import dense, dense_backward, dense_input_gradient, relu, relu_backward
 from ps_runtime.losses import softmax_cross_entropy
 from ps_runtime.specs.variables import ModelSpec, VariableSpec
@@ -60,7 +69,8 @@ def model_fn(features: NDArray[Any], labels: NDArray[Any], mode: ModeKeys) -> Es
     if mode == ModeKeys.PREDICT:
         logits = hidden_and_logits(variables, features)[1]
         return EstimatorSpec(mode, predictions={"class_ids": logits.argmax(axis=1), "logits": logits})
-    loss, gradients = loss_and_gradients(variables, features, labels)
+    buffer = gradient_buffer("hidden/kernel") if mode == ModeKeys.TRAIN else None
+    loss, gradients = loss_and_gradients(variables, features, labels, buffer)
     if mode != ModeKeys.TRAIN:
         return EstimatorSpec(mode, loss=loss)
     summary.scalar("clock", time.monotonic())
@@ -75,14 +85,14 @@ def hidden_and_logits(variables: Variables, images: NDArray[Any]) -> tuple[NDArr
 
 
 def loss_and_gradients(
-    variables: Variables, images: NDArray[Any], labels: NDArray[Any]
+    variables: Variables, images: NDArray[Any], labels: NDArray[Any], buffer: NDArray[Any] | None = None
 ) -> tuple[float, dict[str, NDArray[Any]]]:
-    """Return the loss of a batch and the gradient of each variable."""
+    """Return the loss of a batch and the gradient of each variable, that of the first kernel in `buffer`."""
     hidden, logits = hidden_and_logits(variables, images)
     loss, gradient = softmax_cross_entropy(labels, logits)
     gradients = dict(zip(("logits/kernel", "logits/bias"), dense_backward(hidden, gradient), strict=True))
     gradient = relu_backward(hidden, dense_input_gradient(variables["logits/kernel"], gradient))
-    gradients |= zip(("hidden/kernel", "hidden/bias"), dense_backward(images, gradient), strict=True)
+    gradients |= zip(("hidden/kernel", "hidden/bias"), dense_backward(images, gradient, buffer), strict=True)
     return loss, gradients
 
 

@@ -30,6 +30,8 @@ class _Body:
     push: PushBuffer
     gradients: Mapping[str, list[tuple[int, slice | None, NDArray[Any]]]]
     """For each variable: piece, rows (None: of a scalar), and where the gradient goes."""
+    buffers: Mapping[str, NDArray[Any]]
+    """Of these, the ones of variables that lie in one piece."""
 
 
 class PushWriter:
@@ -71,7 +73,7 @@ class PushWriter:
         num_examples : int
         """
         rows = [self._rows_of(table, gradients.get(table.name)) for table in self._tables]
-        body = self._body(connection.outbox(self._max_nbytes), [len(ids) for ids, _, _ in rows])
+        body = self._body(connection, [len(ids) for ids, _, _ in rows])
         push = body.push
         push.num_examples = num_examples
         push.learning_rates[:] = learning_rates
@@ -81,11 +83,16 @@ class PushWriter:
             if gradient is None:
                 continue
             for piece, part, view in places:
-                np.copyto(view, gradient if part is None else gradient[part], casting="same_kind")  # type: ignore[index, arg-type]
+                if gradient is not view:
+                    np.copyto(view, gradient if part is None else gradient[part], casting="same_kind")  # type: ignore[index, arg-type]
                 push.mask[piece] = 1
         if self._tables:
             push.write_rows(rows)
         return push
+
+    def buffers(self, connection: Connection) -> Mapping[str, NDArray[Any]]:
+        """Return where in the next push to `connection` the gradients go, of variables that lie in one piece."""
+        return self._body(connection, ()).buffers
 
     def _rows_of(self, table: TableSpec, gradient: Any) -> tuple[NDArray[np.int64], NDArray[Any], Any]:
         """Return the ids that are this shard's, the gradients of all, and which of these are this shard's."""
@@ -94,12 +101,13 @@ class PushWriter:
         mine = self._splits.of(gradient.ids)[self._layout.index]
         return gradient.ids[mine], gradient.values, mine
 
-    def _body(self, room: memoryview | None, counts: Sequence[int]) -> _Body:
+    def _body(self, connection: Connection, counts: Sequence[int]) -> _Body:
         """Return a body in the memory of the connection, which has room for the largest, or else in our own."""
+        room = connection.outbox(self._max_nbytes)
         if room is None:
             nbytes = self._push_layout.nbytes(counts)
             if len(self._own_room) < nbytes:
-                self._own_room = memoryview(bytearray(nbytes + nbytes // 4 if self._tables else nbytes))
+                self._own_room = np.empty(nbytes + nbytes // 4 if self._tables else nbytes, np.uint8).data
             room = self._own_room
         for body in self._bodies:
             if body.room is room:
@@ -110,6 +118,7 @@ class PushWriter:
             piece = self._layout.pieces[index]
             rows = slice(piece.row_start, piece.row_stop) if piece.shape else None
             gradients.setdefault(piece.variable, []).append((index, rows, view))
-        body = _Body(room, push, gradients)
+        buffers = {name: places[0][2] for name, places in gradients.items() if len(places) == 1}
+        body = _Body(room, push, gradients, buffers)
         self._bodies = [body, *self._bodies[:1]]
         return body

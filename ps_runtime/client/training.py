@@ -81,6 +81,7 @@ class TrainingClient:
         splits = Splits(len(links))
         self._writers = [PushWriter(x, len(model.optimizers), model.tables, splits) for x in layouts]
         self._others = [i for i, x in enumerate(layouts) if i and (x.nbytes or model.tables)]
+        self._has_buffers = len(links) == 1 and not model.tables
         self._sequence = links[0].sequence
         self._num_tickets = 0
         self._log = b""
@@ -113,6 +114,16 @@ class TrainingClient:
             self._parameters.start(self._log)
         self._parameters.finish()
         return tuple(self._parameters.versions)
+
+    def gradient_buffers(self) -> Mapping[str, NDArray[Any]]:
+        """Return where gradients of variables may be made, so that the next push need not copy them.
+
+        They are valid until that push, as nothing else is asked meanwhile that has a body: so there are none with
+        several ps, which are told what was decided, or with tables, whose ids are sent to pull their rows.
+        """
+        if not self._has_buffers:
+            return {}
+        return self._writers[0].buffers(self._links[0].connection)
 
     def push(self, gradients: Gradients, learning_rates: Sequence[float], num_examples: int) -> Grant | JobEnd:
         """Push one gradient of what was pulled last, and wait for what comes next. Blocks."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,6 +67,7 @@ class GradientFn:
         global_step: int,
         rows: RowSource | None = None,
         lookups: Lookups | None = None,
+        buffers: Callable[[], Mapping[str, NDArray[Any]]] | None = None,
     ) -> StepResult:
         """Return loss and gradients of one batch.
 
@@ -79,6 +80,8 @@ class GradientFn:
             Needed where there are tables.
         lookups : Lookups, optional
             Those of this batch, where some are known already.
+        buffers : callable, optional
+            Returns memory for the gradients of some variables, by name; see `gradient_buffer`.
 
         Raises
         ------
@@ -91,6 +94,7 @@ class GradientFn:
             self._declared,
             self._tables,
             rows,
+            buffers,
             lookups=Lookups() if lookups is None else lookups,
         )
         summaries: Mapping[str, Any] = scope.summaries

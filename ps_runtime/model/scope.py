@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -71,6 +71,10 @@ class ModelScope(ABC):
         """Return the value of a variable."""
 
     @abstractmethod
+    def gradient_buffer(self, name: str) -> NDArray[Any]:
+        """Return memory in which the gradient of a variable can be made."""
+
+    @abstractmethod
     def table(self, asked: TableSpec, ids: Any) -> TableSpec:
         """Return the table that is `asked` for by name, its seed known, to look `ids` up in."""
 
@@ -111,6 +115,10 @@ class BuildScope(ModelScope):
         self.values[name] = read_only(value)
         return self.values[name]
 
+    def gradient_buffer(self, name: str) -> NDArray[Any]:
+        """Return new memory."""
+        return _new_buffer(name, self.declared)
+
     def table(self, asked: TableSpec, ids: Any) -> TableSpec:
         """Create the table, or return it if this call has created it before."""
         if asked.name in self.declared:
@@ -146,6 +154,8 @@ class CallScope(ModelScope):
     tables: Mapping[str, TableSpec] = field(default_factory=dict)
     row_source: RowSource | None = None
     """Needed where there are tables."""
+    buffers: Callable[[], Mapping[str, NDArray[Any]]] | None = None
+    """Gives memory for the gradients of some variables."""
 
     def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
         """Return what was given; refuse what the first call did not ask for."""
@@ -162,6 +172,11 @@ class CallScope(ModelScope):
         if known is not declared and (known.shape != declared.shape or known.dtype != declared.dtype):
             raise _differs(name, declared, known)
         return self.values[name]
+
+    def gradient_buffer(self, name: str) -> NDArray[Any]:
+        """Return what was given for it, or new memory."""
+        buffer = None if self.buffers is None else self.buffers().get(name)
+        return _new_buffer(name, self.declared) if buffer is None else buffer
 
     def table(self, asked: TableSpec, ids: Any) -> TableSpec:
         """Return what the first call has fixed; refuse what it did not ask for."""
@@ -189,6 +204,15 @@ def read_only(value: NDArray[Any]) -> NDArray[Any]:
     view = np.asarray(value).view()
     view.flags.writeable = False
     return view
+
+
+def _new_buffer(name: str, declared: Mapping[str, Declared]) -> NDArray[Any]:
+    known = declared.get(name)
+    if known is None or not known.trainable:
+        trainable = [other for other, d in declared.items() if d.trainable]
+        fault = f"gradient_buffer: {name!r} is no trainable variable of this model{did_you_mean(name, trainable)}"
+        raise ModelFnError((fault,))
+    return np.empty(known.shape, known.dtype)
 
 
 def _differs(name: str, asked: Declared, known: Declared) -> ModelFnError:

@@ -166,7 +166,15 @@ class MonitoredSession:
         overlaps = ahead is not None and self._ids_are_features
         if ahead is not None and overlaps:
             self._start_pull(ahead)
-        result = gradient_fn(features, labels, self.variables, work.grant.global_step, self.client.rows, work.lookups)
+        result = gradient_fn(
+            features,
+            labels,
+            self.variables,
+            work.grant.global_step,
+            self.client.rows,
+            work.lookups,
+            self.client.gradient_buffers,
+        )
         if ahead is not None:
             result = result._replace(gradients=_kept(result.gradients))
             if not overlaps:

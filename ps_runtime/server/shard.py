@@ -145,17 +145,19 @@ class Shard:
 
     def initialize(self, parameters: bytes | bytearray | memoryview) -> None:
         """Take the first values of all parameters, as the bytes of the arena."""
-        self.arena.begin()
+        self.arena.begin(self.version)
+        self.arena.advance(0, self.layout.nbytes)
         self.arrays.arena[:] = np.frombuffer(parameters, np.uint8)
-        self.arena.end(self.version)
+        self.arena.end()
         self.is_ready = True
 
     def restore(self, step: int) -> None:
         """Take over `snapshot_arrays`, which were filled from the checkpoint of `step`: as many updates it has seen."""
         self.version = step
-        self.arena.begin()
+        self.arena.begin(step)
+        self.arena.advance(0, self.layout.nbytes)
         self.snapshot_arrays.copy_into(self.arrays, self._copy_arrays)
-        self.arena.end(step)
+        self.arena.end()
         for table, copy in zip(self.tables, self.snapshot_tables, strict=True):
             copy.copy_into(table)
         self.snapshot_step = step
@@ -301,13 +303,13 @@ class Shard:
                 rate = float(push.learning_rates[table.spec.optimizer])
                 table.push(ids, gradients, learning_rate=rate, num_updates=self.version)
         is_whole = push.mask.tobytes() == self._whole_mask
-        self.arena.begin()
+        self.arena.begin(self.version)
         for index, group in enumerate(self.layout.groups):
             if group.optimizer is None:
                 continue
             for start, stop in [(group.start, group.stop)] if is_whole else self._runs(group, push.mask):
                 self._update_run(index, group, start, stop, push)
-        self.arena.end(self.version)
+        self.arena.end()
 
     def _update_run(self, index: int, group: Group, start: int, stop: int, push: PushBuffer) -> None:
         """Update the bytes from `start` to `stop`, a block after the other: a rule makes several passes over it."""
@@ -316,9 +318,11 @@ class Shard:
         rule, rate = self.optimizers[optimizer], float(push.learning_rates[optimizer])
         parameters, slots = self._parameters[index], self.arrays.slots[index]
         gradients = self._view(group, push.gradients)
-        first, last = (start - group.start) // parameters.itemsize, (stop - group.start) // parameters.itemsize
+        itemsize = parameters.itemsize
+        first, last = (start - group.start) // itemsize, (stop - group.start) // itemsize
         for begin in range(first, last, BLOCK_SIZE):
             block = slice(begin, min(begin + BLOCK_SIZE, last))
+            self.arena.advance(group.start + begin * itemsize, group.start + block.stop * itemsize)
             rule.update(
                 parameters[block],
                 gradients[block],

@@ -1,22 +1,36 @@
 """The bytes of a shard, read by others without asking while their owner changes them.
 
 A sequence lock: the owner makes a counter odd before a change and even after it. Who copies the bytes and finds the
-counter even, and the same before and after, has one version; else the copy is torn and made again (see `reading`).
+counter even, and the same before and after, has one version. A change goes through the bytes from the first to the last
+and says how far it is, so that readers of a large arena need not wait for its end, nor it for theirs (see `reading`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ps_runtime.transport.shared_memory import SharedMemory
 
-__all__ = ["HEADER_BYTES", "Arena", "header_words"]
+__all__ = ["COUNTER", "HEADER_BYTES", "NEXT_VERSION", "REACHED", "VERSION", "Arena", "Readers", "header_words"]
 
 HEADER_BYTES = 4096
-"""Before the bytes: the counter and the version, two int64. A page, so that the bytes begin at one."""
+"""Before the bytes: four int64. A page, so that the bytes begin at one."""
+COUNTER, VERSION, REACHED, NEXT_VERSION = range(4)
+"""Odd during a change; the last whole version; the bytes that the change under way has done; the version it makes."""
+_WORDS_BYTES = 4 * 8
+
+
+class Readers(Protocol):
+    """Those who read an arena at the same time, as its owner regards them."""
+
+    def begin(self, counter: int) -> None:
+        """Take note that a change has begun, which is to stay behind those who are reading."""
+
+    def await_past(self, stop: int) -> None:
+        """Wait, for a bounded time, until these have read the bytes before `stop`."""
 
 
 class Arena:
@@ -38,10 +52,10 @@ class Arena:
     def __init__(self, block: NDArray[np.uint8], memory: SharedMemory | None) -> None:
         self.memory = memory
         self.bytes: NDArray[np.uint8] = block[HEADER_BYTES:]
-        self.before_change: Callable[[], None] | None = None
-        """Called by `begin` first: who serves readers may let them end."""
+        self.readers: Readers | None = None
+        """Whom a change stays behind; None: nobody."""
         self._words = header_words(block)
-        self._words[1] = -1  # no version yet
+        self._words[VERSION] = -1  # no version yet
 
     @classmethod
     def private(cls, nbytes: int) -> Arena:
@@ -60,30 +74,39 @@ class Arena:
         memory = SharedMemory.create(HEADER_BYTES + nbytes, writable_by_others=False)
         return cls(memory.bytes, memory)
 
-    def begin(self) -> None:
-        """Announce a change of `bytes`: readers wait, and what they have copied so far is torn.
+    def begin(self, version: int) -> None:
+        """Begin a change of `bytes`, which makes `version`; what is changed first goes through `advance`."""
+        words = self._words
+        words[NEXT_VERSION], words[REACHED] = version, 0
+        words[COUNTER] += 1
+        if self.readers is not None:
+            self.readers.begin(words[COUNTER])
+
+    def advance(self, start: int, stop: int) -> None:
+        """Say that the bytes before `start` are changed, and those before `stop` about to be.
 
         Notes
         -----
-        Where readers of a large arena are served, it waits for those at it, for a bounded time.
+        Waits, for a bounded time, for those who began to read before this change and are not past `stop` yet.
         """
-        if self.before_change is not None:
-            self.before_change()
-        self._words[0] += 1
+        if self.readers is not None:
+            self._words[REACHED] = start
+            self.readers.await_past(stop)
 
-    def end(self, version: int) -> None:
-        """Announce that `bytes` are whole again, and which version they are."""
-        self._words[1] = version
-        self._words[0] += 1
+    def end(self) -> None:
+        """End the change: `bytes` are whole again."""
+        words = self._words
+        words[VERSION] = words[NEXT_VERSION]
+        words[COUNTER] += 1
 
     def close(self) -> None:
         """Give up the memory; it is freed when the last view and the last reader are gone. Idempotent."""
         if self.memory is not None:
             self.memory.close()
         self.bytes = np.empty(0, np.uint8)
-        self._words = header_words(np.zeros(16, np.uint8))
+        self._words = header_words(np.zeros(_WORDS_BYTES, np.uint8))
 
 
 def header_words(block: NDArray[np.uint8]) -> memoryview:
-    """Return the counter and the version at the beginning of `block`, as int64."""
-    return block[:16].data.cast("q")
+    """Return the four int64 at the beginning of `block`."""
+    return block[:_WORDS_BYTES].data.cast("q")

@@ -6,6 +6,7 @@ import contextlib
 import socket
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ps_runtime.errors import BrokenPeerError, ProtocolError
 from ps_runtime.transport.base import Handler
@@ -52,14 +53,23 @@ class Link:
         Asked for the bounds of what the peer may send.
     spares : Spares
         Those of the server.
+    arena : ndarray of uint8, optional
+        What replies may be views of: they are not copied before `detach`.
     """
 
     __slots__ = (
-        *("_handler", "_inbox", "_outbox", "_spare", "_spares"),
+        *("_arena", "_handler", "_inbox", "_outbox", "_spare", "_spares"),
         *("is_answered", "is_handled", "mailbox", "number", "socket"),
     )
 
-    def __init__(self, number: int, sock: socket.socket, handler: Handler, spares: Spares) -> None:
+    def __init__(
+        self,
+        number: int,
+        sock: socket.socket,
+        handler: Handler,
+        spares: Spares,
+        arena: NDArray[np.uint8] | None = None,
+    ) -> None:
         self.number = number
         self.socket = sock
         self.is_handled = False
@@ -72,6 +82,7 @@ class Link:
         self._outbox = _NOTHING
         self._spare = _NOTHING
         self._spares = spares
+        self._arena = arena
 
     @property
     def transport(self) -> str:
@@ -139,7 +150,10 @@ class Link:
         except OSError as error:
             raise BrokenPeerError("peer", str(error)) from error
         if sent < HEADER.size + len(body):
-            self._keep(header[sent:], body[max(0, sent - HEADER.size) :])
+            if sent >= HEADER.size and self._is_of_arena(body):
+                self._outbox = body[sent - HEADER.size :]
+            else:
+                self._keep(header[sent:], body[max(0, sent - HEADER.size) :])
         return total
 
     def flush(self) -> bool:
@@ -156,13 +170,22 @@ class Link:
         except OSError as error:
             raise BrokenPeerError("peer", str(error)) from error
         self._outbox = self._outbox[sent:]
-        if not self._outbox:
+        if not self._outbox and self._spare:
             self._spares.give(self._spare)
             self._spare = _NOTHING
         return self.is_sending
 
+    def _is_of_arena(self, body: memoryview) -> bool:
+        owner: object = body.obj
+        return owner is self._arena
+
+    def detach(self) -> None:
+        """Copy what is still to go out of the arena, which is about to change."""
+        if self._outbox and not self._spare:
+            self._keep(b"", self._outbox)
+
     def _keep(self, header: bytes, body: memoryview) -> None:
-        """Copy what the kernel did not take: the shard may change before it goes out."""
+        """Copy what the kernel did not take: it may change before it goes out."""
         nbytes = len(header) + len(body)
         self._spare = self._spares.take(nbytes)
         self._spare[: len(header)] = header
@@ -190,9 +213,10 @@ class Link:
         return sent
 
     def close(self) -> None:
-        """Give up the socket and the mailbox."""
+        """Give up the socket, the mailbox and the arena."""
         self.socket.close()
-        self._inbox.tray = None
+        self._inbox.tray = self._arena = None
+        self._outbox = _NOTHING
         if self.mailbox is not None:
             self.mailbox.close()
 

@@ -90,8 +90,8 @@ class Mailbox:
     def __init__(self, memory: SharedMemory, request_bytes: int, reply_bytes: int) -> None:
         self.memory = memory
         """What the peer has to map."""
-        self.mark = header_words(memory.bytes)[:1]
-        """Where the peer tells that it reads the arena."""
+        self.mark = header_words(memory.bytes)
+        """Where the peer tells that it reads the arena, and the ps that it stays behind; see `marks`."""
         self.requests = _tray(memory.bytes, _PAGE_BYTES, request_bytes)
         self.replies = _tray(memory.bytes, _PAGE_BYTES + 2 * _paged(request_bytes), reply_bytes)
 
@@ -123,7 +123,7 @@ class Mailbox:
         self.memory.close()
         nothing = np.empty(0, np.uint8)
         self.requests, self.replies = Tray(nothing, nothing), Tray(nothing, nothing)
-        self.mark = memoryview(bytearray(8)).cast("q")
+        self.mark = memoryview(bytearray(_PAGE_BYTES)).cast("q")
 
 
 def _tray(block: NDArray[np.uint8], start: int, nbytes: int) -> Tray:

@@ -10,7 +10,7 @@ import selectors
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Self
 
@@ -20,8 +20,8 @@ from ps_runtime.transport.arena import Arena
 from ps_runtime.transport.base import Handler, Reply
 from ps_runtime.transport.link import Link, Spares, say_at_once
 from ps_runtime.transport.listeners import is_same_user, listen_on_tcp, listen_on_unix, tune
+from ps_runtime.transport.marks import LARGE_BYTES, Marks
 from ps_runtime.transport.message import HEADER, Kind, Message, refusal
-from ps_runtime.transport.reading import Marks
 from ps_runtime.transport.sharing import new_mailbox, what_is_shared
 
 __all__ = ["SocketServer"]
@@ -92,8 +92,8 @@ class SocketServer:
         except BaseException:
             self.close()
             raise
-        if arena is not None:
-            arena.before_change = self._marks.wait
+        if arena is not None and arena.bytes.size >= LARGE_BYTES:
+            arena.readers = _ArenaReaders(self._marks, self._links)
 
     def _listen(self, tcp_host: str | None, unix: bool) -> Address:
         port: int | None = None
@@ -167,7 +167,7 @@ class SocketServer:
             return
         self._is_closed = True
         if self._arena is not None:
-            self._arena.before_change = None
+            self._arena.readers = None
         self._transports_before = self.transports
         self._selector.close()
         for sock in [*self._listeners, self._wake_reader, self._wake_writer]:
@@ -207,7 +207,7 @@ class SocketServer:
         sock.setblocking(False)
         tune(sock)
         number = next(self._numbers)
-        link = Link(number, sock, self._handler, self._spares)
+        link = Link(number, sock, self._handler, self._spares, None if self._arena is None else self._arena.bytes)
         self._links[number] = link
         self._strangers[number] = self._clock() + self._hello_timeout_secs
         self._num_accepted += 1
@@ -319,3 +319,19 @@ class SocketServer:
 
     def _watch(self, link: Link, events: int) -> None:
         self._selector.modify(link.socket, events, partial(self._serve, link))
+
+
+class _ArenaReaders:
+    """All who read a large arena: those who map it, and those whom it is being sent to."""
+
+    def __init__(self, marks: Marks, links: Mapping[int, Link]) -> None:
+        self._marks = marks
+        self._links = links
+
+    def begin(self, counter: int) -> None:
+        for link in self._links.values():
+            link.detach()
+        self._marks.begin(counter)
+
+    def await_past(self, stop: int) -> None:
+        self._marks.await_past(stop)

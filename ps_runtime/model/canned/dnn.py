@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ps_runtime.initializers import zeros
 from ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient, relu, relu_backward
 from ps_runtime.model.canned.features import feature_matrix
 from ps_runtime.model.canned.head import ClassifierHead
+from ps_runtime.model.gradient_buffer import gradient_buffer
 from ps_runtime.model.scope import get_variable
 from ps_runtime.model.spec import EstimatorSpec, ModeKeys
 
@@ -43,7 +44,12 @@ def forward(inputs: FloatArray, layers: Sequence[Layer]) -> list[FloatArray]:
     return activations
 
 
-def backward(activations: Sequence[FloatArray], layers: Sequence[Layer], gradient: FloatArray) -> dict[str, FloatArray]:
+def backward(
+    activations: Sequence[FloatArray],
+    layers: Sequence[Layer],
+    gradient: FloatArray,
+    buffer_of: Callable[[str], FloatArray | None] = lambda name: None,
+) -> dict[str, FloatArray]:
     """Return the gradient of each variable, by name.
 
     Parameters
@@ -53,11 +59,13 @@ def backward(activations: Sequence[FloatArray], layers: Sequence[Layer], gradien
     layers : sequence of Layer
     gradient : (batch, n_classes)
         Gradient of the loss with respect to the logits.
+    buffer_of : callable
+        Returns where the gradient of a kernel may be made, or None: in new memory.
     """
     gradients: dict[str, FloatArray] = {}
     for index in reversed(range(len(layers))):
-        name, inputs = layers[index].name, activations[index]
-        gradients[f"{name}/kernel"], gradients[f"{name}/bias"] = dense_backward(inputs, gradient)
+        kernel, bias, inputs = f"{layers[index].name}/kernel", f"{layers[index].name}/bias", activations[index]
+        gradients[kernel], gradients[bias] = dense_backward(inputs, gradient, buffer_of(kernel))
         if index:
             gradient = relu_backward(inputs, dense_input_gradient(layers[index].kernel, gradient))
     return gradients
@@ -81,7 +89,7 @@ def dnn_classifier(features: Any, labels: Any, mode: ModeKeys, params: Mapping[s
         predictions = head.predictions(logits)
         measured = head.metrics(labels, predictions, loss)
         return EstimatorSpec(mode, predictions=predictions, loss=loss, eval_metric_ops=measured)
-    gradients = backward(activations, layers, gradient)
+    gradients = backward(activations, layers, gradient, gradient_buffer)
     return EstimatorSpec(mode, loss=loss, train_op=params["optimizer"].apply_gradients(gradients))
 
 

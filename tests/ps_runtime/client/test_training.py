@@ -102,6 +102,20 @@ def test_the_variables_are_the_same_arrays_after_each_pull(chief):
     np.testing.assert_array_equal(arrays["plain"], np.zeros(4))
 
 
+def test_a_gradient_made_where_it_goes_is_pushed_as_any_other(chief):
+    client = chief.client
+    buffers = client.gradient_buffers()
+    assert set(buffers) == ({"left", "right", "plain"} if len(chief.links) == 1 else set())
+    client.next_grant()
+    left = buffers.get("left", np.zeros(3, np.float32))
+    left[:] = [1, 2, 3]
+    client.push({"left": left, "plain": np.ones(4)}, [1.0, 1.0], 1)
+    client.pull()
+    np.testing.assert_array_equal(client.variables["left"], [0, -1, -2])
+    np.testing.assert_array_equal(client.variables["plain"], np.zeros(4))
+    np.testing.assert_array_equal(client.variables["right"], np.ones((2, 2)))
+
+
 def test_gradients_are_cast_but_never_to_another_kind(chief):
     chief.client.next_grant()
     with pytest.raises(TypeError, match="complex"):

@@ -71,9 +71,10 @@ class Pages:
         if message.kind is Kind.PUSH:
             assert len(message.body) == BODY_BYTES
             self.version += 1
-            self.arena.begin()
+            self.arena.begin(self.version)
+            self.arena.advance(0, self.arena.bytes.size)
             self.arena.bytes.fill(self.version % 256)
-            self.arena.end(self.version)
+            self.arena.end()
         return [(peer, Message(Kind.DONE, version=self.version))]
 
     def disconnected(self, peer):

@@ -10,13 +10,16 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
+from ps_runtime.transport import marks as marks_module
 from ps_runtime.transport import reading
 from ps_runtime.transport.arena import Arena
-from ps_runtime.transport.reading import ArenaReader, Marks
+from ps_runtime.transport.marks import DONE, MARK, PROMISED, Marks
+from ps_runtime.transport.reading import ArenaReader
 from ps_runtime.transport.shared_memory import SharedMemory
 
 SMALL = 1000
-LARGE = 3 * 1024 * 1024 + 5
+CHUNK = 1024 * 1024
+LARGE = 3 * CHUNK + 5
 
 
 class Clock:
@@ -41,17 +44,38 @@ class Ends:
         self.arena = Arena.shared(size)
         memory = self.arena.memory
         assert memory is not None
-        self.mark = memoryview(bytearray(8)).cast("q")
+        self.mark = memoryview(bytearray(32)).cast("q")
         self.reader = ArenaReader(SharedMemory.attach(os.dup(memory.fd), memory.bytes.size, writable=False), self.mark)
         self.into = np.zeros(size, np.uint8)
         self.marks = Marks(size)
         self.marks.add(1, self.mark)
-        self.arena.before_change = self.marks.wait
+        if size == LARGE:
+            self.arena.readers = self.marks
 
     def publish(self, version: int) -> None:
-        self.arena.begin()
-        self.arena.bytes[:] = version % 256
-        self.arena.end(version)
+        """Change the arena as a shard does, a part after the other."""
+        size = self.arena.bytes.size
+        self.arena.begin(version)
+        for start in range(0, size, CHUNK // 2):
+            stop = min(size, start + CHUNK // 2)
+            self.arena.advance(start, stop)
+            part = self.arena.bytes[start:stop]
+            np.bitwise_or(part, 0xFF, out=part)  # no copy: readers rely on the order of stores
+            np.bitwise_and(part, version % 256, out=part)
+        self.arena.end()
+
+    def publish_unseen(self, version: int) -> None:
+        """Change the arena as an owner that has not seen the reader's mark yet."""
+        self.marks.remove(1)
+        self.publish(version)
+        self.marks.add(1, self.mark)
+
+    def change_until(self, stop: int, version: int) -> None:
+        """Make a change that is over before it has come far."""
+        self.arena.begin(version)
+        self.arena.advance(0, stop)
+        self.arena.bytes[:stop] = version
+        self.arena.end()
 
     def read(self) -> int | None:
         version = self.reader.read(self.into)
@@ -63,6 +87,7 @@ class Ends:
 def clock(monkeypatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(reading, "time", clock)
+    monkeypatch.setattr(marks_module, "time", clock)
     return clock
 
 
@@ -103,11 +128,12 @@ def test_there_is_no_version_before_the_first(ends):
 
 def test_a_reader_waits_for_the_end_of_a_change_but_not_for_ever(ends, clock):
     ends.publish(1)
-    ends.arena.begin()
+    ends.arena.begin(2)
     assert ends.read() is None
     assert 0.02 <= clock.now < 0.1
-    clock.on_sleep = lambda: ends.arena.end(1)
-    assert ends.read() == 1
+    ends.arena.bytes[:] = 2
+    clock.on_sleep = ends.arena.end
+    assert ends.read() == 2
 
 
 @pytest.mark.parametrize(("num_changes", "expected"), [(1, 2), (3, 4), (10_000, None)])
@@ -126,24 +152,11 @@ def test_a_torn_copy_is_made_again_but_not_for_ever(small, monkeypatch, num_chan
     assert small.read() == expected
 
 
-def test_a_copy_in_vain_ends_early(large, monkeypatch):
-    large.publish(1)
-    copyto, sizes = np.copyto, []
-
-    def copy_and_be_overtaken_once(into, source):
-        sizes.append(source.size)
-        copyto(into, source)
-        if len(sizes) == 1:
-            large.marks.remove(1)  # else the owner would wait for us
-            large.publish(2)
-
-    monkeypatch.setattr(reading.np, "copyto", copy_and_be_overtaken_once)
-    assert large.read() == 2
-    assert sum(sizes) == sizes[0] + LARGE
-
-
-def test_no_torn_version_comes_out_while_another_process_writes():
-    ends = Ends(SMALL)
+@pytest.mark.parametrize("size", [SMALL, LARGE])
+def test_no_torn_version_comes_out_while_another_process_writes(size):
+    ends = Ends(size)
+    ends.mark = ends.reader._mark = SharedMemory.create(4096).bytes[:32].data.cast("q")
+    ends.marks.add(1, ends.mark)
     child = os.fork()
     if not child:
         for version in itertools.count(1):
@@ -162,18 +175,113 @@ def test_no_torn_version_comes_out_while_another_process_writes():
     assert versions == sorted(versions)
 
 
-# marks
+# large arenas
 
 
-def test_the_owner_of_a_large_arena_waits_for_its_readers(large, clock):
+def meanwhile(monkeypatch, actions: list[Callable[[], None]]) -> list[int]:
+    """Do an action after each copy of a chunk, as long as there are any; return the sizes of the copies."""
+    copyto, sizes = np.copyto, []
+
+    def copy(into, source):
+        sizes.append(source.size)
+        copyto(into, source)
+        if actions:
+            actions.pop(0)()
+
+    monkeypatch.setattr(reading.np, "copyto", copy)
+    return sizes
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize("num_changes", [1, 2])
+def test_changes_stay_behind_who_is_reading(large, clock, monkeypatch, num_changes):
     large.publish(1)
-    other = memoryview(bytearray(8)).cast("q")
+    changes = [lambda: large.change_until(CHUNK, 2), lambda: large.change_until(2 * CHUNK, 3)]
+    sizes = meanwhile(monkeypatch, [nothing, *changes[:num_changes]])
+    assert large.read() == 1
+    assert sizes == [CHUNK, CHUNK, CHUNK, 5]
+    assert clock.now == 0.0
+
+
+def test_a_change_that_would_overtake_waits_and_then_breaks_its_promise(large, clock, monkeypatch):
+    large.publish(1)
+    sizes = meanwhile(monkeypatch, [nothing, lambda: large.publish(2)])
+    assert large.read() == 2
+    assert sum(sizes) == 2 * CHUNK + LARGE
+    assert 0.002 < clock.now < 0.01
+
+
+def test_a_reader_follows_the_change_under_way(large, clock):
+    large.publish(1)
+    large.arena.begin(2)
+    parts = iter(range(0, LARGE, CHUNK))
+    naps: list[int] = []
+
+    def change_on() -> None:
+        start = next(parts, None)
+        naps.append(large.mark[DONE])
+        if start is None:
+            large.arena.end()
+        else:
+            large.arena.advance(start, min(start + CHUNK, LARGE))
+            large.arena.bytes[start : start + CHUNK] = 2
+
+    clock.on_sleep = change_on
+    assert large.read() == 2
+    assert naps == [0, 0, CHUNK, 2 * CHUNK, 3 * CHUNK]  # it is one part behind all the while
+
+
+def test_a_change_that_did_not_see_the_reader_makes_it_begin_again(large, monkeypatch):
+    large.publish(1)
+    sizes = meanwhile(monkeypatch, [lambda: large.publish_unseen(2)])
+    assert large.read() == 2
+    assert sum(sizes) == CHUNK + LARGE
+
+
+def test_a_promise_of_a_later_change_does_not_hide_an_earlier_one(large, monkeypatch):
+    large.publish(1)
+
+    def overtake_and_then_promise() -> None:
+        large.publish_unseen(2)
+        large.arena.begin(2)
+        assert large.mark[PROMISED] == large.mark[MARK]
+        large.arena.end()
+
+    sizes = meanwhile(monkeypatch, [overtake_and_then_promise])
+    assert large.read() == 2
+    assert sum(sizes) == CHUNK + LARGE
+
+
+def test_a_change_that_comes_as_the_mark_is_set_makes_the_reader_begin_again(large, monkeypatch):
+    large.publish(1)
+
+    class Mark:
+        def __getitem__(self, index: int) -> int:
+            return int(large.mark[index])
+
+        def __setitem__(self, index: int, value: int) -> None:
+            large.mark[index] = value
+            if (index, value) == (MARK, 1):
+                large.publish_unseen(2)
+
+    large.reader._mark = Mark()
+    sizes = meanwhile(monkeypatch, [])
+    assert large.read() == 2
+    assert sum(sizes) == LARGE
+
+
+def test_the_owner_waits_for_all_who_are_reading(large, clock):
+    large.publish(1)
+    other = memoryview(bytearray(32)).cast("q")
     large.marks.add(2, other)
-    large.mark[0], other[0] = 3, -5
+    large.mark[MARK], other[MARK] = 3, -5
     turns = iter([large.mark, other])
 
-    def end_reading():
-        next(turns)[0] += 1
+    def end_reading() -> None:
+        next(turns)[MARK] += 1
 
     clock.on_sleep = end_reading
     large.publish(2)
@@ -182,44 +290,46 @@ def test_the_owner_of_a_large_arena_waits_for_its_readers(large, clock):
 
 
 def test_the_owner_waits_once_and_not_for_ever_for_a_reader_that_stays(large, clock):
-    large.mark[0] = 7
+    large.mark[MARK] = 7
     large.publish(1)
     waited = clock.now
     assert 0.002 < waited < 0.01
+    assert large.mark[PROMISED] != 7
     large.publish(2)
     assert clock.now == waited
-    large.mark[0] = 9
+    large.mark[MARK] = 9
     large.publish(3)
     assert clock.now > waited
 
 
 def test_a_reader_that_came_later_is_not_waited_for(large, clock):
-    large.mark[0] = 1
-    clock.on_sleep = lambda: large.mark.__setitem__(0, 3)
+    large.mark[MARK] = 1
+    clock.on_sleep = lambda: large.mark.__setitem__(MARK, 3)
     large.publish(1)
     assert clock.now < 0.001
 
 
 def test_a_reader_that_left_is_forgotten(large, clock):
-    large.mark[0] = 1
+    large.mark[MARK] = 1
     large.marks.remove(1)
     large.publish(1)
     assert clock.now == 0.0
 
 
 def test_a_small_arena_waits_for_nobody(small, clock):
-    small.mark[0] = 1
+    small.mark[MARK] = 1
     small.publish(1)
     assert clock.now == 0.0
 
 
 def test_the_mark_stands_while_the_arena_is_read(large, monkeypatch):
     large.publish(1)
-    copyto, marks = np.copyto, []
-    monkeypatch.setattr(reading.np, "copyto", lambda *args: (marks.append(large.mark[0]), copyto(*args)))
+    numbers: list[int] = []
+    meanwhile(monkeypatch, [lambda: numbers.append(large.mark[MARK])] * 8)
     large.read()
     large.read()
-    assert sorted(set(marks)) == [1, 3]
+    assert numbers == [1, 1, 1, 1, 3, 3, 3, 3]
+    assert large.mark[MARK] == 4
 
 
 def test_views_may_outlive_both_ends(small):

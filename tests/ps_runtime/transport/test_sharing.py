@@ -50,9 +50,10 @@ class Service:
 
     def publish(self, version: int) -> None:
         def change():
-            self.arena.begin()
+            self.arena.begin(version)
+            self.arena.advance(0, self.arena.bytes.size)
             self.arena.bytes[:] = version
-            self.arena.end(version)
+            self.arena.end()
 
         self.run(change)
 
