@@ -7,11 +7,10 @@ from pathlib import Path
 from flows.commands.answer import Answer
 from flows.doctor_cluster import cluster_findings
 from flows.doctor_machine import machine_findings, server_findings
+from flows.exit_codes import ExitCode
 from flows.findings import Finding, Level
 
 __all__ = ["doctor"]
-
-FAULTY = 1
 
 
 def doctor(address: str | None) -> Answer:
@@ -26,7 +25,7 @@ def doctor(address: str | None) -> Answer:
     num_faults, num_warnings = (sum(f.level is level for f in findings) for level in (Level.FAULT, Level.WARNING))
     summary = f"faults: {num_faults}, warnings: {num_warnings}" if num_faults or num_warnings else "all is well"
     facts = {"findings": [_facts(finding) for finding in findings], "faults": num_faults, "warnings": num_warnings}
-    return Answer(facts, [*map(str, findings), "", summary], FAULTY if num_faults else 0)
+    return Answer(facts, [*map(str, findings), "", summary], ExitCode.FAILED if num_faults else ExitCode.OK)
 
 
 def _facts(finding: Finding) -> dict[str, str]:

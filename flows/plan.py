@@ -13,6 +13,7 @@ from flows.beginning import Beginning, begin
 from flows.commands.answer import Answer
 from flows.configuration import read_settings
 from flows.endpoints import mlflow_endpoint, prefect_endpoint
+from flows.exit_codes import ExitCode
 from flows.parameters import TrainParameters, parse_parameters
 from flows.train import plan_attempt
 from ps_runtime.checkpoint.job_file import JobFile
@@ -25,9 +26,6 @@ from ps_runtime.specs.layout import place
 from ps_runtime.specs.roles import Role, RoleId, job_roles
 
 __all__ = ["plan"]
-
-NOT_READY = 2
-"""The exit code of what cannot be."""
 
 T = TypeVar("T")
 
@@ -94,7 +92,7 @@ class _Plan:
         facts = {**self.facts, "faults": self.faults, "ready": not self.faults}
         if not self.faults:
             return Answer(facts, [*self.lines, "", "ready; nothing was started or written"])
-        return Answer(facts, [*self.lines, "", "not ready:", *(f"- {fault}" for fault in self.faults)], NOT_READY)
+        return Answer(facts, [*self.lines, "", "not ready:", *(f"- {fault}" for fault in self.faults)], ExitCode.USAGE)
 
 
 def _tell_model(seen: _Plan, asked: TrainParameters, attempt: Attempt) -> None:
