@@ -41,6 +41,12 @@ class CheckpointSource(Parameters):
     )
     overrides: Strings = Field((), description="Changes of that configuration, such as input.eval.split=train.")
 
+    @property
+    def title(self) -> str:
+        """What people call it: the last part of what names it."""
+        of = self.model_dir or self.run_id or self.conf[0]
+        return os.path.basename(of.rstrip("/")).removesuffix(".yaml")
+
     @model_validator(mode="after")
     def _names_one(self) -> Self:
         if self.model_dir is not None and self.run_id is not None:

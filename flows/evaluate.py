@@ -69,8 +69,7 @@ def prepared(parameters: EvaluateParameters) -> Iterator[ReplayPlan]:
 
 def _flow_run_name() -> str:
     parameters: EvaluateParameters = flow_run.parameters["parameters"]
-    of = parameters.model_dir or parameters.run_id or parameters.conf[0]
-    return f"evaluate {os.path.basename(of.rstrip('/')).removesuffix('.yaml')} {parameters.checkpoints}"
+    return f"evaluate {parameters.title} {parameters.checkpoints}"
 
 
 @flow(name="evaluate", flow_run_name=_flow_run_name, persist_result=False)

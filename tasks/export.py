@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ps_runtime.model.exporters import ExportBundle
     from ps_runtime.tables.table import Table
 
-__all__ = ["MlflowModelWriter", "check_exportable"]
+__all__ = ["MlflowModelWriter", "check_exportable", "checkpoint_of"]
 
 SCRIPT = Path(__file__).parent / "serving" / "pyfunc_model.py"
 ALWAYS_REQUIRED = ("mlflow", "numpy", "safetensors")
@@ -117,6 +117,15 @@ def check_exportable(model_fn: Callable[..., Any], params: Mapping[str, Any]) ->
     _encoded(dict(params), "params")
 
 
+def checkpoint_of(directory: str) -> tuple[int, float] | None:
+    """Return step and ``saved_at`` of the checkpoint that an export in `directory` was made of, if it says so."""
+    try:
+        config = json.loads(Path(directory, "artifacts", "model", "config.json").read_text())
+        return int(config["global_step"]), float(config["checkpoint_saved_at"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
 def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource, columns: list[str]) -> None:
     from safetensors.numpy import save_file
 
@@ -132,6 +141,7 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource, colu
     config = {
         "name": bundle.name,
         "global_step": bundle.global_step,
+        "checkpoint_saved_at": bundle.saved_at,
         "model_fn": {
             "module": source.module,
             "qualname": source.qualname,

@@ -6,7 +6,7 @@ import inspect
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from ps_runtime.checkpoint.files import atomic_write_text
 from ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
 from ps_runtime.errors import CheckpointError, UsageError, did_you_mean
 
-__all__ = ["BestRecord", "Better", "CompareFn", "better", "check_compare_fn", "is_better"]
+__all__ = ["BestRecord", "Better", "CompareFn", "best_of", "better", "check_compare_fn", "is_better"]
 
 CompareFn = Callable[..., Any]
 """``compare_fn(best_eval_result, current_eval_result)``: whether the current one is better."""
@@ -79,6 +79,33 @@ def is_better(compare_fn: CompareFn, best: Mapping[str, float], current: Mapping
     if best_is_nan != current_is_nan:
         return best_is_nan
     return bool(compare_fn(best_eval_result=best, current_eval_result=current))
+
+
+def best_of(results: Sequence[Mapping[str, float]], compare_fn: CompareFn) -> int | None:
+    """Return the index of the result that BestExporter would hold for the best, had it seen `results` in this order.
+
+    Parameters
+    ----------
+    results : sequence of mapping of str to float
+        Metrics of evaluations.
+    compare_fn : callable
+        As BestExporter takes it.
+
+    Returns
+    -------
+    int or None
+        None if there is no result.
+
+    Examples
+    --------
+    >>> best_of([{"auc": 0.7}, {"auc": 0.9}, {"auc": 0.9}], better("auc", "max"))
+    1
+    """
+    best = 0
+    for index, metrics in enumerate(results):
+        if is_better(compare_fn, results[best], metrics):
+            best = index
+    return best if results else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,9 @@ class ExportBundle:
     predictions : mapping of str to array
         What the model says to `features`, (rows, ...) each.
     metrics : mapping of str to float
-        Result of the evaluation, ``loss`` and ``global_step`` among them.
+        Result of the evaluation, ``loss`` and ``global_step`` among them; empty if it was not evaluated.
+    saved_at : float
+        When the checkpoint was saved: with its step it tells it from any other of the model_dir.
     """
 
     name: str
@@ -70,6 +72,7 @@ class ExportBundle:
     features: Any
     predictions: Mapping[str, NDArray[Any]]
     metrics: Mapping[str, float]
+    saved_at: float
 
 
 class ModelWriter(Protocol):

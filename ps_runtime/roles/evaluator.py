@@ -142,7 +142,7 @@ class _Evaluator:
         metrics = opened.measure(values, step)
         secs = round(time.monotonic() - started, 6)
         if self._job.writer is not None and opened.spec.all_exporters:
-            self._export(self._job.writer, opened, step, values, metrics, is_final=is_final)
+            self._export(self._job.writer, opened, step, saved_at, values, metrics, is_final=is_final)
         self._log.add(Evaluation(opened.name, step, saved_at, metrics, time.time(), opened.digest))
         cadence.done[step] = saved_at
         self._context.emit("evaluation", step=step, name=opened.spec.name, metrics=_finite(metrics), secs=secs)
@@ -152,6 +152,7 @@ class _Evaluator:
         writer: ModelWriter,
         opened: OpenedEvaluation,
         step: int,
+        saved_at: float,
         values: ModelValues,
         metrics: Mapping[str, float],
         *,
@@ -166,6 +167,7 @@ class _Evaluator:
             features=opened.example,
             predictions=predict_batch(self._caller, opened.example, values, step),
             metrics=dict(metrics),
+            saved_at=saved_at,
         )
         for exporter in opened.spec.all_exporters:
             result = exporter.export(self._job.model_dir, bundle, writer, is_the_final_export=is_final)

@@ -27,7 +27,7 @@ Identity = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class BestModel:
-    """The export that the alias ``best`` stands for; `version` is that of the registry, None if not registered."""
+    """An export as MLflow has it; `version` is that of the registry, None if not registered."""
 
     model_uri: str
     version: str | None
@@ -86,7 +86,7 @@ class RecordedModels:
         }
         self._record(f"checkpoint-{step}", step, tags, None)
 
-    def record_export(self, event: Mapping[str, Any]) -> None:
+    def record_export(self, event: Mapping[str, Any]) -> BestModel:
         """Record an export with its bytes, register it, and move the alias ``best`` if it is the best so far."""
         step, exporter = int(event["step"]), str(event["exporter"])
         tags = {
@@ -99,11 +99,13 @@ class RecordedModels:
         }
         model = self._record(f"{exporter}-{step}", step, tags, str(event["path"]))
         version = None if self._name is None else self._register(self._name, model, tags, event.get("metrics") or {})
+        uri = f"models:/{model.model_id}" if version is None else f"models:/{self._name}/{version}"
+        recorded = BestModel(uri, version, step)
         if event.get("best"):
-            uri = f"models:/{model.model_id}" if version is None else f"models:/{self._name}/{version}"
-            self.best = BestModel(uri, version, step)
+            self.best = recorded
             if self._name is not None and version is not None:
                 self._move_alias(self._name, version)
+        return recorded
 
     def _record(self, name: str, step: int, tags: dict[str, str], path: str | None) -> LoggedModel:
         from mlflow.entities import LoggedModelOutput, LoggedModelStatus

@@ -41,6 +41,7 @@ def export(path: Path) -> Any:
         features=rows,
         predictions=caller.apply(rows, None, ModeKeys.PREDICT, values, 40).predictions,
         metrics={},
+        saved_at=0.5,
     )
     MlflowModelWriter(digits.columns).write(str(path), bundle)  # type: ignore[arg-type]
     expected = caller.apply(digits.features, None, ModeKeys.PREDICT, values, 40).predictions

@@ -42,6 +42,7 @@ def bundle_of(model_fn: Callable[..., Any], features: Any, params: dict[str, Any
         features=features,
         predictions=spec.predictions,
         metrics={"loss": 0.1},
+        saved_at=0.5,
     )
 
 

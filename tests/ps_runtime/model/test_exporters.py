@@ -36,6 +36,7 @@ def bundle(step: int = 1, **metrics: float) -> ExportBundle:
         np.zeros((1, 2)),
         {},
         {"loss": 1.0, "global_step": step} | metrics,
+        0.5 + step,
     )
 
 

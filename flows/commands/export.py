@@ -1,0 +1,47 @@
+"""``psflow export``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from flows.commands import BEGAN_AT
+from flows.commands.options import Json
+
+__all__ = ["export"]
+
+
+def export(
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONF] [KEY=VALUE]",
+            help="Configuration to use instead of that in the model_dir, and changes of it.",
+        ),
+    ] = None,
+    model_dir: Annotated[str | None, typer.Option(metavar="DIR", help="Where the training wrote to.")] = None,
+    run_id: Annotated[str | None, typer.Option(metavar="RUN", help="MLflow run of the training.")] = None,
+    checkpoint: Annotated[str, typer.Option(metavar="WHICH", help="best, latest, or a step such as 600.")] = "best",
+    metric: Annotated[
+        str | None, typer.Option(help="Choose the best one anew by this metric, and move the alias best.")
+    ] = None,
+    mode: Annotated[str | None, typer.Option(metavar="min|max", help="Which value of --metric is better.")] = None,
+    as_json: Json = False,
+) -> Mapping[str, Any]:
+    """Export a checkpoint as an MLflow model, and register it."""
+    from flows.checkpoint_source import source_settings
+    from flows.export_parameters import parse_export_parameters
+    from ps_runtime.config.environment import telemetry_off
+
+    options = {"model_dir": model_dir, "run_id": run_id, "checkpoint": checkpoint, "metric": metric, "mode": mode}
+    loaded = source_settings(settings or (), options)
+    telemetry_off()
+    parameters = parse_export_parameters(loaded.values, loaded.origins)
+    from flows.head_start import head_start
+
+    with head_start(BEGAN_AT):
+        from flows.export import export
+
+        return export(parameters)

@@ -1,0 +1,174 @@
+"""The export flow: a checkpoint as a registered MLflow model, which may become the best one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from prefect import flow, get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
+
+from flows.export_parameters import ExportParameters
+from flows.export_plan import ExportPlan, plan_export
+from flows.invocation import invoke, invoked
+from ps_runtime.checkpoint.file_store import FileStore
+from ps_runtime.checkpoint.reader import CheckpointReader
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.data.input_pipeline import open_input
+from ps_runtime.model.best import BestRecord
+from ps_runtime.model.evaluation import batches_of, first_rows, predict_batch, read_values
+from ps_runtime.model.export_directory import ExportDirectory
+from ps_runtime.model.exporters import ExportBundle
+from ps_runtime.model.spec import ModeKeys
+from tasks.export import MlflowModelWriter
+from tasks.exported import BEST, Exported, Registration, add_export, moved_best
+from tasks.tracking.child_run import open_child_run
+from tasks.tracking.models import BestModel
+
+__all__ = ["export", "export_flow"]
+
+
+def export(parameters: ExportParameters) -> dict[str, Any]:
+    """Run the export flow in this process, with a local Prefect server if none is named.
+
+    Returns
+    -------
+    dict
+        ``model_uri, version, registered_model, alias, step, metrics, path, is_new, run_id, passed_over, wall_secs``.
+
+    Raises
+    ------
+    UsageError
+        If what is asked for cannot be; nothing was exported then.
+    """
+    return invoke(export_flow, parameters, prepared)
+
+
+@contextmanager
+def prepared(parameters: ExportParameters) -> Iterator[ExportPlan]:
+    """Choose the checkpoint, and find out whether it can be exported; change nothing.
+
+    Raises
+    ------
+    UsageError
+        If there is no such checkpoint, or something is wrong with model_fn or the input.
+    """
+    yield plan_export(parameters)
+
+
+def _flow_run_name() -> str:
+    parameters: ExportParameters = flow_run.parameters["parameters"]
+    by = "" if parameters.metric is None else f" by {parameters.metric} {parameters.mode}"
+    return f"export {parameters.title} {parameters.checkpoint}{by}"
+
+
+@flow(name="export", flow_run_name=_flow_run_name, persist_result=False)
+def export_flow(parameters: ExportParameters) -> dict[str, Any]:
+    """Export a checkpoint as an MLflow model, and register it; an export that is there already is used.
+
+    Parameters
+    ----------
+    parameters : ExportParameters
+
+    Returns
+    -------
+    dict
+        As `export` does.
+    """
+    with invoked(parameters, prepared) as invocation:
+        plan: ExportPlan = invocation.prepared
+        if plan.passed_over:
+            gone = ", ".join(map(str, plan.passed_over))
+            get_run_logger().warning("better, but neither checkpoint nor export is left: step %s", gone)
+        facts = export_checkpoint(plan)
+        return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
+
+
+@task(name="export checkpoint", cache_policy=NO_CACHE, persist_result=False)
+def export_checkpoint(plan: ExportPlan) -> dict[str, Any]:
+    """Write and register the export of `plan`, and move what says which is the best one.
+
+    Raises
+    ------
+    ConfigError
+        If MLflow does not take it. Then the best one is what it was before.
+    """
+    model_dir, name = plan.training.model_dir, plan.training.parameters.registered_model
+    run_id = _run_id(plan)
+    registration = Registration(plan.tracked.store, run_id, name)
+    with ExportDirectory.opened(FileStore(model_dir).path(f"export/{plan.exporter}")) as directory:
+        exported, is_new = plan.exported, False
+        if exported is None or not os.path.isdir(exported.path):
+            before = directory.versions()
+            exported = add_export(directory, lambda path: _write(path, plan), plan.step, plan.saved_at)
+            is_new = exported.version not in before
+        registered = registration.register(exported, plan.metrics)
+        if plan.is_best:
+            _move(directory, registration, exported, registered, plan)
+        if is_new and plan.is_best:
+            directory.keep(plan.training.parameters.best.exports_to_keep)  # now, when the best one is the newest
+    return {
+        "model_uri": registered.model_uri,
+        "version": registered.version,
+        "registered_model": name,
+        "alias": BEST if plan.is_best else None,
+        "step": plan.step,
+        "metrics": {key: value for key, value in plan.metrics.items() if key != "global_step"},
+        "path": exported.path,
+        "is_new": is_new,
+        "run_id": run_id,
+        "passed_over": list(plan.passed_over),
+    }
+
+
+def _move(
+    directory: ExportDirectory, registration: Registration, exported: Exported, registered: BestModel, plan: ExportPlan
+) -> None:
+    """Move ``best.json`` and the alias, both or none."""
+    assert registered.version is not None
+    record = BestRecord(plan.step, dict(plan.metrics), exported.version, exported.path)
+    with moved_best(directory, record):
+        registration.move_alias(registered.version)
+
+
+def _run_id(plan: ExportPlan) -> str:
+    """Return the run whose model the export is: the training's, or else one of its own."""
+    if plan.tracked.run is not None:
+        return plan.tracked.run.run_id
+    experiment = plan.training.parameters.experiment
+    tracker = open_child_run(
+        plan.tracked.store,
+        kind="export",
+        experiment=experiment,
+        model_dir=plan.training.model_dir,
+        parent=None,
+        run_name=f"export {experiment}",
+        tags={"psflow.prefect_flow_run": str(flow_run.id)},
+    )
+    tracker.close()
+    return tracker.run_id
+
+
+def _write(path: str, plan: ExportPlan) -> None:
+    """Read the checkpoint, and write the model to `path`."""
+    estimator, spec = plan.built.estimator, plan.built.eval_specs[0]
+    with CheckpointReader.pinned(CheckpointStore(plan.training.model_dir), plan.step, "export") as reader:
+        values = read_values(reader)
+    features, _ = next(iter(batches_of(open_input(spec.input_fn, mode=ModeKeys.EVAL, params=estimator.params))))
+    example = first_rows(features)
+    bundle = ExportBundle(
+        name=spec.name or "model",
+        global_step=plan.step,
+        values=values,
+        model_fn=estimator.model_fn,
+        params=dict(estimator.params),
+        features=example,
+        predictions=predict_batch(estimator.caller, example, values, plan.step),
+        metrics=dict(plan.metrics),
+        saved_at=plan.saved_at,
+    )
+    MlflowModelWriter(plan.columns).write(path, bundle)

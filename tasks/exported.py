@@ -1,0 +1,137 @@
+"""The exports of a model_dir: which there are, one more, and which of them is the best one, here and in MLflow."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ps_runtime.checkpoint.file_store import FileStore
+from ps_runtime.data.files import without_secrets
+from ps_runtime.errors import ConfigError
+from ps_runtime.model.best import BestRecord
+from ps_runtime.model.export_directory import ExportDirectory
+from tasks.export import checkpoint_of
+from tasks.tracking.models import BestModel, RecordedModels
+from tasks.tracking.store import mlflow_client, reason_of
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+__all__ = ["BEST", "CHOSEN", "Exported", "Registration", "add_export", "exports_of", "moved_best"]
+
+BEST = "best"
+"""The exporter whose ``best.json`` and alias are moved."""
+CHOSEN = "chosen"
+"""Stands for the exporter of checkpoints that a person has named."""
+
+_VERSION = re.compile(r"[1-9]\d*")
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """An export, and the checkpoint it was made of."""
+
+    exporter: str
+    version: int
+    path: str
+    step: int
+    saved_at: float
+
+
+def exports_of(model_dir: str, exporter: str | None = None) -> list[Exported]:
+    """Return the exports of `model_dir` that say what they were made of, of one exporter or of all, the best first."""
+    files = FileStore(model_dir)
+    exporters = [exporter] if exporter is not None else sorted(files.names("export"), key=lambda name: name != BEST)
+    found = []
+    for name in exporters:
+        versions = sorted(int(version) for version in files.names(f"export/{name}") if _VERSION.fullmatch(version))
+        for version in versions:
+            path = files.path(f"export/{name}/{version}")
+            if (checkpoint := checkpoint_of(path)) is not None:
+                found.append(Exported(name, version, path, *checkpoint))
+    return found
+
+
+def add_export(directory: ExportDirectory, write: Callable[[str], None], step: int, saved_at: float) -> Exported:
+    """Have ``write(path)`` write an export, unless one of that checkpoint is in `directory` already; return it."""
+    exporter = os.path.basename(directory.path)
+    for version in directory.versions():
+        if checkpoint_of(directory.version_path(version)) == (step, saved_at):
+            return Exported(exporter, version, directory.version_path(version), step, saved_at)
+    version = directory.add(write)
+    return Exported(exporter, version, directory.version_path(version), step, saved_at)
+
+
+class Registration:
+    """The registered model of a training.
+
+    Parameters
+    ----------
+    uri : str
+        Of the MLflow store.
+    run_id : str
+        Whose models the exports are.
+    registered_model : str
+    """
+
+    def __init__(self, uri: str, run_id: str, registered_model: str) -> None:
+        self._client: MlflowClient = mlflow_client(uri)
+        self._uri = uri
+        self._run_id = run_id
+        self._name = registered_model
+
+    def register(self, exported: Exported, metrics: Mapping[str, float]) -> BestModel:
+        """Make `exported` a version of the registered model, or find the one that it is. Blocks.
+
+        Raises
+        ------
+        ConfigError
+            If MLflow does not take it.
+        """
+        with self._told():
+            experiment_id = self._client.get_run(self._run_id).info.experiment_id
+            models = RecordedModels(self._client, experiment_id, self._run_id, self._name)
+            models.read()
+            return models.record_export(
+                {
+                    "exporter": exported.exporter,
+                    "version": exported.version,
+                    "step": exported.step,
+                    "path": exported.path,
+                    "metrics": metrics,
+                }
+            )
+
+    def move_alias(self, version: str) -> None:
+        """Let the alias ``best`` stand for `version`; ConfigError if MLflow does not take that."""
+        with self._told():
+            self._client.set_registered_model_alias(self._name, BEST, version)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        from mlflow.exceptions import MlflowException
+
+        try:
+            yield
+        except (MlflowException, OSError) as error:
+            where = without_secrets(self._uri)
+            raise ConfigError((f"{self._name} cannot be registered in {where}: {reason_of(error)}",)) from None
+
+
+@contextmanager
+def moved_best(directory: ExportDirectory, record: BestRecord) -> Iterator[None]:
+    """Let ``best.json`` say `record`; as before, if the block, which moves the alias, fails."""
+    before = BestRecord.read(directory.path)
+    record.write(directory.path)
+    try:
+        yield
+    except BaseException:
+        if before is None:
+            os.remove(os.path.join(directory.path, "best.json"))
+        else:
+            before.write(directory.path)
+        raise
