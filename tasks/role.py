@@ -11,13 +11,15 @@ from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 
 from ps_runtime.cluster.launch import ClusterJob
-from ps_runtime.errors import StoppedError
+from ps_runtime.errors import RoleFailedError, StoppedError, TransportError
 from ps_runtime.specs.roles import RoleId
-from tasks.role_logs import RoleLogs
+from tasks.role_logs import RoleLogs, leave_traces_out
 
 __all__ = ["run_role"]
 
 SLICE_SECS = 0.5
+
+leave_traces_out()
 
 
 @task(name="role", task_run_name="{role}", cache_policy=NO_CACHE, persist_result=False, log_prints=False)
@@ -35,19 +37,31 @@ def run_role(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLog
 
     Raises
     ------
-    Exception
-        What the role failed with.
+    RoleFailedError
+        If it failed; why the job fails is logged once, by the role that caused it, before any role ends so.
     """
     with logs.to(str(role), get_run_logger()):
-        return _end_of(role, job, stop)
+        return _end_of(role, job, stop, logs)
 
 
-def _end_of(role: RoleId, job: ClusterJob, stop: threading.Event) -> dict[str, Any] | State[Any]:
+def _end_of(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLogs) -> dict[str, Any] | State[Any]:
     while not stop.is_set():
         try:
             report = job.wait(role, SLICE_SECS)
         except StoppedError as error:
             return Cancelled(message=str(error))
+        except Exception as error:  # whatever it failed with
+            return _failed(role, error, job.root_cause(), logs)
         if report is not None:
             return report
     return Cancelled(message=f"{role} did not end in time")
+
+
+def _failed(role: RoleId, error: Exception, cause: RoleFailedError, logs: RoleLogs) -> State[Any]:
+    """Raise how a role has failed, or return how it was ended because of another."""
+    if isinstance(error, TransportError) and isinstance(cause.__cause__, StoppedError):
+        return Cancelled(message=str(error))  # all roles were ended, and this one noticed by its peers
+    logs.tell_failure(cause)
+    if isinstance(error, TransportError) and cause.role != str(role):
+        return Cancelled(message=f"{role} ended because {cause}")
+    raise RoleFailedError(str(role), cause.error if cause.role == str(role) else repr(error))

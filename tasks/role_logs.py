@@ -12,9 +12,11 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
+from ps_runtime.cluster.failures import trace_in_role
+from ps_runtime.errors import RoleFailedError
 from ps_runtime.roles.logs import FROM_A_ROLE
 
-__all__ = ["RoleLogs"]
+__all__ = ["RoleLogs", "leave_traces_out"]
 
 LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
@@ -25,6 +27,18 @@ MAX_EARLY = 1000
 """Records of a role that are kept until its task run takes them."""
 
 _log = logging.getLogger(__name__)
+
+
+def leave_traces_out() -> None:
+    """Keep Prefect from logging the traceback of what a job fails of a second and third time. Idempotent."""
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        logging.getLogger(name).addFilter(_without_trace)  # which takes a filter once, however often it is given
+
+
+def _without_trace(record: logging.LogRecord) -> bool:
+    if record.exc_info and isinstance(record.exc_info[1], RoleFailedError):
+        record.exc_info = None
+    return True
 
 
 class RoleLogs:
@@ -43,9 +57,10 @@ class RoleLogs:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._loggers: dict[str, LoggerLike] = {}
         self._early: dict[str, deque[Mapping[str, Any]]] = {}
+        self._has_told_failure = False
         self._file = self._open()
 
     def handle(self, event: Mapping[str, Any]) -> None:
@@ -71,6 +86,18 @@ class RoleLogs:
         finally:
             with self._lock:
                 del self._loggers[role]
+
+    def tell_failure(self, failure: RoleFailedError) -> None:
+        """Log what the job fails of, with its traceback, as a record of the role that caused it; the first time only.
+
+        Who returns from here knows that it is told, by whomever.
+        """
+        with self._lock:
+            if not self._has_told_failure:
+                self._has_told_failure = True
+                text = "\n".join(part for part in (str(failure), trace_in_role(failure)) if part)
+                facts = {"time": time.time(), "level": logging.ERROR, "logger": "psflow", "message": text}
+                self.handle({"role": failure.role, **facts})
 
     def close(self) -> None:
         """Close the file. Idempotent."""

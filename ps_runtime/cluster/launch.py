@@ -16,8 +16,9 @@ from distributed import Client, Future
 
 from ps_runtime.client.link import never_stop
 from ps_runtime.cluster.admission import Patience, admission
+from ps_runtime.cluster.failures import root_cause
 from ps_runtime.cluster.role_task import run_role
-from ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, WaitTimeoutError
+from ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
 from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.specs.roles import Role, RoleId
 
@@ -66,6 +67,7 @@ class ClusterJob:
         self._slots: dict[RoleId, str] = {}
         self._reports: dict[RoleId, dict[str, Any]] = {}
         self._errors: dict[RoleId, BaseException] = {}
+        self._cause: RoleFailedError | None = None
         self._vanished: set[str] = set()
         self._started: set[str] = set()
         self._ended: set[str] = set()
@@ -152,23 +154,26 @@ class ClusterJob:
             self._raise_failure(check)
         return {str(role): report for role, report in self._reports.items()}
 
+    def root_cause(self) -> RoleFailedError:
+        """Return what the job fails of, once a role has failed: the same each time. Blocks for a second at most.
+
+        Of several errors it is the one that the others follow from, as far as those are known by then.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._cause is not None or self._all_ended(), SETTLE_SECS)
+            if self._cause is None:
+                self._cause = root_cause(
+                    [(role, error) for role in self._futures if (error := self._error(role)) is not None]
+                )
+                self._changed.notify_all()
+            return self._cause
+
     def _raise_failure(self, check: Callable[[], None]) -> None:
         """Raise what a role has failed with, unless `check` knows better: a signal may have ended the roles as well."""
         if self._any_error():
-            cause = self._root_cause()
+            cause = self.root_cause()
             check()
             raise cause
-
-    def _root_cause(self) -> PsflowError:
-        with self._changed:
-            self._changed.wait_for(self._all_ended, SETTLE_SECS)
-        errors = [(role, error) for role in self._futures if (error := self._error(role)) is not None]
-        role, error = min(errors, key=lambda item: isinstance(item[1], TransportError | StoppedError))
-        if isinstance(error, RoleFailedError):
-            return error
-        failure = RoleFailedError(str(role), str(error) if isinstance(error, PsflowError) else repr(error))
-        failure.__cause__ = error
-        return failure
 
     def _submit(self, role: RoleId) -> None:
         job = self.job

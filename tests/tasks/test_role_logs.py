@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from ps_runtime.errors import RoleFailedError
 from tasks import role_logs as module
-from tasks.role_logs import RoleLogs
+from tasks.role_logs import RoleLogs, leave_traces_out
 
 
 def log(role: str, message: str, level: int = logging.INFO) -> dict[str, Any]:
@@ -71,3 +72,29 @@ def test_files_are_kept_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     files = list(tmp_path.iterdir())
     assert len(files) == 1 + module.FILES_TO_KEEP
     assert all(file.stat().st_size <= 1000 for file in files)
+
+
+def test_why_the_job_failed_is_told_once_by_the_role_that_caused_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    failure = RoleFailedError("chief-0", "ValueError('no luck')")
+    failure.__cause__ = ValueError("no luck")
+    logs = RoleLogs(tmp_path / "roles.log")
+    with logs.to("chief-0", logging.getLogger("chief")), logs.to("worker-0", logging.getLogger("worker")):
+        for _ in range(2):
+            logs.tell_failure(failure)
+    logs.close()
+    told = "chief-0 failed: ValueError('no luck')\nValueError: no luck"
+    assert [(r.name, r.levelname, r.getMessage()) for r in caplog.records] == [("chief", "ERROR", f"psflow: {told}")]
+    assert told in (tmp_path / "roles.log").read_text()
+
+
+@pytest.mark.parametrize("name", ["prefect.flow_runs", "prefect.task_runs"])
+def test_prefect_does_not_repeat_the_trace_of_a_role(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    leave_traces_out()
+    for error in (RoleFailedError("chief-0", "x"), ValueError("of the flow itself")):
+        try:
+            raise error
+        except Exception:
+            logging.getLogger(name).exception("it failed")
+    assert [record.exc_info is not None for record in caplog.records] == [False, True]

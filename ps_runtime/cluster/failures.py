@@ -1,0 +1,57 @@
+"""Why a job has failed: of the errors of its roles the one that the others follow from, told with its place."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Sequence
+from types import TracebackType
+
+from ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError
+from ps_runtime.specs.roles import RoleId
+
+__all__ = ["root_cause", "trace_in_role"]
+
+ROLE_FILE, ROLE_FUNCTION = "role_task.py", "run_role"
+"""Where the frames of a role begin; those before are of Dask and of the owner."""
+
+
+def root_cause(errors: Sequence[tuple[RoleId, BaseException]]) -> RoleFailedError:
+    """Return the error that the others follow from: a peer that vanishes, or a stop, is a consequence where it can be.
+
+    Parameters
+    ----------
+    errors : sequence of (role, error)
+        Of all roles that have failed, at least one; of equals the first counts.
+    """
+    role, error = min(errors, key=lambda item: isinstance(item[1], TransportError | StoppedError))
+    if isinstance(error, RoleFailedError):
+        return error
+    failure = RoleFailedError(str(role), str(error) if isinstance(error, PsflowError) else f"{error!r}{_place(error)}")
+    failure.__cause__ = error
+    return failure
+
+
+def trace_in_role(failure: RoleFailedError) -> str:
+    """Return the traceback of what a role failed with, from where the role begins; "" if it was killed."""
+    error = failure.__cause__
+    if error is None:
+        return ""
+    begin: TracebackType | None = error.__traceback__
+    while begin is not None and not _is_of_role(begin):
+        begin = begin.tb_next
+    frames = error.__traceback__ if begin is None else begin.tb_next
+    return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+
+
+def _is_of_role(frame: TracebackType) -> bool:
+    code = frame.tb_frame.f_code
+    return os.path.basename(code.co_filename) == ROLE_FILE and code.co_name == ROLE_FUNCTION
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return ""
+    path = os.path.relpath(frames[-1].filename)
+    return f" at {frames[-1].filename if path.startswith('..') else path}:{frames[-1].lineno}"
