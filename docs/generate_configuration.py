@@ -21,6 +21,7 @@ from flows.consistency_parameters import (
 from flows.input_parameters import DataInput, FunctionInput
 from flows.model_parameters import CannedModel, FunctionModel
 from flows.parameters import PredictParameters, TrainParameters
+from flows.stage_parameters import Sections
 from ps_runtime.optimizers import OPTIMIZERS
 
 TARGET = Path(__file__).with_name("configuration.md")
@@ -51,12 +52,18 @@ configuration come at once, each with the file and line, what was expected, what
 """
 
 TRAIN = "## `psflow train`"
+SECTIONS = """\
+## Sections of others
+
+The same file may say more, which training does not look at: what `psflow pipeline` does, and when `psflow serve` starts
+it. Every command checks it."""
 PREDICT = "## `psflow predict`\n\n`model`, `input` and `output` are the options `--model`, `--input` and `--output`."
 
 
 def configuration() -> str:
     """Return the text of the page."""
-    sections = [HEAD, TRAIN, *_tables(TrainParameters, ""), PREDICT, *_tables(PredictParameters, "")]
+    sections = [HEAD, TRAIN, *_tables(TrainParameters, ""), SECTIONS, *_tables(Sections, "")]
+    sections += [PREDICT, *_tables(PredictParameters, "")]
     return "\n".join(f"{section.rstrip()}\n" for section in sections)
 
 
@@ -142,6 +149,8 @@ def _has_no_defaults(kind: type[BaseModel]) -> bool:
 def _shown(value: Any) -> str:
     if isinstance(value, BaseModel):
         return ", ".join(f"`{key}: {inner}`" for key, inner in value.model_dump(exclude_unset=True).items())
+    if value == ():
+        return "empty"
     words = {None: "null", True: "true", False: "false"}
     return f"`{words[value] if value is None or isinstance(value, bool) else value}`"
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from prefect.runtime import flow_run
+
 from flows.changes import Change, changes
 from flows.parameters import TrainParameters
+from flows.placeholders import filled
 from flows.resolved_config import has_config, read_config, resolve
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.config.files import Settings
@@ -15,7 +18,7 @@ from ps_runtime.estimator.attempt import job_seed
 from ps_runtime.estimator.fork import Fork
 from ps_runtime.estimator.model_dir import check_local
 
-__all__ = ["Beginning", "begin", "tell"]
+__all__ = ["Beginning", "begin", "placed", "tell"]
 
 LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
@@ -38,6 +41,17 @@ class Beginning:
     fork: Fork | None = None
 
 
+def placed(parameters: TrainParameters) -> TrainParameters:
+    """Return `parameters` with the model_dir of this run: the time at which it was to start is known now.
+
+    Notes
+    -----
+    A run that Prefect has created keeps its time when it is tried again, and so its model_dir; any other starts now.
+    """
+    model_dir = filled(parameters.model_dir, flow_run.scheduled_start_time)
+    return parameters.model_copy(update={"model_dir": model_dir})
+
+
 def begin(parameters: TrainParameters, settings: Settings | None = None) -> Beginning:
     """Look at what is there; change nothing.
 
@@ -55,6 +69,7 @@ def begin(parameters: TrainParameters, settings: Settings | None = None) -> Begi
     ConfigError
         If the configuration that the job left is damaged.
     """
+    parameters = placed(parameters)
     model_dir, resume = parameters.model_dir, parameters.resume
     check_local(model_dir)
     fork = None

@@ -23,8 +23,10 @@ from flows.commands.doctor import doctor
 from flows.commands.down import down
 from flows.commands.evaluate import evaluate
 from flows.commands.export import export
+from flows.commands.pipeline import pipeline
 from flows.commands.plan import plan
 from flows.commands.predict import predict
+from flows.commands.serve import serve
 from flows.commands.status import status
 from flows.commands.train import train
 from flows.commands.up import up
@@ -55,6 +57,8 @@ for command in (
     evaluate,
     export,
     predict,
+    pipeline,
+    serve,
     up,
     down,
     status,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from contextvars import ContextVar
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -29,7 +30,8 @@ class InterruptedRunError(Exception):
 class Interrupts:
     """Hears of reasons to end for the time of a ``with`` block.
 
-    Signals are heard in the main thread only, cancellations in Prefect anywhere.
+    Signals are heard in the main thread only, cancellations in Prefect anywhere. What was heard in a block within this
+    one counts here, too.
 
     Attributes
     ----------
@@ -43,8 +45,11 @@ class Interrupts:
         self._is_signalled = False
         self._watch = CancellationWatch(self._cancel)
         self._previous: dict[signal.Signals, Any] = {}
+        self._outer: Interrupts | None = None
 
     def __enter__(self) -> Self:
+        self._outer = _current.get()
+        self._token = _current.set(self)
         self._watch.__enter__()
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.signal(number, self._take) for number in SIGNALS}
@@ -56,6 +61,9 @@ class Interrupts:
         for number, previous in self._previous.items():
             signal.signal(number, previous)
         self._watch.__exit__(kind, error, trace)
+        _current.reset(self._token)
+        if self._outer is not None and self.received is not None:
+            self._outer._note(self.received, self._cause)
 
     def check(self) -> None:
         """Raise InterruptedRunError if there is a reason to end."""
@@ -76,3 +84,6 @@ class Interrupts:
         if self.received is None:
             self._cause = cause
             self.received = received
+
+
+_current: ContextVar[Interrupts | None] = ContextVar("psflow_interrupts", default=None)

@@ -85,7 +85,9 @@ def _model_at(path: list[int | str], model: type[BaseModel], kinds: Mapping[str,
         elif str(part) in model.model_fields:  # else it is a key of a mapping
             below = model.model_fields[str(part)].annotation
             below = get_args(below)[1] if get_origin(below) is dict else below
-            model = below if isinstance(below, type) and issubclass(below, BaseModel) else model
+            alternatives = (below, *get_args(below))  # one of them, where it may be null
+            found = [kind for kind in alternatives if isinstance(kind, type) and issubclass(kind, BaseModel)]
+            model = found[0] if len(found) == 1 else model
     return model
 
 

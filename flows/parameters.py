@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 from flows.consistency_parameters import AsyncParameters, ConsistencyParameters, build_consistency
 from flows.eval_parameters import EvalName, EvalParameters, NamedEvalParameters
@@ -13,6 +13,7 @@ from flows.input_parameters import DataInput, InputParameters, SourceParameters
 from flows.model_parameters import ModelParameters
 from flows.parameter_base import Parameters
 from flows.parameter_faults import faults_of
+from flows.placeholders import check_placeholders
 from ps_runtime.config.files import Origin
 from ps_runtime.errors import ConfigError, UsageError
 from ps_runtime.specs.run_config import RunConfig
@@ -112,7 +113,8 @@ class TrainParameters(Parameters):
     model_dir: str = Field(
         default_factory=lambda data: f"runs/{data['experiment']}",
         min_length=1,
-        description="Local directory, or file:// URL, of checkpoints and exports; default: runs/<experiment>.",
+        description="Local directory, or file:// URL, of checkpoints and exports; {scheduled_time} in it stands for "
+        "the time at which the run was to start, so that each run has its own; default: runs/<experiment>.",
     )
     registered_model: str = Field(
         default_factory=lambda data: f"psflow-{data['experiment']}",
@@ -146,6 +148,12 @@ class TrainParameters(Parameters):
     best: BestParameters = Field(BestParameters(), description="Which checkpoint is the best.")
     cluster: ClusterParameters = Field(ClusterParameters(), description="Where roles run, and how many there are.")
     resume: ResumeParameters = Field(ResumeParameters(), description="What to do where model_dir holds a job already.")
+
+    @field_validator("model_dir")
+    @classmethod
+    def _known_placeholders(cls, value: str) -> str:
+        check_placeholders(value)
+        return value
 
     @model_validator(mode="after")
     def _consistency_fits_pipeline(self) -> Self:

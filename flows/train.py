@@ -13,9 +13,10 @@ from typing import Any
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.logging import get_logger
+from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
-from flows.beginning import Beginning, begin, tell
+from flows.beginning import Beginning, begin, placed, tell
 from flows.building import build_training
 from flows.flow_run_labels import label_flow_run
 from flows.interrupts import InterruptedRunError, Interrupts
@@ -40,7 +41,7 @@ from tasks.role_logs import RoleLogs
 from tasks.tracking.store import prepare_store
 from tasks.tracking.tracker import Tracker
 
-__all__ = ["train", "train_flow"]
+__all__ = ["Planned", "plan_attempt", "planned_training", "train", "train_flow"]
 
 CLUSTER_TIMEOUT_SECS = 60.0
 TASK_RUN_END_SECS = 2.0
@@ -63,7 +64,7 @@ def train(parameters: TrainParameters, settings: Settings | None = None) -> dict
     SystemExit
         With 128 + the number of the signal, if one ended it.
     """
-    return invoke(train_flow, parameters, partial(_planned, settings=settings))
+    return invoke(train_flow, parameters, partial(planned_training, settings=settings))
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,21 @@ class Planned:
 
 
 @contextmanager
-def _planned(parameters: TrainParameters, settings: Settings | None = None) -> Iterator[Planned]:
+def planned_training(parameters: TrainParameters, settings: Settings | None = None) -> Iterator[Planned]:
+    """Wait for the model_dir, where that is asked for, and find out whatever can be known before anything is started.
+
+    Parameters
+    ----------
+    parameters : TrainParameters
+    settings : Settings, optional
+        From which they were made.
+
+    Raises
+    ------
+    UsageError
+        Whatever is wrong.
+    """
+    parameters = placed(parameters)
     await_turn(parameters, say=get_logger("psflow").info)
     beginning = begin(parameters, settings)
     yield Planned(beginning, plan_attempt(beginning.parameters, beginning.fork), prepare_store())
@@ -103,7 +118,13 @@ def plan_attempt(parameters: TrainParameters, fork: Fork | None = None) -> Attem
     )
 
 
-@flow(name="train", flow_run_name="train {parameters.experiment}", persist_result=False)
+def _flow_run_name() -> str:
+    parameters: TrainParameters = flow_run.parameters["parameters"]
+    steps = parameters.train.max_steps
+    return f"train {parameters.experiment}{'' if steps is None else f' to {steps}'}"
+
+
+@flow(name="train", flow_run_name=_flow_run_name, persist_result=False)
 def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
     """Train, evaluate every checkpoint, and register the best model.
 
@@ -116,7 +137,7 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
     dict
         The summary; a Cancelled state if a signal ended the roles.
     """
-    with invoked(parameters, _planned) as invocation, Interrupts() as interrupts:
+    with invoked(parameters, planned_training) as invocation, Interrupts() as interrupts:
         try:
             planned = invocation.prepared
             tell(planned.beginning, get_run_logger())
@@ -150,7 +171,9 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
         watched = Watched(job, parameters, attempt.plan.datasets.get("eval"), links, what_is_on_disk(attempt))
         with Watch(watched, tracker, get_run_logger()) as watch:
             reports = _run_roles(ClusterJob(client, job, watch.handle), patience, check, watch.logs)
-        if not tracker.close("FINISHED"):
+        if tracker.close("FINISHED"):
+            attempt.note_completed(reports["chief-0"]["statistics"]["job"]["global_step"])
+        else:
             get_run_logger().warning("MLflow did not take everything; the same command writes the rest")
     return Outcome(job, reports, tracker.run_id, tracker.best, watch.first_step_at)
 

@@ -23,7 +23,10 @@ from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.roles.logs import FROM_A_ROLE
 from ps_runtime.specs.run_config import RunConfig
 
-__all__ = ["Attempt", "job_seed"]
+__all__ = ["COMPLETED_STEP", "Attempt", "job_seed"]
+
+COMPLETED_STEP = "completed_step"
+"""What job.json calls the step at which the last attempt came to its end."""
 
 logger = logging.getLogger(__name__)
 
@@ -127,6 +130,10 @@ class Attempt:
         """Remember the MLflow run, so that a resumed job goes on with it."""
         self.record = self._file.update(run_id=run_id)
 
+    def note_completed(self, step: int) -> None:
+        """Remember that the job came to its end at `step`, with everything written down."""
+        self.record = self._file.update(completed_step=step)
+
     def job(self, writer: ModelWriter | None = None) -> JobSpec:
         """Return the description that every role gets, with a secret of its own.
 
@@ -169,7 +176,7 @@ class Attempt:
     def _take_over(self, record: JobRecord) -> None:
         begun = {} if self._fork is None else self._fork.facts()
         self.number = int({**record.facts, **begun}.get("attempts", 0)) + 1
-        facts: dict[str, Any] = {**begun, "attempts": self.number, "seed": self.seed}
+        facts: dict[str, Any] = {**begun, "attempts": self.number, "seed": self.seed, COMPLETED_STEP: None}
         finished = read_finished(self.model_dir)
         if finished is not None:
             facts["finished_step"] = finished.final_step

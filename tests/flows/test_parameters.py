@@ -5,6 +5,7 @@ import pytest
 from pydantic import ValidationError
 
 from flows.building import build_training
+from flows.configuration import read_settings
 from flows.consistency_parameters import KINDS, build_consistency
 from flows.input_parameters import DataInput, FunctionInput
 from flows.model_parameters import CannedModel, FunctionModel
@@ -36,7 +37,7 @@ def test_digits_is_a_whole_configuration():
 
 @pytest.mark.parametrize("path", sorted(DIGITS.parent.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_configuration_that_ships_is_whole(path):
-    settings = load([path])
+    settings = read_settings([str(path)])
     assert parse_parameters(settings.values, settings.origins).experiment == path.stem
 
 

@@ -1,0 +1,28 @@
+"""``psflow serve``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from flows.commands.options import Json
+
+__all__ = ["serve"]
+
+
+def serve(
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[CONF]", help="Configurations to serve, with their schedules.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="The most runs at one time.")] = None,
+    as_json: Json = False,
+) -> Mapping[str, Any]:
+    """Serve the flows in Prefect: by hand from its UI, or on the schedules of CONF. Ends with Ctrl-C."""
+    from ps_runtime.config.environment import telemetry_off
+
+    telemetry_off()
+    from flows.serve import serve
+
+    return serve(files or (), limit)

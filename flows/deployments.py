@@ -1,0 +1,115 @@
+"""What ``psflow serve`` serves: each flow as it is, and those of a configuration with its parameters and schedule."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from prefect import Flow
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.deployments.runner import RunnerDeployment
+from prefect.schedules import Cron, Interval, Schedule
+from prefect.types.entrypoint import EntrypointType
+from pydantic import ValidationError
+
+from flows.configuration import Conf, read_conf
+from flows.parameters import parse_as
+from flows.pipeline_parameters import PipelineParameters
+from flows.resolved_config import resolve
+from flows.stage_parameters import ScheduleParameters
+from ps_runtime.errors import ConfigError, UsageError
+from tasks.strays import FLOW_RUN_TAG
+
+__all__ = ["FLOWS", "configured", "general"]
+
+FLOWS = ("pipeline", "train", "evaluate", "export", "predict")
+OF_A_CONFIGURATION = ("pipeline", "train")
+
+
+def general() -> list[RunnerDeployment]:
+    """Return a deployment of each flow, under its own name: all parameters are asked for."""
+    return [_deployment(name, name, {}, [FLOW_RUN_TAG], None) for name in FLOWS]
+
+
+def configured(files: Sequence[str]) -> list[RunnerDeployment]:
+    """Return the deployments of configurations, named after their experiments.
+
+    Parameters
+    ----------
+    files : sequence of str
+        A configuration each.
+
+    Raises
+    ------
+    ConfigError
+        If one of them, or its schedule, is wrong.
+    UsageError
+        If two are of one experiment.
+    """
+    deployments: list[RunnerDeployment] = []
+    experiments: dict[str, str] = {}
+    for file in files:
+        conf = read_conf([file])
+        experiment = parsed(conf).experiment
+        if experiment in experiments:
+            raise UsageError(
+                (f"{experiments[experiment]} and {file} are both of experiment {experiment!r}; rename one",)
+            )
+        experiments[experiment] = file
+        deployments += _of(conf, file)
+    return deployments
+
+
+def parsed(conf: Conf) -> PipelineParameters:
+    """Return what a configuration tells a pipeline."""
+    values = {**conf.settings.values, "pipeline": conf.sections.pipeline.model_dump(mode="json")}
+    return parse_as(PipelineParameters, values, conf.settings.origins)
+
+
+def _of(conf: Conf, file: str) -> list[RunnerDeployment]:
+    parameters = parsed(conf)
+    training = resolve(parameters.training()).model_dump(mode="json")
+    told: dict[str, dict[str, Any]] = {
+        "train": training,
+        "pipeline": training | {"pipeline": parameters.pipeline.model_dump(mode="json")},
+    }
+    wanted = conf.sections.schedule
+    schedule = None if wanted is None else _schedule(wanted, file)
+    return [
+        _deployment(
+            name,
+            parameters.experiment,
+            {"parameters": told[name]},
+            [FLOW_RUN_TAG, parameters.experiment],
+            schedule if wanted is not None and wanted.flow == name else None,
+        )
+        for name in OF_A_CONFIGURATION
+    ]
+
+
+def _deployment(
+    flow_name: str, name: str, parameters: dict[str, Any], tags: list[str], schedule: Schedule | None
+) -> RunnerDeployment:
+    module = importlib.import_module(f"flows.{flow_name}")
+    flow: Flow[Any, Any] = getattr(module, f"{flow_name}_flow")
+    return RunnerDeployment.from_flow(
+        flow,
+        name=name,
+        parameters=parameters,
+        tags=tags,
+        schedule=schedule,
+        entrypoint_type=EntrypointType.MODULE_PATH,  # wherever psflow is installed, and whatever the directory is
+    )
+
+
+def _schedule(wanted: ScheduleParameters, file: str) -> Schedule:
+    try:
+        if wanted.interval_secs is not None:
+            return Interval(timedelta(seconds=wanted.interval_secs), timezone=wanted.timezone)
+        CronSchedule(cron=str(wanted.cron), timezone=wanted.timezone)  # it looks at what it is given
+        return Cron(str(wanted.cron), timezone=wanted.timezone)
+    except ValidationError as error:
+        reasons = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+        raise ConfigError(tuple(f"{file}: schedule.{reason}" for reason in reasons)) from None

@@ -1,0 +1,174 @@
+"""The pipeline flow: train, evaluate, export, predict, each a flow of its own within this one."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from prefect import flow, get_run_logger
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled
+
+from flows.beginning import begin, placed
+from flows.evaluate import evaluate_flow
+from flows.evaluate_parameters import EvaluateParameters
+from flows.export import export_flow
+from flows.export_parameters import ExportParameters
+from flows.interrupts import InterruptedRunError, Interrupts
+from flows.invocation import invoke, invoked
+from flows.parameters import PredictParameters, TrainParameters, parse_as
+from flows.pipeline_parameters import PipelineParameters
+from flows.predict import predict_flow
+from flows.stage_parameters import Stage
+from flows.summary import best_record
+from flows.train import planned_training, train_flow
+from ps_runtime.checkpoint.job_file import JobFile
+from ps_runtime.config.files import Settings
+from ps_runtime.errors import UsageError
+from ps_runtime.estimator.attempt import COMPLETED_STEP
+from ps_runtime.estimator.model_dir import absolute
+from tasks.prediction.inputs import check_input
+
+__all__ = ["pipeline", "pipeline_flow"]
+
+ELSEWHERE = ("cluster.", "transport", "code_dir", "train.max_steps")
+"""Keys that leave nothing to do for a training that came to its end."""
+
+Facts = dict[str, Any]
+
+
+def pipeline(parameters: PipelineParameters, settings: Settings | None = None) -> Facts:
+    """Run the pipeline flow in this process, with a local Prefect server if none is named.
+
+    Parameters
+    ----------
+    parameters : PipelineParameters
+    settings : Settings, optional
+        From which they were made.
+
+    Returns
+    -------
+    dict
+        What each stage has answered, and ``wall_secs``.
+
+    Raises
+    ------
+    UsageError
+        If what is asked of any stage cannot be, as far as that can be known; nothing was started then.
+    SystemExit
+        With 128 + the number of the signal, if one ended it.
+    """
+    return invoke(pipeline_flow, parameters, partial(_prepared, settings=settings))
+
+
+@contextmanager
+def _prepared(parameters: PipelineParameters, settings: Settings | None = None) -> Iterator[PipelineParameters]:
+    """Give the parameters of this run; look at everything that stages need and that no stage makes."""
+    parameters = parameters.model_copy(update={"model_dir": absolute(placed(parameters).model_dir)})
+    stages = parameters.pipeline
+    if "train" in stages.chosen:
+        with planned_training(parameters.training(), settings):
+            pass
+    if stages.predict.input is not None and "predict" in stages.chosen:
+        check_input(stages.predict.input)
+    yield parameters
+
+
+@flow(name="pipeline", flow_run_name="pipeline {parameters.experiment}", persist_result=False)
+def pipeline_flow(parameters: PipelineParameters) -> Facts | State[Any]:
+    """Train, evaluate, export and predict, one after the other; what an earlier run has done is not done again.
+
+    Parameters
+    ----------
+    parameters : PipelineParameters
+
+    Returns
+    -------
+    dict
+        As `pipeline` does; a Cancelled state if a signal or a cancellation ended it.
+    """
+    with invoked(parameters, _prepared) as invocation, Interrupts() as interrupts:
+        facts: Facts = {}
+        try:
+            for stage in invocation.prepared.pipeline.chosen:
+                interrupts.check()
+                get_run_logger().info("stage %s", stage)
+                facts[stage] = STAGES[stage](invocation.prepared, facts, interrupts)
+        except InterruptedRunError as interrupted:
+            invocation.received = interrupted.received
+            return Cancelled(message=f"{interrupted}; the same command goes on where it ended")
+        return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
+
+
+def _train(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts) -> Facts:
+    training = parameters.training()
+    step = _completed_step(training)
+    if step is not None:
+        get_run_logger().info("%s was trained to step %s already", training.model_dir, step)
+        return {"model_dir": training.model_dir, "final_step": step, "was_done": True}
+    return _result(train_flow, training, interrupts)
+
+
+def _evaluate(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts) -> Facts:
+    stage = parameters.pipeline.evaluate.model_dump(mode="json")
+    values = stage | {"model_dir": parameters.model_dir, "cluster": {"address": parameters.cluster.address}}
+    return _result(evaluate_flow, parse_as(EvaluateParameters, values, {}), interrupts)
+
+
+def _export(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts) -> Facts:
+    values = parameters.pipeline.export.model_dump(mode="json") | {"model_dir": parameters.model_dir}
+    return _result(export_flow, parse_as(ExportParameters, values, {}), interrupts)
+
+
+def _predict(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts) -> Facts:
+    model, step = _model(parameters, facts)
+    stage = parameters.pipeline.predict
+    values = {
+        "model": model,
+        "input": stage.input,
+        "output": stage.output or os.path.join(parameters.model_dir, "predictions", f"step_{step:08d}"),
+        "cluster": {"address": parameters.cluster.address},
+    }
+    return _result(predict_flow, parse_as(PredictParameters, values, {}), interrupts)
+
+
+def _model(parameters: PipelineParameters, facts: Facts) -> tuple[str, int]:
+    """Return the model to predict with, and its step: what was exported just now, else the best one in model_dir."""
+    if "export" in facts:
+        return str(facts["export"]["model_uri"]), int(facts["export"]["step"])
+    best = best_record(parameters.model_dir)
+    if best is None:
+        raise UsageError((f"{parameters.model_dir} has no exported model to predict with; train or export first",))
+    return best.path, best.step
+
+
+STAGES: dict[Stage, Callable[[PipelineParameters, Facts, Interrupts], Facts]] = {
+    "train": _train,
+    "evaluate": _evaluate,
+    "export": _export,
+    "predict": _predict,
+}
+
+
+def _result(stage: Callable[..., Any], parameters: Any, interrupts: Interrupts) -> Facts:
+    """Run the flow of a stage; raise what it failed with, or InterruptedRunError."""
+    state: State[Any] = stage(parameters, return_state=True)
+    interrupts.check()
+    result: Facts = state.result()
+    return result
+
+
+def _completed_step(training: TrainParameters) -> int | None:
+    """Return the step at which an earlier start came to its end, if that is all that is asked for now; else None."""
+    beginning = begin(training)
+    record = JobFile(beginning.parameters.model_dir).read()
+    step: int | None = None if record is None else record.facts.get(COMPLETED_STEP)
+    max_steps = training.train.max_steps
+    if step is None or (max_steps is not None and step < max_steps):
+        return None
+    is_new = any(not change.key.startswith(ELSEWHERE) for change in beginning.changes)
+    return None if is_new else step
