@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,65 +15,13 @@ from flows.cli import run
 from flows.evaluate import evaluate
 from flows.evaluate_parameters import EvaluateParameters
 from flows.parameters import TrainParameters
-from flows.resolved_config import write_config
 from ps_runtime.checkpoint.job_file import JobFile
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.cluster.connecting import open_cluster
 from ps_runtime.errors import EvaluationFailedError, UsageError
-from tasks.prefect_server import prefect_api
-from tasks.tracking import Tracker, prepare_store
+from tests.flows.replay.conftest import CONFIG
 
 STEPS = [0, 2, 4, 6]
-
-
-def points(num_batches: int) -> dict[str, Any]:
-    return {"name": "tests.flows.user_models:points", "params": {"num_batches": num_batches}}
-
-
-CONFIG = {
-    "experiment": "line",
-    "seed": 1,
-    "model": {"name": "tests.flows.user_models:line", "params": {"learning_rate": 0.1}},
-    "input": {"train": points(6), "eval": points(3)},
-    "evals": {"more": {"input": points(5)}},
-    "train": {"save_checkpoints_steps": 2},
-}
-
-
-@pytest.fixture(scope="module")
-def servers() -> Iterator[dict[str, Any]]:
-    """Give the parameters of a Dask cluster; a Prefect server is up, too."""
-    with pytest.MonkeyPatch.context() as patch, prefect_api() as url, open_cluster(None, 2, 60.0) as client:
-        patch.setenv("PREFECT_API_URL", url)
-        yield {"address": client.scheduler_info()["address"]}
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Train a line, and record that in an MLflow store of its own."""
-    path = tmp_path_factory.mktemp("made")
-    parameters = TrainParameters.model_validate({**CONFIG, "model_dir": str(path / "line")})
-    training = build_training(parameters)
-    training.estimator.train(training.train_spec.input_fn)
-    write_config(parameters.model_dir, parameters)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", "")  # prepare_store sets it
-        store = prepare_store(f"sqlite:///{path}/mlflow.db")
-    tracker = Tracker.open(store, experiment="line", run_name="line", tags={"psflow.model_dir": parameters.model_dir})
-    assert tracker.close()
-    file = JobFile(parameters.model_dir)
-    file.claim()
-    file.update(run_id=tracker.run_id)
-    file.release()
-    return path
-
-
-@pytest.fixture
-def trained(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    return tmp_path / "line"
 
 
 def replay(trained: Path, servers: dict[str, Any], **values: Any) -> dict[str, Any]:

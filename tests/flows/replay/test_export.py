@@ -1,0 +1,128 @@
+"""Exports of old checkpoints: each once, and the best one chosen anew."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+import pytest
+from mlflow import MlflowClient
+
+from flows.cli import run
+from flows.export import export
+from flows.export_parameters import ExportParameters
+from ps_runtime.checkpoint.records import Evaluation, EvaluationLog
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.model.best import BestRecord
+from ps_runtime.model.export_directory import ExportDirectory
+from tasks.exported import moved_best
+
+AUC = {0: 0.5, 2: 0.9, 4: 0.7, 6: 0.9}
+
+
+def make(trained: Path, **values: Any) -> dict[str, Any]:
+    return export(ExportParameters.model_validate({"model_dir": str(trained), **values}))
+
+
+def versions(trained: Path) -> tuple[int, str | None]:
+    """Return how many versions are registered, and which of them is the best one."""
+    client = MlflowClient(f"sqlite:///{trained.parent}/mlflow.db")
+    found = client.search_model_versions("name = 'psflow-line'")
+    best = client.get_registered_model("psflow-line").aliases.get("best")
+    return len(found), None if best is None else str(best)
+
+
+def evaluated(trained: Path, auc: Mapping[int, float] = AUC) -> None:
+    log, saved_at = EvaluationLog(str(trained)), CheckpointStore(str(trained)).saved_at()
+    for step, value in auc.items():
+        log.append(Evaluation("", step, saved_at[step], {"loss": 1 - value, "auc": value}, 1.0))
+
+
+@pytest.mark.usefixtures("servers")
+def test_a_checkpoint_is_exported_once(trained: Path) -> None:
+    first = make(trained, checkpoint="latest")
+    again = make(trained, checkpoint="6")
+    assert (first["step"], first["is_new"], again["is_new"]) == (6, True, False)
+    assert first["model_uri"] == again["model_uri"] == "models:/psflow-line/1"
+    assert versions(trained) == (1, None)
+    model = mlflow.pyfunc.load_model(first["path"])
+    assert set(model.predict({"x": np.float32([1.0])})) == {"y"}
+
+
+@pytest.mark.usefixtures("servers")
+def test_the_best_one_is_chosen_anew_and_moved(trained: Path) -> None:
+    evaluated(trained)
+
+    def chosen(mode: str) -> tuple[int, str, bool]:
+        facts = make(trained, metric="auc", mode=mode)
+        record = BestRecord.read(str(trained / "export" / "best"))
+        assert record is not None
+        assert (record.step, record.path) == (facts["step"], facts["path"])
+        assert versions(trained)[1] == facts["version"]
+        return facts["step"], facts["version"], facts["is_new"]
+
+    assert chosen("max") == (2, "1", True)  # of equals the older one
+    assert chosen("min") == (0, "2", True)
+    assert chosen("max") == (2, "1", False)
+    assert versions(trained)[0] == 2
+    assert make(trained)["step"] == 2  # the best one, as it is
+
+    shutil.rmtree(trained / "checkpoints" / "step_00000002")
+    assert chosen("max") == (2, "1", False)  # its export is there
+    shutil.rmtree(trained / "export" / "best" / "1")
+    facts = make(trained, metric="auc", mode="max")
+    assert (facts["step"], facts["passed_over"]) == (6, [])  # as good
+
+
+@pytest.mark.usefixtures("servers")
+def test_a_better_one_that_is_gone_is_told(trained: Path) -> None:
+    evaluated(trained, AUC | {2: 0.95})
+    shutil.rmtree(trained / "checkpoints" / "step_00000002")
+    facts = make(trained, metric="auc", mode="max")
+    assert (facts["step"], facts["passed_over"]) == (6, [2])
+
+
+def test_the_best_one_stays_where_the_alias_cannot_be_moved(tmp_path: Path) -> None:
+    with ExportDirectory.opened(str(tmp_path)) as directory:
+        new = BestRecord(4, {"loss": 0.5}, 2, directory.version_path(2))
+        for before in (None, BestRecord(2, {"loss": 1.0}, 1, directory.version_path(1))):
+            if before is not None:
+                before.write(directory.path)
+            with pytest.raises(KeyboardInterrupt), moved_best(directory, new):
+                raise KeyboardInterrupt
+            assert BestRecord.read(directory.path) == before
+        with moved_best(directory, new):
+            pass
+        assert BestRecord.read(directory.path) == new
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--metric", "auc"], "expected both metric and mode (min or max), or none of them"),
+        (
+            ["--metric", "auc", "--mode", "maxi"],
+            "--mode: mode: expected 'min' or 'max', got 'maxi'; did you mean 'max'?",
+        ),
+        (["--metric", "acu", "--mode", "max"], "no metric 'acu'; did you mean 'auc'?"),
+        (["--checkpoint", "4", "--metric", "auc", "--mode", "max"], "but checkpoint is '4'"),
+        (["--checkpoint", "all"], "checkpoint: expected best, latest, or a step such as 600; got 'all'"),
+        (["--checkpoint", "5"], "no such checkpoint: {} has none of step 5, the nearest is 4; there are 0, 2, 4, 6"),
+        ([], "no such checkpoint: {} has no best one"),
+        (
+            ["--metric", "auc", "--mode", "max", "eval.name=x"],
+            "no such checkpoint: {} has none that was evaluated as 'x'",
+        ),
+    ],
+)
+def test_what_cannot_be_exported_is_told(
+    trained: Path, arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluated(trained)
+    assert run(["export", "--model-dir", str(trained), *arguments]) == 2
+    assert words.format(trained) in capsys.readouterr().err
+    assert not (trained / "export").exists()
