@@ -2,62 +2,49 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import os
-import signal
-import socket
-import subprocess
-import sys
+import shutil
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
 
 from tasks.tracking import Tracker, prepare_store
+from tests.mlflow_server import MlflowServer
 
-pytestmark = pytest.mark.cluster
+WAIT_SECS = 30.0
+
+
+@pytest.fixture(scope="module")
+def served(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+    folder = tmp_path_factory.mktemp("served")
+    shutil.copy(empty_store, folder / "mlflow.db")
+    server = MlflowServer(f"sqlite:///{folder}/mlflow.db", folder)
+    server.start()
+    yield server
+    server.stop()
 
 
 @pytest.fixture
-def server(store: str, tmp_path: Path) -> Iterator[str]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store, "--workers", "1"]
-    command += ["--artifacts-destination", str(tmp_path / "served"), "--host", "127.0.0.1", "--port", str(port)]
-    environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    with open(tmp_path / "server.log", "w") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
-    try:
-        deadline = time.monotonic() + 60
-        while not answers(port):
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(0.1)  # it ends only if it fails
-            is_coming_up = process.poll() is None and time.monotonic() < deadline
-            assert is_coming_up, (tmp_path / "server.log").read_text()
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+def server(served: MlflowServer, monkeypatch: pytest.MonkeyPatch) -> MlflowServer:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # prepare_store sets it; a test must not hand it to the next
+    return served
 
 
-def answers(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
-    try:
-        connection.request("GET", "/health")
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        connection.close()
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECS
+    while not condition():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.05)
 
 
-def test_run_of_a_job(server: str, exported: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.cluster(shared=True)
+def test_run_of_a_job(server: MlflowServer, exported: Path, capfd: pytest.CaptureFixture[str]) -> None:
     def track(run_id: str | None) -> Tracker:
         tracker = Tracker.open(
-            prepare_store(server), experiment="e", run_name="r", run_id=run_id, registered_model="psflow-e"
+            prepare_store(server.url), experiment="e", run_name="r", run_id=run_id, registered_model="psflow-e"
         )
         tracker.handle({"kind": "metrics", "role": "chief-0", "number": 1, "step": 10, "values": {"loss": 0.5}})
         tracker.handle({"kind": "checkpoint", "step": 10, "path": "/c"})
@@ -69,7 +56,7 @@ def test_run_of_a_job(server: str, exported: Path, capfd: pytest.CaptureFixture[
 
     first = track(None)
     again = track(first.run_id)
-    client = MlflowClient(server, server)
+    client = MlflowClient(server.url, server.url)
     run = client.get_run(first.run_id)
     assert run.info.status == "FINISHED"
     assert len(client.get_metric_history(first.run_id, "loss")) == 1
@@ -77,6 +64,29 @@ def test_run_of_a_job(server: str, exported: Path, capfd: pytest.CaptureFixture[
     assert len(client.search_logged_models([run.info.experiment_id])) == 2
     assert [v.version for v in client.search_model_versions("name = 'psflow-e'")] == ["1"]
     assert again.best == first.best is not None
-    assert first.page == f"{server}/#/experiments/{run.info.experiment_id}/runs/{first.run_id}"
+    assert first.page == f"{server.url}/#/experiments/{run.info.experiment_id}/runs/{first.run_id}"
     assert first.page in client.get_model_version("psflow-e", "1").description
     assert capfd.readouterr() == ("", "")
+
+
+def test_what_is_told_while_the_server_is_away_is_written_when_it_is_back(server: MlflowServer) -> None:
+    tracker = Tracker.open(prepare_store(server.url), experiment="e", run_name="stopped")
+    tracker.handle({"kind": "metrics", "step": 0, "values": {"loss": 1.0}})
+    wait_until(lambda: tracker.statistics()["pending"] == 0)
+    server.stop()
+    slowest = 0.0
+    for step in range(1, 501):
+        started = time.perf_counter()
+        tracker.handle({"kind": "metrics", "step": step, "values": {"loss": 1 / step}})
+        tracker.handle({"kind": "tags", "tags": {"psflow.progress": f"step {step}"}})
+        slowest = max(slowest, time.perf_counter() - started)
+    tracker.handle({"kind": "evaluation", "step": 500, "name": None, "metrics": {"loss": 0.5}})
+    wait_until(lambda: tracker.statistics()["failures"] > 0)
+    server.start()
+    assert tracker.close(timeout_secs=60), tracker.statistics()
+    client = MlflowClient(server.url, server.url)
+    assert [m.step for m in client.get_metric_history(tracker.run_id, "loss")] == list(range(501))
+    run = client.get_run(tracker.run_id)
+    assert (run.info.status, run.data.tags["psflow.progress"]) == ("FINISHED", "step 500")
+    assert run.data.metrics["eval/loss"] == 0.5
+    assert slowest < 0.1

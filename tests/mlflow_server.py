@@ -1,0 +1,69 @@
+"""MLflow's own server, which a test can stop and start again at the same address."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+START_SECS = 60.0
+
+
+class MlflowServer:
+    """A server on a free loopback port; `stop` kills it, `start` brings it back.
+
+    Parameters
+    ----------
+    store : str
+        Address of what it serves.
+    folder : Path
+        For its artifacts and its log.
+    """
+
+    def __init__(self, store: str, folder: Path) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        self._log = folder / "server.log"
+        self._command = [
+            *(sys.executable, "-m", "mlflow", "server", "--backend-store-uri", store, "--workers", "1"),
+            *("--artifacts-destination", str(folder / "served"), "--host", "127.0.0.1", "--port", str(self._port)),
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        environment = os.environ | {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+        with open(self._log, "a") as log:
+            self._process = subprocess.Popen(
+                self._command, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+        deadline = time.monotonic() + START_SECS
+        while not self._answers():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.1)  # it ends only if it fails
+            is_coming_up = self._process.poll() is None and time.monotonic() < deadline
+            assert is_coming_up, self._log.read_text()
+
+    def stop(self) -> None:
+        """Kill it. Idempotent."""
+        if self._process is not None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
