@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,10 @@ from numpy.typing import NDArray
 
 from ps_runtime.optimizers.base import FloatArray, Optimizer
 
-__all__ = ["Rows"]
+__all__ = ["TAKEN_ROWS", "Rows"]
+
+TAKEN_ROWS = 4096
+"""Taken at a time: so neither their positions nor a second look at them leave the cache."""
 
 _CACHED_BYTES = 3 << 17
 """What an update holds in the cache at a time: all parts of some rows, their gradients and scratch."""
@@ -78,8 +81,17 @@ class Rows:
 
     def take(self, part: int, places: NDArray[np.int64], out: FloatArray) -> None:
         """Copy a part of some rows into `out` (n, dim), contiguous and of the table's dtype."""
-        # the other modes take through a copy of `out`
-        self._parts[part].take(self._positions(places), axis=0, out=out, mode="clip")
+        for _ in self.take_blocks(part, places, out):
+            pass
+
+    def take_blocks(self, part: int, places: NDArray[np.int64], out: FloatArray) -> Iterator[slice]:
+        """Take some rows after the other; yield which of `out` were copied last, while they are in the cache."""
+        source = self._parts[part]
+        for start in range(0, len(places), TAKEN_ROWS):
+            some = slice(start, start + TAKEN_ROWS)
+            # the other modes take through a copy of `out`
+            source.take(self._positions(places[some]), axis=0, out=out[some], mode="clip")
+            yield some
 
     def put(self, part: int, places: NDArray[np.int64], values: FloatArray) -> None:
         """Copy `values` (n, dim), contiguous and of the table's dtype, into a part of some rows."""

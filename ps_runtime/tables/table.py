@@ -86,12 +86,10 @@ class Table:
             If an id is outside the table, or lies on another shard; `out` is as it was.
         """
         places = self._places(ids)
-        self._rows.take(0, places, out)
-        if self.num_created == len(self._pushes):
-            return
         # a row that is not created holds zeros, which few weights are: so most rows need not be looked up
         first = out.view(self._bits)[:, 0]
-        if np.count_nonzero(first) < len(ids):
+        num_filled = sum(np.count_nonzero(first[some]) for some in self._rows.take_blocks(0, places, out))
+        if num_filled < len(ids):
             zeros = np.flatnonzero(first == 0)
             missing = zeros[self._pushes[places[zeros]] < self.spec.admit_after]
             out[missing] = initial_rows(self.spec, ids[missing])

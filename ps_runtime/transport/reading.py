@@ -19,8 +19,9 @@ from ps_runtime.transport.shared_memory import SharedMemory
 
 __all__ = ["ArenaReader"]
 
-_CHUNK_BYTES = 1024 * 1024
-"""How much is copied before a reader says how far it is, and looks whether it is in vain."""
+_CHUNK_BYTES = 4 * 1024 * 1024
+"""How much is copied before a reader says how far it is, and looks whether it is in vain. From here on the C library
+copies past the cache, as the processes of a cluster of ours set it."""
 _COPIES = 20
 _YIELDS = 20
 
