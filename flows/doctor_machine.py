@@ -15,8 +15,9 @@ from pathlib import Path
 
 from flows.endpoints import mlflow_endpoint, prefect_endpoint
 from flows.findings import Finding, Level
-from ps_runtime.checkpoint.files import replacing
+from ps_runtime.checkpoint.files import replacing, storing
 from ps_runtime.config.environment import prefect_home
+from ps_runtime.errors import StorageError
 from ps_runtime.transport.shared_memory import why_no_shared_memory
 
 __all__ = ["directory_finding", "machine_findings", "server_findings"]
@@ -56,13 +57,14 @@ def directory_finding(path: Path) -> Finding:
     data = secrets.token_bytes(PROBE_BYTES)
     began = time.monotonic()
     try:
-        with replacing(str(probe)) as stream:
-            stream.write(data)
-        is_same = probe.read_bytes() == data
-        free = shutil.disk_usage(path).free
-    except OSError as error:
+        with storing(str(path)):
+            with replacing(str(probe)) as stream:
+                stream.write(data)
+            is_same = probe.read_bytes() == data
+            free = shutil.disk_usage(path).free
+    except StorageError as error:
         what = (
-            f"{path}: expected to write {PROBE_BYTES >> 20} MB, got {error.strerror}; free space, or get the right to"
+            f"{path}: expected to write {PROBE_BYTES >> 20} MB, got {error.reason}; free space, or correct its rights"
         )
         return Finding(Level.FAULT, "disk", what)
     finally:

@@ -10,6 +10,7 @@
     │   ├── ModelDirError        a model_dir of another model, or of a living job
     │   └── CapacityError        more roles than the cluster has slots
     ├── CheckpointError          a checkpoint that is torn, missing or not ours
+    ├── StorageError             something that could not be written: a full disk, a missing right
     ├── TransportError
     │   ├── ProtocolError        the peer broke the protocol
     │   ├── RefusedError         the peer understood, and said no
@@ -47,6 +48,7 @@ __all__ = [
     "RefusedError",
     "RoleFailedError",
     "StoppedError",
+    "StorageError",
     "TransportError",
     "UsageError",
     "WaitTimeoutError",
@@ -142,6 +144,21 @@ class CheckpointError(PsflowError):
 
     def __str__(self) -> str:
         return f"checkpoint {self.path}: {self.reason}"
+
+
+@dataclass(eq=False)
+class StorageError(PsflowError):
+    """Something could not be written; what was there before is as it was."""
+
+    path: str
+    reason: str
+    free_bytes: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} could not be written: {self.reason} ({self.free_bytes / 1e6:.1f} MB are free); "
+            "free space or correct its rights, then the same command goes on"
+        )
 
 
 class TransportError(PsflowError):

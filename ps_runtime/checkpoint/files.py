@@ -6,8 +6,11 @@ import contextlib
 import fcntl
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from typing import BinaryIO
+
+from ps_runtime.errors import StorageError
 
 __all__ = [
     "Chunk",
@@ -19,6 +22,7 @@ __all__ = [
     "locked",
     "make_directory",
     "replacing",
+    "storing",
 ]
 
 Chunk = bytes | bytearray | memoryview
@@ -41,29 +45,52 @@ def replacing(path: str) -> Iterator[BinaryIO]:
 
     Missing parent directories are made. If several processes write one path at once, the last one's content stays.
     A process killed meanwhile leaves a ``.tmp`` file beside it, which no reader looks at.
+
+    Raises
+    ------
+    StorageError
+        If it cannot be written, because the disk is full, for one.
     """
     directory, name = os.path.split(path)
-    make_directory(directory)
     temporary = os.path.join(directory, f".{name}.{secrets.token_hex(4)}.tmp")
+    with storing(path):
+        make_directory(directory)
+        try:
+            with open(temporary, "xb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.remove(temporary)
+            raise
+        fsync_directory(directory)
+
+
+@contextlib.contextmanager
+def storing(path: str) -> Iterator[None]:
+    """Raise a StorageError that names `path` for whatever the operating system refuses in the block."""
     try:
-        with open(temporary, "xb") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.remove(temporary)
-        raise
-    fsync_directory(directory)
+        yield
+    except OSError as error:
+        place = path
+        while not os.path.exists(place):
+            place = os.path.dirname(place) or "."
+        raise StorageError(path, _reason(error), shutil.disk_usage(place).free) from error
 
 
 def append_line(path: str, line: bytes) -> None:
     """Append `line`, which ends in a newline, to the file `path`, durably.
 
     A torn last line, which an appender that was killed has left, is cut off first. Several processes may append
-    to one file at once.
+    to one file at once. StorageError as in `replacing`.
     """
+    with storing(path):
+        _append_line(path, line)
+
+
+def _append_line(path: str, line: bytes) -> None:
     make_directory(os.path.dirname(path))
     with open(path, "a+b") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
@@ -121,3 +148,10 @@ def locked(path: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _reason(error: OSError) -> str:
+    """Return what the operating system says; of several files that were copied (shutil.Error), of the first."""
+    if error.strerror is None and error.args and isinstance(error.args[0], list) and error.args[0]:
+        return str(error.args[0][0][-1])
+    return error.strerror or str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import secrets
 import threading
@@ -104,7 +105,7 @@ class Attempt:
         try:
             self._take_over(record)
         except BaseException:
-            self._file.release()
+            self._let_go()
             raise
         self._renewer = threading.Thread(target=self._renew, name="psflow-lease", daemon=True)
         self._renewer.start()
@@ -118,8 +119,11 @@ class Attempt:
         try:
             if kind is None:
                 self._collect_garbage()
+            elif self._loss is None:
+                with contextlib.suppress(PsflowError, OSError):  # the next attempt does it, too
+                    CheckpointStore(self.model_dir).discard_uncommitted()
         finally:
-            self._file.release()
+            self._let_go()
 
     def check(self) -> None:
         """Raise ModelDirError if the job is another's by now."""
@@ -185,6 +189,13 @@ class Attempt:
         CheckpointStore(self.model_dir).discard_uncommitted()
         if self._fork is not None:
             self._fork.copy(self.record.facts[FORKED_FROM]["step"])
+
+    def _let_go(self) -> None:
+        """Leave the job to whoever claims it next; what ended this attempt is more important than that."""
+        try:
+            self._file.release()
+        except (PsflowError, OSError) as error:
+            logger.warning("%s stays claimed until this process ends: %s", self.model_dir, error)
 
     def _collect_garbage(self) -> None:
         """Remove the checkpoints that only waited for their evaluation."""

@@ -9,7 +9,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 
-from ps_runtime.checkpoint.files import fsync_directory, fsync_tree, locked, make_directory
+from ps_runtime.checkpoint.files import fsync_directory, fsync_tree, locked, make_directory, storing
 
 __all__ = ["ExportDirectory"]
 
@@ -45,10 +45,10 @@ class ExportDirectory:
     def add(self, write: Callable[[str], None]) -> int:
         """Have ``write(path)`` make a directory; make it the next version, durably, and return that.
 
-        After a failure nothing of it stays.
+        After a failure nothing of it stays; StorageError if that is the disk's.
         """
         version = max(self.versions(), default=0) + 1
-        with self._temporary() as path:
+        with storing(self.version_path(version)), self._temporary() as path:
             write(path)
             fsync_tree(path)
             os.rename(path, self.version_path(version))

@@ -9,6 +9,7 @@ from typing import Any
 from ps_runtime.checkpoint.reader import CheckpointReader
 from ps_runtime.checkpoint.shards import load_shard, save_shard
 from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.errors import PsflowError
 from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.server.shard import Shard
 
@@ -66,6 +67,7 @@ class ShardStorage:
             )
         except Exception as error:  # whatever a store raises: the saver waits for an answer
             what = f"ps-{self._index} could not write its part of checkpoint {step}"
-            self._written(step, None, f"{what}: {type(error).__name__}: {error}")
+            reason = str(error) if isinstance(error, PsflowError) else f"{type(error).__name__}: {error}"
+            self._written(step, None, f"{what}: {reason}")
         else:
             self._written(step, record.to_facts(), None)

@@ -74,7 +74,7 @@ def test_a_directory_that_cannot_be_written_to_is_a_fault() -> None:
     finding = directory_finding(Path("/proc"))
     assert finding.level is Level.FAULT
     assert finding.text.startswith("/proc: expected to write 1 MB, got ")
-    assert finding.text.endswith("; free space, or get the right to")
+    assert finding.text.endswith("; free space, or correct its rights")
 
 
 def test_scarce_space_is_a_warning(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

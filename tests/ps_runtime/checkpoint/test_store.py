@@ -11,7 +11,7 @@ import pytest
 from ps_runtime.checkpoint.manifest import Manifest
 from ps_runtime.checkpoint.reader import CheckpointReader
 from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import CheckpointError
+from ps_runtime.errors import CheckpointError, StorageError
 
 PowerCuts = Callable[[Callable[[], Any]], Iterator[bool]]
 
@@ -163,7 +163,7 @@ def test_a_failed_write_leaves_no_file(tmp_path: Any, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(os, "fsync", full)
     (tmp_path / "checkpoints" / "step_00000001").mkdir(parents=True)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(StorageError, match=r"could not be written: No space left on device \(\d+\.\d MB are free\)"):
         store.write_shard(1, 0, 1, {"a": np.ones(3)})
     assert os.listdir(tmp_path / "checkpoints" / "step_00000001") == []
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps_runtime.errors import CheckpointError, UsageError
+from ps_runtime.errors import CheckpointError, StorageError, UsageError
 from ps_runtime.model.exporters import (
     BestExporter,
     ExportBundle,
@@ -169,7 +169,7 @@ def test_a_failed_writer_leaves_nothing(tmp_path: Any, writer: Writer) -> None:
     with pytest.raises(RuntimeError, match="the writer failed"):
         run(LatestExporter("latest"), tmp_path, writer, 1)
     assert exported(tmp_path, "latest") == {}
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(StorageError, match="export/latest/1 could not be written: No such file or directory"):
         LatestExporter("latest").export(str(tmp_path), bundle(), _Lazy(), is_the_final_export=False)
     writer.fails = False
     assert run(LatestExporter("latest"), tmp_path, writer, 1).version == 1
