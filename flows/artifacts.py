@@ -19,9 +19,11 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
+from flows.flow_run_labels import label_flow_run
+from ps_runtime.config.keys import flat
 from ps_runtime.data.files import without_secrets
 
-__all__ = ["Artifacts", "summary_rows"]
+__all__ = ["Artifacts", "show_summary"]
 
 UPDATE_SECS = 2.0
 """Between updates of the progress: each is a request of about 16 ms, mostly of the server's."""
@@ -65,6 +67,10 @@ class Artifacts:
         """Show a link."""
         order = partial(create_link_artifact, url, text, f"{self._name}-{kind}", description or None)
         self._order(order)
+
+    def label(self, **labels: str) -> None:
+        """Give the flow run labels, for ids that lead elsewhere."""
+        self._order(partial(label_flow_run, **labels))
 
     def table(self, kind: str, rows: Sequence[Mapping[str, Any]], description: str = "") -> None:
         """Show a table, of which the last `MAX_ROWS` rows are kept; an empty one is not shown."""
@@ -114,21 +120,12 @@ class Artifacts:
             self._has_failed = True
 
 
-def summary_rows(summary: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return the summary of a flow as the rows of a table: a key and its value, nested ones with dots.
-
-    Examples
-    --------
-    >>> summary_rows({"final_step": 3, "best": {"step": 2}, "roles": {}})
-    [{'what': 'final_step', 'value': '3'}, {'what': 'best.step', 'value': '2'}]
-    """
-    rows = []
-    for key, value in summary.items():
-        if isinstance(value, Mapping):
-            rows += [{"what": f"{key}.{row['what']}", "value": row["value"]} for row in summary_rows(value)]
-        else:
-            rows.append({"what": str(key), "value": str(value)})
-    return rows
+def show_summary(name: str, summary: Mapping[str, Any]) -> None:
+    """Show the summary of the current flow run as a table, from a thread that is waited for, but not for long."""
+    artifacts = Artifacts(name)
+    rows = [{"what": key, "value": str(value)} for key, value in flat(summary)]
+    artifacts.table("summary", rows, "What the flow run came to.")
+    artifacts.close()
 
 
 def _key(name: str) -> str:

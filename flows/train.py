@@ -16,6 +16,7 @@ from prefect.logging import get_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
+from flows.artifacts import show_summary
 from flows.beginning import Beginning, begin, placed, tell
 from flows.building import build_training
 from flows.flow_run_labels import label_flow_run
@@ -148,7 +149,9 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
         except InterruptedRunError as interrupted:
             invocation.received = interrupted.received
             return Cancelled(message=f"{interrupted}; the same command resumes from the last checkpoint")
-        return summarize(outcome, wall_secs=time.monotonic() - invocation.started)
+        summary = summarize(outcome, wall_secs=time.monotonic() - invocation.started)
+        show_summary(parameters.experiment, summary)
+        return summary
 
 
 def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) -> Outcome:

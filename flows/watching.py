@@ -188,6 +188,7 @@ class Watch:
 
     def _link(self) -> None:
         page, dashboard = self._tracker.page, self._watched.links.dask_dashboard
+        self._artifacts.label(**{"psflow.mlflow_run": self._tracker.run_id})
         if page is not None:
             self._artifacts.link("mlflow-run", page, f"MLflow run {self._tracker.run_id}")
         if dashboard is not None:

@@ -26,7 +26,7 @@ class Sample:
     ----------
     global_step : int
         The x-axis of what is reported; nothing is, below 0.
-    bytes_sent, bytes_received : int
+    bytes_sent, bytes_received : int or None
         Through connections of the data plane; what is read in place in shared memory is not among them.
     num_steps : int or None
         Of a replica: its pushes; of a ps: updates of its shard, None before it has values.
@@ -35,8 +35,8 @@ class Sample:
     """
 
     global_step: int
-    bytes_sent: int = 0
-    bytes_received: int = 0
+    bytes_sent: int | None = None
+    bytes_received: int | None = None
     num_steps: int | None = None
     staleness_sum: int | None = None
 
@@ -56,8 +56,8 @@ class Vitals:
     Notes
     -----
     The names are ``cpu_percent`` (100: one processor) and ``rss_mb`` of the process, which several roles may share;
-    ``sent_bytes_per_sec`` and ``received_bytes_per_sec``; for a role that takes steps ``steps_per_sec``, and for a
-    replica ``staleness``, the mean over its pushes; all since the last report.
+    where bytes are counted ``sent_bytes_per_sec`` and ``received_bytes_per_sec``; for a role that takes steps
+    ``steps_per_sec``, and for a replica ``staleness``, the mean over its pushes; all since the last report.
     """
 
     def __init__(
@@ -106,17 +106,22 @@ class Vitals:
         values = {
             "cpu_percent": self._process.cpu_percent(),
             "rss_mb": round(self._process.memory_info().rss / 2**20, 1),
-            "sent_bytes_per_sec": _grown(last.bytes_sent, now.bytes_sent) / secs,
-            "received_bytes_per_sec": _grown(last.bytes_received, now.bytes_received) / secs,
         }
-        if now.num_steps is not None and last.num_steps is not None:
-            num_steps = _grown(last.num_steps, now.num_steps)
-            values["steps_per_sec"] = num_steps / secs
-            if now.staleness_sum is not None and num_steps:
-                values["staleness"] = _grown(last.staleness_sum or 0, now.staleness_sum) / num_steps
+        num_steps = _grown(last.num_steps, now.num_steps)
+        rates = {
+            "sent_bytes_per_sec": _grown(last.bytes_sent, now.bytes_sent),
+            "received_bytes_per_sec": _grown(last.bytes_received, now.bytes_received),
+            "steps_per_sec": num_steps,
+        }
+        values |= {name: count / secs for name, count in rates.items() if count is not None}
+        staleness = _grown(last.staleness_sum, now.staleness_sum)
+        if staleness is not None and num_steps:
+            values["staleness"] = staleness / num_steps
         return values
 
 
-def _grown(last: int, now: int) -> int:
+def _grown(last: int | None, now: int | None) -> int | None:
     """Return by how much a count has grown; that of a new connection, or a restored shard, begins again."""
+    if last is None or now is None:
+        return None
     return now - last if now >= last else now

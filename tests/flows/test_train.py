@@ -37,6 +37,27 @@ def prefect_states(project: Project, table: str) -> dict[str, str]:
         return dict(database.execute(f"select name, state_type from {table}").fetchall())
 
 
+def assert_shows_what_it_did(project: Project, answer: dict[str, Any], points: dict[str, list[int]]) -> None:
+    """Look for the run where people browse: files and tags in MLflow, artifacts in Prefect, what roles logged."""
+    client = MlflowClient(f"sqlite:///{project.path}/mlflow.db")
+    run = client.get_run(answer["run_id"])
+    plots = {Path(file.path).name for file in client.list_artifacts(answer["run_id"], "plots")}
+    assert plots == {"learning_curves.png", "confusion_matrix.png", "roc.png", "precision_recall.png"}
+    conf = Path(client.download_artifacts(answer["run_id"], "config.yaml", str(project.path))).read_text()
+    assert "max_steps: 1500" in conf
+    assert run.data.tags["psflow.progress"].startswith("step 1500/1500 (100 %)")
+    assert run.data.tags["psflow.prefect_flow_run"] in run.data.tags["mlflow.note.content"]
+    for role in answer["roles"]:
+        assert points[f"role/{role}/rss_mb"]
+    assert points["system/cpu_utilization_percentage"] == [1500]
+    with sqlite3.connect(project.path / "prefect" / "prefect.db") as database:
+        artifacts = dict(database.execute("select key, data from artifact where key is not null").fetchall())
+        labels = database.execute("select labels from flow_run").fetchone()[0]
+    assert set(artifacts) == {"digits-progress", "digits-evaluations", "digits-summary"}
+    assert artifacts["digits-progress"] == 100
+    assert answer["run_id"] in labels
+
+
 def test_digits_end_to_end(project: Project, digits: str) -> None:
     answer = project.run("train", digits)
 
@@ -60,6 +81,7 @@ def test_digits_end_to_end(project: Project, digits: str) -> None:
     best = client.get_model_version_by_alias("psflow-digits", "best")
     assert answer["best"]["model_uri"] == f"models:/psflow-digits/{best.version}"
 
+    assert_shows_what_it_did(project, answer, points)
     states = prefect_states(project, "task_run")
     assert states == dict.fromkeys(answer["roles"], "COMPLETED")
     assert set(prefect_states(project, "flow_run").values()) == {"COMPLETED"}

@@ -30,7 +30,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_module, "WRITE_EVERY_SECS", 0.01)
 
 
-def test_files_and_tags_come_into_the_run(store: str, open_tracker: OpenTracker) -> None:
+def test_files_and_tags_come_into_the_run(store: str, open_tracker: OpenTracker, tmp_path: Path) -> None:
     tracker = open_tracker()
     for event in (artifact("config.yaml", b"a: 1"), artifact("plots/a.png", b"\x89PNG"), tags(progress="step 3")):
         tracker.handle(event)
@@ -38,7 +38,7 @@ def test_files_and_tags_come_into_the_run(store: str, open_tracker: OpenTracker)
     client = MlflowClient(store, store)
     assert client.get_run(tracker.run_id).data.tags["progress"] == "step 3"
     for file, content in (("config.yaml", b"a: 1"), ("plots/a.png", b"\x89PNG")):
-        assert Path(client.download_artifacts(tracker.run_id, file)).read_bytes() == content
+        assert Path(client.download_artifacts(tracker.run_id, file, str(tmp_path))).read_bytes() == content
 
 
 def test_only_the_last_counts() -> None:
