@@ -30,24 +30,16 @@ from flows.commands.serve import serve
 from flows.commands.status import status
 from flows.commands.train import train
 from flows.commands.up import up
+from flows.exit_codes import ExitCode, exit_codes_text
 from ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["app", "main", "run"]
 
-OK, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM
-
-EPILOG = f"""\b
-Exit codes:
-  {OK:<4} all is well
-  {FAILED:<4} it failed
-  {USAGE:<4} what was asked for cannot be; nothing was started
-  {INTERRUPTED:<4} interrupted (Ctrl-C, SIGINT); the same command resumes
-  {TERMINATED:<4} terminated (SIGTERM); the same command resumes"""
+EPILOG = exit_codes_text()
 
 app = typer.Typer(
     help="Estimator-style parameter-server training on Dask, scheduled by Prefect, recorded in MLflow.",
     epilog=EPILOG,
-    add_completion=False,
     rich_markup_mode=None,  # rich would take longer to import than all else
     pretty_exceptions_enable=False,
 )
@@ -73,7 +65,7 @@ for command in (
 
 def main() -> NoReturn:
     """Run the command line of this process."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.TERMINATED))
     arguments = sys.argv[1:]
     sys.path.insert(0, os.getcwd())  # modules of the user may stand here, too
     exit_code = run(arguments, _reserve_stdout() if "--json" in arguments else None)
@@ -133,16 +125,16 @@ def _attempt(arguments: Sequence[str]) -> _Outcome:
         result = app(list(arguments), prog_name="psflow", standalone_mode=False)
     except typer.TyperException as error:
         message = f"{error.format_message()}\nTry 'psflow --help'."
-        return _Outcome(USAGE, error=("UsageError", message))
+        return _Outcome(ExitCode.USAGE, error=("UsageError", message))
     except UsageError as error:
-        return _Outcome(USAGE, error=(type(error).__name__, str(error)))
+        return _Outcome(ExitCode.USAGE, error=(type(error).__name__, str(error)))
     except PsflowError as error:
-        return _Outcome(FAILED, error=(type(error).__name__, str(error)))
+        return _Outcome(ExitCode.FAILED, error=(type(error).__name__, str(error)))
     except SystemExit as error:
-        return _ended(error.code if isinstance(error.code, int) else FAILED)
+        return _ended(error.code if isinstance(error.code, int) else ExitCode.FAILED)
     except Exception as error:
         traceback.print_exc()
-        return _Outcome(FAILED, error=(type(error).__name__, str(error)))
+        return _Outcome(ExitCode.FAILED, error=(type(error).__name__, str(error)))
     if isinstance(result, int):
         return _ended(result)
     answer = result if isinstance(result, Answer) else Answer(result)
@@ -151,10 +143,10 @@ def _attempt(arguments: Sequence[str]) -> _Outcome:
 
 def _ended(exit_code: int) -> _Outcome:
     """Return the outcome of a command that ended without a result: help, or a signal."""
-    words = {
-        INTERRUPTED: ("KeyboardInterrupt", "interrupted"),
-        TERMINATED: ("SystemExit", "terminated"),
-        OK: None,
+    words: dict[int, tuple[str, str] | None] = {
+        ExitCode.INTERRUPTED: ("KeyboardInterrupt", "interrupted"),
+        ExitCode.TERMINATED: ("SystemExit", "terminated"),
+        ExitCode.OK: None,
     }
     return _Outcome(exit_code, error=words.get(exit_code, ("SystemExit", f"ended with exit code {exit_code}")))
 
