@@ -18,6 +18,7 @@ from ps_runtime.config.keys import flat
 from ps_runtime.data.dataset import Dataset
 from ps_runtime.data.files import shown_path, without_secrets
 from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.estimator.fork import FORKED_FROM
 from tasks.tracking.code_version import code_version
 from tasks.tracking.run import DatasetInfo
 from tasks.tracking.tracker import Tracker
@@ -46,6 +47,7 @@ def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, link
             "psflow.attempts": str(attempt.number),
             **links.tags(),
             **code_version(_source(parameters)),
+            **_origin_of(record.facts.get(FORKED_FROM)),
         },
         datasets=[dataset_info(context, dataset, parameters) for context, dataset in attempt.plan.datasets.items()],
         registered_model=parameters.registered_model,
@@ -53,6 +55,14 @@ def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, link
     text = dump(public(parameters.model_dump(mode="json")))
     tracker.handle({"kind": "artifact", "file": CONFIG, "content": text.encode()})
     return tracker
+
+
+def _origin_of(fork: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the tags of the run of a job that began with a checkpoint of another one: it stands below that one's."""
+    if fork is None:
+        return {}
+    tags = {"psflow.forked_from": without_secrets(str(fork["model_dir"])), "psflow.forked_at_step": str(fork["step"])}
+    return tags if fork["run_id"] is None else {**tags, "mlflow.parentRunId": str(fork["run_id"])}
 
 
 def what_is_on_disk(attempt: Attempt) -> list[dict[str, Any]]:

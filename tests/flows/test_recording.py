@@ -26,6 +26,8 @@ VALUES = {
     "cluster": {"address": "tcp://bob:s3cret@host:8786"},
 }
 
+FORKED_FROM = {"job_id": "j0", "run_id": "r0", "model_dir": "/models/runs/parent", "step": 300}
+
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -36,7 +38,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
     links = Links("f1", "http://host/f1", None, "/models/runs/t", "psflow-t")
     dataset = Dataset({"x": np.zeros((2, 1), np.float32)})
     attempt: Any = SimpleNamespace(
-        record=SimpleNamespace(job_id="a1b2c3d4", run_id=None),
+        record=SimpleNamespace(job_id="a1b2c3d4", run_id=None, facts={"forked_from": FORKED_FROM}),
         number=1,
         model_dir="/models/runs/t",
         plan=SimpleNamespace(datasets={"train": dataset, "eval": dataset}),
@@ -76,3 +78,9 @@ def test_run_says_what_it_is_and_where_else_to_look(told: Any) -> None:
     assert told.tags["mlflow.note.content"] == (
         "- model_dir: `/models/runs/t`\n- registered model: `psflow-t`\n- Prefect flow run: [f1](http://host/f1)"
     )
+
+
+def test_a_fork_stands_below_the_run_that_it_began_from(told: Any) -> None:
+    assert told.tags["mlflow.parentRunId"] == "r0"
+    assert told.tags["psflow.forked_from"] == "/models/runs/parent"
+    assert told.tags["psflow.forked_at_step"] == "300"
