@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
-from flows.parameter_base import FUNCTION, Parameters, value_of
+from flows.parameter_base import FUNCTION, Alternatives, Parameters, value_of
 from ps_runtime.data.formats import FORMATS
 
 __all__ = ["DataInput", "FunctionInput", "InputParameters", "SourceParameters"]
@@ -72,6 +72,7 @@ def _kind(value: Any) -> str | None:
 SourceParameters = Annotated[
     Annotated[DataInput, Tag("DataInput")] | Annotated[FunctionInput, Tag("FunctionInput")],
     Discriminator(_kind),
+    Alternatives(),
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 
-from flows.parameter_base import FUNCTION, Parameters, value_of
+from flows.parameter_base import FUNCTION, Alternatives, Parameters, value_of
 from ps_runtime.errors import UsageError, did_you_mean
 from ps_runtime.optimizers import OPTIMIZERS, Optimizer
 
@@ -99,4 +99,5 @@ def _kind(value: Any) -> str | None:
 ModelParameters = Annotated[
     Annotated[CannedModel, Tag("CannedModel")] | Annotated[FunctionModel, Tag("FunctionModel")],
     Discriminator(_kind),
+    Alternatives(),
 ]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
-__all__ = ["FUNCTION", "Parameters", "value_of"]
+__all__ = ["FUNCTION", "Alternatives", "Parameters", "value_of"]
 
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
 """``package.module:function``."""
@@ -17,6 +19,15 @@ class Parameters(BaseModel):
     """Frozen; knows its keys; takes no value for another type's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
+
+
+class Alternatives:
+    """Annotates a union, so that a form offers its members: the Prefect UI knows ``anyOf``, and no ``oneOf``."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        found = handler(schema)
+        found["anyOf"] = found.pop("oneOf")
+        return found
 
 
 def value_of(parameters: Any, key: str) -> Any:

@@ -1,0 +1,136 @@
+"""What is served: names, parameters, schedules, and the forms that the Prefect UI makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect.flows import load_flow_from_entrypoint
+
+from flows.deployments import FLOWS, configured, general
+from flows.serve import serve
+from ps_runtime.errors import ConfigError, UsageError
+from tasks.local_servers import Servers
+
+ROOT = Path(__file__).parents[2]
+CONF = """
+experiment: t
+model: {name: "my.module:line"}
+input:
+  train: {format: csv, path: t.csv, label: y}
+  eval: {format: csv, path: t.csv, label: y}
+train: {max_steps: 4}
+model_dir: "runs/t/{scheduled_time}"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def conf(text: str, name: str = "t.yaml") -> str:
+    Path(name).write_text(CONF + text)
+    return name
+
+
+def test_each_flow_is_served_under_its_own_name() -> None:
+    deployments = general()
+    assert [deployment.full_name for deployment in deployments] == [f"{name}/{name}" for name in FLOWS]
+    for deployment in deployments:
+        assert deployment.schedules == []
+        assert deployment.tags == ["psflow"]
+        assert load_flow_from_entrypoint(str(deployment.entrypoint)).name == deployment.flow_name
+
+
+def test_a_configuration_is_served_with_its_parameters_and_schedule(tmp_path: Path) -> None:
+    pipeline, train = configured([conf('pipeline: {predict: {input: "a.csv"}}\nschedule: {cron: "0 3 * * *"}')])
+    assert (pipeline.full_name, train.full_name) == ("pipeline/t", "train/t")
+    assert (pipeline.tags, train.tags) == (["psflow", "t"], ["psflow", "t"])
+    told = train.parameters["parameters"]
+    assert told["input"]["train"]["path"] == f"{tmp_path}/t.csv"
+    assert told["code_dir"] == str(tmp_path)
+    assert told["model_dir"] == f"{tmp_path}/runs/t/{{scheduled_time}}"
+    assert "pipeline" not in told
+    assert pipeline.parameters["parameters"]["pipeline"]["predict"]["input"] == "a.csv"
+    [schedule] = pipeline.schedules or []
+    assert (schedule.schedule.cron, schedule.schedule.timezone) == ("0 3 * * *", "UTC")
+    assert train.schedules == []
+
+
+def test_an_interval_starts_what_it_names() -> None:
+    pipeline, train = configured([conf("schedule: {flow: train, interval_secs: 90}")])
+    assert pipeline.schedules == []
+    assert [each.schedule.interval for each in train.schedules or []] == [timedelta(seconds=90)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("schedule: {cron: 0 3 * *}", r"t\.yaml: schedule\.cron: .*"),
+        ("schedule: {cron: 0 3 * * *, timezone: Mars/Olympus}", r"t\.yaml: schedule\.timezone: .*Mars/Olympus"),
+        ("schedule: {cron: 3}", r"t\.yaml:9: schedule\.cron: expected a string, got 3"),
+    ],
+)
+def test_a_wrong_schedule_is_told_with_its_file(text: str, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        configured([conf(text)])
+
+
+def test_two_configurations_of_one_experiment_would_be_one_deployment() -> None:
+    with pytest.raises(UsageError, match=r"a\.yaml and b\.yaml are both of experiment 't'; rename one"):
+        configured([conf("", "a.yaml"), conf("", "b.yaml")])
+
+
+def test_without_a_server_that_stays_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.serve.named_api_url", lambda: None)
+    monkeypatch.setattr("flows.serve.found", lambda: Servers(None, {}))
+    words = "expected a Prefect server that stays, there is none: start one with psflow up, or name one with PREFECT_A"
+    with pytest.raises(UsageError, match=words):
+        serve([])
+
+
+def test_every_field_of_every_form_has_a_title_or_type_and_a_description() -> None:
+    bare = [
+        (deployment.flow_name, where, name)
+        for deployment in general()
+        for where, model in models(deployment._parameter_openapi_schema.model_dump())
+        for name, field in model.get("properties", {}).items()
+        if where != "" and not is_described(field, deployment._parameter_openapi_schema.definitions)
+    ]
+    assert bare == []
+
+
+def models(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "", schema
+    yield from schema["definitions"].items()
+
+
+def is_described(field: dict[str, Any], definitions: dict[str, Any]) -> bool:
+    target = definitions.get(field.get("$ref", "").rpartition("/")[2], {})
+    return bool(field.get("description") or target.get("description"))
+
+
+def test_a_form_offers_choices_where_there_are_some() -> None:
+    [train] = [each for each in general() if each.flow_name == "train"]
+    definitions = train._parameter_openapi_schema.definitions
+    fields = definitions["TrainParameters"]["properties"]
+    assert fields["transport"]["enum"] == ["auto", "shm", "unix", "tcp"]
+    assert definitions["ClusterParameters"]["properties"]["when_full"]["enum"] == ["wait", "fail"]
+    options = [option["$ref"].rpartition("/")[2] for option in fields["model"]["anyOf"]]
+    assert options == ["CannedModel", "FunctionModel"]
+    assert all(definitions[option]["description"] for option in options)
+
+
+def test_prefect_yaml_deploys_the_same_flows() -> None:
+    listed = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    assert tuple(each["name"] for each in listed) == FLOWS
+    for each in listed:
+        path, _, function = each["entrypoint"].partition(":")
+        flow = load_flow_from_entrypoint(f"{ROOT / path}:{function}")
+        assert flow.name == each["name"]
+        assert "psflow" in each["tags"]
