@@ -1,0 +1,217 @@
+"""Eight ordinary mistakes: what a person reads, word by word. Each leaves everything as it was."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import LocalCluster
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from flows import cli
+from flows.building import build_training
+from flows.configuration import read_settings
+from flows.parameters import parse_parameters
+from tasks.prefect_server import prefect_api
+from tests.full_disk import run_on_small_disk
+
+CONF = """
+experiment: t
+model: {name: DNNClassifier, params: {hidden_units: [4], n_classes: 2}}
+input:
+  train: {format: csv, path: t.csv, label: y, batch_size: 2}
+  eval: {format: csv, path: t.csv, label: y}
+train: {max_steps: 2}
+"""
+OWN_FUNCTION = "or a function of yours as package.module:function"
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Have a small project, and no flow that begins: whatever is refused is refused before."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
+    monkeypatch.setattr("flows.head_start.head_start", lambda *_: nullcontext())
+    monkeypatch.setattr("flows.train.invoke", _only_prepare)
+    monkeypatch.setattr("ps_runtime.cluster.connecting.CONNECT_TIMEOUT_SECS", 0.2)
+    Path("t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n5,6,0\n")
+    Path("t.yaml").write_text(CONF)
+    return tmp_path
+
+
+def _only_prepare(
+    flow: object, parameters: Any, prepare: Callable[[Any], AbstractContextManager[object]]
+) -> dict[str, Any]:
+    with prepare(parameters), prefect_api(timeout_secs=0.1):
+        pytest.fail("a flow would have begun")
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str, exit_code: int = 2) -> str:
+    """Return what a command says on stderr; it must leave all files as they were."""
+    before = sorted(Path.cwd().rglob("*"))
+    assert cli.run(arguments) == exit_code
+    assert sorted(Path.cwd().rglob("*")) == before
+    return capsys.readouterr().err
+
+
+def test_a_misspelt_key(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("t.yaml").write_text(CONF.replace("max_steps", "max_step"))
+    assert said(capsys, "train", "t.yaml") == (
+        "psflow: t.yaml:7: train.max_step: unknown key; did you mean 'max_steps'?\n"
+    )
+
+
+def test_a_wrong_type(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("t.yaml").write_text(CONF.replace("max_steps: 2", "max_steps: many"))
+    assert said(capsys, "train", "t.yaml") == "psflow: t.yaml:7: train.max_steps: expected an integer, got 'many'\n"
+
+
+def test_a_missing_column(capsys: pytest.CaptureFixture[str], directory: Path) -> None:
+    assert said(capsys, "train", "t.yaml", "input.train.label=z") == (
+        f"psflow: {directory}/t.csv has no column 'z'; its columns are 'a', 'b', 'y'\n"
+    )
+
+
+def test_a_wrong_model_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "train", "t.yaml", "model.name=DNNClasifier") == (
+        f"psflow: command line: model.name: expected 'DNNClassifier', {OWN_FUNCTION}, got 'DNNClasifier'; "
+        "did you mean 'DNNClassifier'?\n"
+    )
+
+
+def test_no_such_checkpoint(capsys: pytest.CaptureFixture[str], directory: Path) -> None:
+    settings = read_settings(["t.yaml", "train.save_checkpoints_steps=1"])
+    training = build_training(parse_parameters(settings.values, settings.origins))
+    training.estimator.train(training.train_spec.input_fn, max_steps=2)
+    assert said(capsys, "evaluate", "t.yaml", "--model-dir", "runs/t", "--checkpoints", "7") == (
+        f"psflow: no such checkpoint: {directory}/runs/t has none of step 7, the nearest is 2; there are 0, 1, 2\n"
+    )
+
+
+def test_mlflow_is_down(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    words = said(capsys, "train", "t.yaml")
+    assert words.startswith("psflow: the MLflow store http://127.0.0.1:1 cannot be used: API request to")
+    assert words.endswith(
+        'Connection refused")); start it or correct MLFLOW_TRACKING_URI, '
+        "or unset that to use mlflow.db in the working directory\n"
+    )
+
+
+def test_prefect_is_down(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.train.prepare_store", lambda: "a store")
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}):
+        assert said(capsys, "train", "t.yaml", exit_code=1) == (
+            "psflow: waited 0.1 s for the Prefect API at http://127.0.0.1:1/api: [Errno 111] Connection refused; "
+            "start it, or unset PREFECT_API_URL to use a local one (of psflow up: psflow down)\n"
+        )
+
+
+def test_the_dask_scheduler_is_down(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "train", "t.yaml", "cluster.address=tcp://127.0.0.1:1") == (
+        "psflow: no Dask scheduler answers at tcp://127.0.0.1:1 within 0.2 s: Timed out trying to connect to "
+        "tcp://127.0.0.1:1 after 0.2 s; see cluster.address\n"
+    )
+
+
+def test_a_cluster_too_small(capsys: pytest.CaptureFixture[str]) -> None:
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
+    ) as small:
+        address = small.scheduler_address
+        assert said(capsys, "train", "t.yaml", f"cluster.address={address}", "cluster.workers=4") == (
+            f"psflow: the job has 7 roles, but the Dask cluster at {address} has 2 free slots; "
+            "start more Dask workers, or ask for fewer roles (cluster.ps, cluster.workers)\n"
+        )
+
+
+FILLED = """
+import json, shutil, sys
+from pathlib import Path
+import numpy as np
+from ps_runtime import Adam, Estimator, EstimatorSpec, RunConfig, get_variable
+from ps_runtime.errors import PsflowError
+
+disk = Path(sys.argv[1])
+
+def model(features, labels, mode):
+    w = get_variable("w", (10_000,))
+    return EstimatorSpec(mode, loss=float(w[0]), train_op=Adam(learning_rate=0.1).apply_gradients({"w": w}))
+
+def points():
+    while True:
+        yield {"x": np.ones(1)}, None
+
+def train(steps):
+    config = RunConfig(save_checkpoints_steps=1, keep_checkpoint_max=1, tf_random_seed=1)
+    Estimator(model, str(disk / "m"), config).train(points, max_steps=steps)
+
+train(1)
+(disk / "ballast").write_bytes(bytes(shutil.disk_usage(disk).free - 30_000))
+try:
+    train(3)
+except PsflowError as error:
+    said = str(error)
+left = sorted(path.relative_to(disk).as_posix() for path in disk.rglob("*") if path.is_file())
+(disk / "ballast").unlink()
+train(3)
+print(json.dumps([said, left, [path.name for path in sorted((disk / "m" / "checkpoints").iterdir())]]))
+"""
+
+
+def test_a_disk_that_is_full_at_a_checkpoint(tmp_path: Path) -> None:
+    said, left, checkpoints = json.loads(run_on_small_disk(FILLED, tmp_path, "1m").splitlines()[-1])
+    shard = f"{tmp_path}/m/checkpoints/step_00000002/shard_00000_of_00001.safetensors"
+    assert said == (
+        f"checkpoint of step 2: ps-0 could not write its part of checkpoint 2: {shard} could not be written: "
+        "No space left on device (0.0 MB are free); free space or correct its rights, then the same command goes on"
+    )
+    whole = ["manifest.json", "shard_00000_of_00001.safetensors"]
+    files = ["ballast", "m/.job.lock", *(f"m/checkpoints/step_00000001/{name}" for name in whole), "m/job.json"]
+    assert left == files
+    assert checkpoints == ["step_00000003"]
+
+
+EXPORTED = """
+import json, shutil, sys
+from pathlib import Path
+from types import SimpleNamespace
+import numpy as np
+from ps_runtime.errors import StorageError
+from ps_runtime.model.exporters import LatestExporter
+from ps_runtime.model.values import ModelValues
+from tasks.export import MlflowModelWriter
+from tests.flows.user_models import line
+
+disk = Path(sys.argv[1])
+x = {"x": np.ones(3, np.float32)}
+bundle = SimpleNamespace(
+    name="model", global_step=7, values=ModelValues({"w": np.ones(100_000), "b": np.ones(())}), model_fn=line,
+    params={}, features=x, predictions={"y": x["x"]}, metrics={"loss": 0.1}, saved_at=0.5,
+)
+
+def export():
+    return LatestExporter("latest").export(str(disk / "m"), bundle, MlflowModelWriter(), is_the_final_export=False)
+
+(disk / "ballast").write_bytes(bytes(shutil.disk_usage(disk).free - 30_000))
+try:
+    export()
+except StorageError as error:
+    said = str(error)
+left = sorted(path.relative_to(disk).as_posix() for path in disk.rglob("*") if path.is_file())
+(disk / "ballast").unlink()
+print(json.dumps([said, left, export().version]))
+"""
+
+
+def test_a_disk_that_is_full_at_an_export(tmp_path: Path) -> None:
+    said, left, version = json.loads(run_on_small_disk(EXPORTED, tmp_path, "3m").splitlines()[-1])
+    assert said.startswith(f"{tmp_path}/m/export/latest/1 could not be written: ")
+    assert "No space left on device" in said
+    assert said.endswith("MB are free); free space or correct its rights, then the same command goes on")
+    assert left == ["ballast", "m/export/latest/.lock"]
+    assert str(version) == "1"
