@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from flows.parameter_base import FUNCTION, Alternatives, Parameters, value_of
 from ps_runtime.errors import UsageError, did_you_mean
@@ -76,11 +76,23 @@ class DNNClassifierParameters(Parameters):
     )
 
 
+CANNED = ("DNNClassifier",)
+
+
 class CannedModel(Parameters):
     """A model that psflow ships."""
 
     name: Literal["DNNClassifier"] = Field(description="Name of the canned model.")
     params: DNNClassifierParameters = Field(description="Its hyper-parameters.")
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def _is_shipped(cls, name: Any) -> Any:
+        if name not in CANNED:
+            near = did_you_mean(str(name), CANNED)
+            what = f"expected {' or '.join(map(repr, CANNED))}, or a function of yours as package.module:function"
+            raise ValueError(f"{what}, got {name!r}{near}")
+        return name
 
 
 class FunctionModel(Parameters):

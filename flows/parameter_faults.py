@@ -67,7 +67,7 @@ def _what_is_wrong(detail: ErrorDetails, model: type[BaseModel], kinds: Mapping[
     if kind == "extra_forbidden":
         *above, key = detail["loc"]
         known = _model_at(above, model, kinds).model_fields
-        return f"unknown key{did_you_mean(str(key), known)}"
+        return "unknown key" + (did_you_mean(str(key), known) or f"; known here: {', '.join(known)}")
     if kind == "missing":
         return "is missing"
     if kind == "value_error":

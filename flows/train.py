@@ -23,7 +23,7 @@ from flows.flow_run_labels import label_flow_run
 from flows.interrupts import InterruptedRunError, Interrupts
 from flows.invocation import invoke, invoked
 from flows.links import Links, current_links
-from flows.parameters import TrainParameters
+from flows.parameters import ClusterParameters, TrainParameters
 from flows.recording import open_tracker, what_is_on_disk
 from flows.resolved_config import write_config
 from flows.summary import Outcome, summarize
@@ -35,6 +35,7 @@ from ps_runtime.cluster.launch import ClusterJob
 from ps_runtime.config.files import Settings
 from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.fork import Fork
+from ps_runtime.specs.roles import job_roles
 from tasks.export import MlflowModelWriter, check_exportable
 from tasks.owners import JOB_ID, MODEL_DIR
 from tasks.role import run_role
@@ -95,7 +96,17 @@ def planned_training(parameters: TrainParameters, settings: Settings | None = No
     parameters = placed(parameters)
     await_turn(parameters, say=get_logger("psflow").info)
     beginning = begin(parameters, settings)
-    yield Planned(beginning, plan_attempt(beginning.parameters, beginning.fork), prepare_store())
+    attempt = plan_attempt(beginning.parameters, beginning.fork)
+    _check_cluster(beginning.parameters.cluster)
+    yield Planned(beginning, attempt, prepare_store())
+
+
+def _check_cluster(cluster: ClusterParameters) -> None:
+    """Refuse a cluster that does not answer, or has too few slots, before there is a run that fails."""
+    if cluster.address is not None:
+        num_roles = len(job_roles(cluster.ps, cluster.workers, evaluator=True))
+        with open_cluster(cluster.address, num_roles, CLUSTER_TIMEOUT_SECS) as client:
+            check_capacity(client, num_roles)
 
 
 def plan_attempt(parameters: TrainParameters, fork: Fork | None = None) -> Attempt:

@@ -7,7 +7,8 @@ import json
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -74,15 +75,16 @@ class MlflowModelWriter:
                 shutil.copyfile(path, beside / below)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message=".*input example was not provided")  # the signature is
-                mlflow.pyfunc.save_model(
-                    directory,
-                    python_model=str(SCRIPT),
-                    artifacts={"model": str(model)},
-                    code_paths=[str(path) for path in sorted(beside.iterdir())],
-                    pip_requirements=sorted({*map(_pinned, ALWAYS_REQUIRED), *code.requirements()}),
-                    signature=self._signature(bundle),
-                    metadata={"psflow": {"global_step": bundle.global_step, "name": bundle.name}},
-                )
+                with _refusals_of_the_disk():
+                    mlflow.pyfunc.save_model(
+                        directory,
+                        python_model=str(SCRIPT),
+                        artifacts={"model": str(model)},
+                        code_paths=[str(path) for path in sorted(beside.iterdir())],
+                        pip_requirements=sorted({*map(_pinned, ALWAYS_REQUIRED), *code.requirements()}),
+                        signature=self._signature(bundle),
+                        metadata={"psflow": {"global_step": bundle.global_step, "name": bundle.name}},
+                    )
 
     def _columns_for(self, features: Any) -> list[str]:
         matrices = list(features.values()) if isinstance(features, Mapping) else []
@@ -103,6 +105,19 @@ class MlflowModelWriter:
         [matrix] = bundle.features.values()
         kind = COLUMN_TYPES[matrix.dtype.name]
         return ModelSignature(Schema([ColSpec(kind, name) for name in columns]), infer_signature(None, outputs).outputs)
+
+
+@contextmanager
+def _refusals_of_the_disk() -> Iterator[None]:
+    """Raise the OSError that MLflow has turned into an advice about code paths."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        if isinstance(error.__cause__, OSError):
+            raise error.__cause__ from None
+        raise
 
 
 def check_exportable(model_fn: Callable[..., Any], params: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -152,6 +153,5 @@ def locked(path: str) -> Iterator[None]:
 
 def _reason(error: OSError) -> str:
     """Return what the operating system says; of several files that were copied (shutil.Error), of the first."""
-    if error.strerror is None and error.args and isinstance(error.args[0], list) and error.args[0]:
-        return str(error.args[0][0][-1])
-    return error.strerror or str(error)
+    known = re.search(r"\[Errno (\d+)\]", str(error))
+    return error.strerror or (os.strerror(int(known[1])) if known else str(error))

@@ -218,7 +218,7 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
         ),
         (
             "train.consistency={name: sync, max_staleness: 2}",
-            r"train\.consistency\.max_staleness: unknown key$",
+            r"train\.consistency\.max_staleness: unknown key; known here: name, replicas_to_aggregate$",
         ),
         (
             "train.consistency={name: sync, replicas_to_aggregate: 0}",
@@ -234,7 +234,10 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
         ),
         ("experiment=a/b", r"experiment: expected a string that matches .*, got 'a/b'"),
         ("model_dir=''", r"model_dir: expected a string that is not empty, got ''"),
-        ("model.name=DNNClasifier", r"model\.name: expected 'DNNClassifier', got 'DNNClasifier'; did you mean"),
+        (
+            "model.name=DNNClasifier",
+            r"model\.name: expected 'DNNClassifier', or a function .*, got 'DNNClasifier'; did you mean 'DNNCla",
+        ),
         ("model={name: 'a:b c'}", r"model\.name: expected a string that matches .*, got 'a:b c'"),
         ("model={}", r"model\.name: is missing"),
         ("model=null", r"model: expected a mapping, got None"),
