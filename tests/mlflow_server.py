@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-START_SECS = 60.0
+START_SECS = 110.0
 
 
 class MlflowServer:
