@@ -123,7 +123,7 @@ def record_lock(timeout_secs: float) -> Iterator[Path]:
             if time.monotonic() >= deadline:
                 raise WaitTimeoutError(
                     f"it holds {home / LOCK}; wait for it to end, or stop it",
-                    "another psflow that starts or stops servers",
+                    "another command that starts or stops servers",
                     timeout_secs,
                 )
             time.sleep(POLL_SECS)
