@@ -7,16 +7,15 @@ from importlib.util import find_spec
 
 from distributed import Client
 from prefect.runtime import flow_run
+from prefect.utilities.urls import url_for
 
 from flows.parameters import TrainParameters
 from ps_runtime.data.files import without_secrets
 from tasks.prefect_server import has_pages
 from tasks.tracking.pages import link
+from tasks.tracking.run import NOTE
 
 __all__ = ["Links", "current_links"]
-
-NOTE = "mlflow.note.content"
-"""The tag that the MLflow UI shows as the description of a run."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def current_links(client: Client, model_dir: str, parameters: TrainParameters) -
     has_dashboard = parameters.cluster.address is not None or find_spec("bokeh") is not None
     return Links(
         prefect_flow_run=flow_run.id,
-        prefect_page=flow_run.ui_url if flow_run.id is not None and has_pages() else None,
+        prefect_page=url_for("flow-run", flow_run.id) if flow_run.id is not None and has_pages() else None,
         dask_dashboard=(client.dashboard_link or None) if has_dashboard else None,
         model_dir=model_dir,
         registered_model=parameters.registered_model,

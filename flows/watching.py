@@ -37,6 +37,8 @@ SLICE_SECS = 0.5
 """Between two changes of the line in a terminal."""
 PLOT_SECS = 30.0
 """For the last plots, which a slow model_fn may hold up."""
+ARTIFACT_SECS = 4.0
+"""For the last artifacts; half of it where a person waits for the end."""
 RECORDED = ("metrics", "checkpoint", "evaluation", "export")
 
 
@@ -125,7 +127,7 @@ class Watch:
         self._artifacts.table("evaluations", list(self._evaluations.values()), "Each checkpoint that was evaluated.")
         self._show_in_prefect()
         self._plotter.close(PLOT_SECS if kind is None else 0.0, draws=kind is None)
-        self._artifacts.close()
+        self._artifacts.close(ARTIFACT_SECS if kind is None else ARTIFACT_SECS / 2)
         self.logs.close()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["DatasetInfo", "open_run"]
 
 MAX_DIGEST_LENGTH = 36
+NOTE, OWN_NOTE = "mlflow.note.content", "psflow.note"
+"""The description of a run as its page shows it, and a digest of the last one that we wrote."""
 
 
 class DatasetInfo(TypedDict):
@@ -53,7 +56,7 @@ def open_run(
     A job that was killed before it could note its run finds it again by the tag ``psflow.job_id``.
 
     MLflow never changes a parameter. One whose value is another after a resume keeps its first value, and the tag
-    ``psflow.param.<name>`` has the last.
+    ``psflow.param.<name>`` has the last. A description that somebody has written or changed stays as it is.
     """
     if run_id is None:
         run = _create_or_find(client, _experiment_id(client, experiment), run_name, tags.get(JOB_ID))
@@ -62,9 +65,21 @@ def open_run(
     values = {valid_key(name): str(value) for name, value in params.items()}
     known = run.data.params
     changed = {f"psflow.param.{k}": v for k, v in values.items() if k in known and known[k] != v}
-    _describe(client, run.info.run_id, {k: v for k, v in values.items() if k not in known}, {**tags, **changed})
+    told = {k: v for k, v in tags.items() if k != NOTE} | changed | _note(tags, run.data.tags)
+    _describe(client, run.info.run_id, {k: v for k, v in values.items() if k not in known}, told)
     _log_datasets(client, run.info.run_id, datasets)
     return client.get_run(run.info.run_id)
+
+
+def _note(tags: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """Return the tags of a new description, unless the run has one that is not the last of ours."""
+    if NOTE not in tags or (NOTE in known and _digest(known[NOTE]) != known.get(OWN_NOTE)):
+        return {}
+    return {NOTE: tags[NOTE], OWN_NOTE: _digest(tags[NOTE])}
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 def _create_or_find(client: MlflowClient, experiment_id: str, run_name: str, job_id: str | None) -> Run:

@@ -26,8 +26,8 @@ def parameters(**cluster: Any) -> TrainParameters:
 
 @pytest.fixture
 def flow_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = SimpleNamespace(id="f1", ui_url="http://host/runs/flow-run/f1")
-    monkeypatch.setattr(module, "flow_run", run)
+    monkeypatch.setattr(module, "flow_run", SimpleNamespace(id="f1"))
+    monkeypatch.setattr(module, "url_for", lambda kind, obj_id: f"http://host/runs/{kind}/{obj_id}")
 
 
 @pytest.mark.usefixtures("flow_run")

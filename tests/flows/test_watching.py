@@ -48,7 +48,7 @@ class Seen:
             self.has_progress.set()
 
         return SimpleNamespace(
-            link=take("link"), label=take("label"), table=take("table"), progress=progress, close=lambda: None
+            link=take("link"), label=take("label"), table=take("table"), progress=progress, close=lambda secs: None
         )
 
     def make_plotter(self, *given: Any) -> Any:

@@ -108,6 +108,17 @@ def test_changed_parameter_of_a_resumed_run_is_a_tag(store: str, open_tracker: O
     assert data.tags["psflow.param.max_steps"] == "200"
 
 
+def test_a_description_is_renewed_unless_somebody_changed_it(store: str, open_tracker: OpenTracker) -> None:
+    client = MlflowClient(store, store)
+    note = "mlflow.note.content"
+    first = open_tracker(tags={note: "first"})
+    tell(first)
+    for given, expected in (("second", "second"), ("third", "mine"), ("fourth", "mine")):
+        tell(open_tracker(run_id=first.run_id, tags={note: given}))
+        assert client.get_run(first.run_id).data.tags[note] == expected
+        client.set_tag(first.run_id, note, "mine")
+
+
 def test_what_is_not_finite_is_nan(store: str, open_tracker: OpenTracker) -> None:
     tracker = open_tracker()
     tell(tracker, metrics(1, loss=math.inf, norm=math.nan))
