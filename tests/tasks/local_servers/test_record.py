@@ -83,7 +83,9 @@ def test_a_server_that_does_not_end_well_is_killed(process: subprocess.Popen[byt
 def test_who_waits_for_another_command_is_told_so(home: Path) -> None:
     with (
         record_lock(1),
-        pytest.raises(WaitTimeoutError, match=r"waited 0\.01 s for another psflow that starts or stops"),
+        pytest.raises(
+            WaitTimeoutError, match=r"waited 0\.01 s for another command that starts or stops servers: it holds"
+        ),
     ):
         take_down(0.01)
 
