@@ -107,6 +107,7 @@ class Attempt:
         except BaseException:
             self._let_go()
             raise
+        self._released.clear()  # it may be entered again: a flow that failed is tried again
         self._renewer = threading.Thread(target=self._renew, name="psflow-lease", daemon=True)
         self._renewer.start()
         return self

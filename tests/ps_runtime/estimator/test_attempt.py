@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.errors import CheckpointError, ModelDirError
+from ps_runtime.estimator import attempt as attempt_module
 from ps_runtime.estimator.attempt import Attempt, job_seed
 from ps_runtime.model.scope import get_variable
 from ps_runtime.model.spec import EstimatorSpec
@@ -56,6 +58,18 @@ def test_a_job_keeps_the_seed_of_its_first_attempt(make):
 
 
 # One job at a time
+
+
+def test_an_attempt_that_is_made_again_holds_its_lease(make, monkeypatch):
+    renewed = threading.Event()
+    monkeypatch.setattr(attempt_module, "RENEW_SECS", 0.001)
+    monkeypatch.setattr(attempt_module.JobFile, "renew", lambda self: renewed.set())
+    attempt = Attempt(make(), TrainSpec(shuffled, 3), None)
+    for number in (1, 2):
+        renewed.clear()
+        with attempt:
+            assert renewed.wait(30)
+            assert attempt.number == number
 
 
 def test_a_second_job_on_a_living_model_dir_is_refused(make):
