@@ -25,7 +25,8 @@ class Project:
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "PREFECT_HOME": str(self.path / "prefect"), "PYTHONPATH": str(Path(__file__).parent)}
+        path = os.pathsep.join(filter(None, (str(Path(__file__).parent), os.environ.get("PYTHONPATH"))))
+        return {**os.environ, "PREFECT_HOME": str(self.path / "prefect"), "PYTHONPATH": path}
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start ``psflow``; its answer comes on stdout, what it says to people on stderr."""
