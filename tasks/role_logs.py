@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
@@ -103,7 +103,8 @@ class RoleLogs:
         """Close the file. Idempotent."""
         with self._lock:
             if self._file is not None:
-                self._file.close()
+                with suppress(OSError):  # a full disk: it writes what it had kept
+                    self._file.close()
                 self._file = None
 
     def _open(self) -> RotatingFileHandler | None:
