@@ -131,6 +131,19 @@ def test_a_cancellation_ends_every_role_and_is_told_to_all(served: Served) -> No
     assert run.info.status == "KILLED"
 
 
+def test_a_cancellation_reaches_a_run_that_prefect_has_not_started(served: Served) -> None:
+    conf = served.project.write("here.yaml", CONF.replace("{experiment}", "here"))
+    process = served.project.start("train", conf, "train.max_steps=10000000", "train.save_checkpoints_steps=500")
+    model_dir = served.project.path / "runs" / "here"
+    wait_for(lambda: list(model_dir.glob("checkpoints/*/manifest.json")), START_SECS, "a checkpoint")
+    [run] = served.flow_runs("train here")
+    served.client.set_flow_run_state(run.id, cancelling())
+    _, err = process.communicate(timeout=END_SECS)
+    assert process.returncode == 128 + signal.SIGTERM, err
+    assert served.state(run.id) == "CANCELLED"
+    assert [r.info.status for r in served.mlflow_runs("here")] == ["KILLED"]
+
+
 def test_a_killed_run_is_closed_and_its_retry_resumes_the_same_mlflow_run(served: Served) -> None:
     run_id, process, roles = started(served, "killed")
     os.kill(process.pid, signal.SIGKILL)
