@@ -19,7 +19,9 @@ from tasks.evaluation.worker import EvaluationJob, Failure, Outcome, evaluate_ch
 
 __all__ = ["Replay"]
 
-SLICE_SECS = 0.25
+SLICE_SECS = 0.5
+LOOK_SECS = 2.0
+"""Between looks whether the cluster has workers."""
 NO_WORKERS_SECS = 30.0
 TASKS_PER_THREAD = 4
 """From so many checkpoints for each thread on, a Dask task evaluates all of one, which is then read once."""
@@ -82,12 +84,14 @@ class Replay:
         """
         pending = set(self._futures)
         deadline = time.monotonic() + timeout_secs
-        alive_at = time.monotonic()
+        looked_at = alive_at = time.monotonic()
         while pending:
             check()
-            alive_at = time.monotonic() if self._client.nthreads() else alive_at
-            if time.monotonic() - alive_at > NO_WORKERS_SECS:
-                raise WaitTimeoutError("its workers are gone", "the Dask cluster", NO_WORKERS_SECS)
+            if time.monotonic() - looked_at > LOOK_SECS:
+                looked_at = time.monotonic()
+                alive_at = looked_at if self._client.nthreads() else alive_at
+                if looked_at - alive_at > NO_WORKERS_SECS:
+                    raise WaitTimeoutError("its workers are gone", "the Dask cluster", NO_WORKERS_SECS)
             done = _next_done(pending)
             if not done and not self._has_begun.is_set() and time.monotonic() > deadline:
                 raise WaitTimeoutError("all its threads are busy", "the Dask cluster", timeout_secs)

@@ -18,6 +18,7 @@ from flows.resolved_config import write_config
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.cluster.connecting import open_cluster
 from tasks.prefect_server import prefect_api
+from tasks.tracking.store import prepare_store
 
 NUM_CHECKPOINTS = 20
 MIN_CPU_SECS = 0.5
@@ -33,7 +34,7 @@ def parameters_of(model_dir: Path) -> TrainParameters:
         {
             "experiment": "replayed",
             "seed": 3,
-            "model": {"name": "tests.acceptance.replayed:deep", "params": {"depth": 64}},
+            "model": {"name": "tests.acceptance.replayed:deep", "params": {"depth": 128}},
             "input": {"train": source(1, 160, 8), "eval": source(2, 16384, 512)},
             "evals": {"other": {"input": source(3, 16384, 512)}},
             "train": {"max_steps": NUM_CHECKPOINTS, "save_checkpoints_steps": 1, "keep_checkpoint_max": None},
@@ -57,6 +58,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
     with prefect_api() as url, open_cluster(None, 2, 60.0) as client:
         monkeypatch.setenv("PREFECT_API_URL", url)
+        prepare_store()
         yield client.scheduler_info()["address"]
 
 

@@ -1,0 +1,85 @@
+"""How much the memory of an evaluator grows: run as a program, a process of its own, it prints that in MB."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from typing import Any
+
+import numpy as np
+import psutil
+
+from ps_runtime import Dataset, Estimator, EvalSpec, LatestExporter, RunConfig, TrainSpec
+from ps_runtime.checkpoint.records import write_finished
+from ps_runtime.errors import BrokenPeerError
+from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.model.canned.dnn import dnn_classifier
+from ps_runtime.optimizers import GradientDescent
+from ps_runtime.roles.context import RoleContext
+from ps_runtime.roles.evaluator import run_evaluator
+from ps_runtime.specs.roles import Role, RoleId
+from tasks.export import MlflowModelWriter
+
+NUM_FIRST = 10
+"""Evaluations after which all that stays is there: imports, buffers of BLAS, memory that the allocator keeps."""
+
+
+def examples() -> Dataset:
+    """Return 4 MB of examples."""
+    random = np.random.default_rng(1)
+    return Dataset({"x": random.normal(size=(8_000, 128)).astype(np.float32)}, random.integers(10, size=8_000)).batch(
+        500
+    )
+
+
+def stream() -> Any:
+    """Yield arrays that are made anew for each evaluation."""
+    yield examples().read(0, 0, 500)
+
+
+def nobody(timeout_secs: float) -> Any:
+    """Be a ps that has left."""
+    raise BrokenPeerError("ps-0", "nobody listens")
+
+
+def growth_mb(num_evaluations: int, *, exports: bool) -> float:
+    """Evaluate so many checkpoints, each against two EvalSpecs; return by how much the process has grown meanwhile.
+
+    Parameters
+    ----------
+    num_evaluations : int
+        Checkpoints; of each other values, 0.3 MB.
+    exports : bool
+        Whether each is exported as an MLflow model, too.
+    """
+    with tempfile.TemporaryDirectory() as model_dir:
+        last = num_evaluations + NUM_FIRST - 1
+        config = RunConfig(model_dir=model_dir, tf_random_seed=1, save_checkpoints_steps=1, keep_checkpoint_max=None)
+        params = {"hidden_units": [512], "n_classes": 10, "optimizer": GradientDescent(learning_rate=0.01)}
+        estimator = Estimator(dnn_classifier, config=config, params=params)
+        estimator.train(lambda: examples().batch(10).repeat(), max_steps=last)
+        exporters = [LatestExporter("latest", exports_to_keep=2)] if exports else []
+        quick = {"start_delay_secs": 0, "throttle_secs": 0}
+        specs = [
+            EvalSpec(examples, 10, exporters=exporters, **quick),  # type: ignore[arg-type]
+            EvalSpec(stream, 1, name="stream", **quick),  # type: ignore[arg-type]
+        ]
+        process, sizes = psutil.Process(), []
+
+        def send(event: dict[str, Any]) -> None:
+            if event["kind"] == "evaluation" and event["name"] == "stream":
+                sizes.append(process.memory_info().rss / 2**20)
+
+        with Attempt(estimator, TrainSpec(examples, last + 1), specs) as attempt:
+            write_finished(model_dir, last, "all steps are done")
+            run_evaluator(
+                attempt.job(MlflowModelWriter() if exports else None),
+                RoleContext(RoleId(Role.EVALUATOR, 0), 1, lambda: None, send),
+                [nobody],
+            )
+    assert len(sizes) == num_evaluations + NUM_FIRST
+    return sizes[-1] - min(sizes[NUM_FIRST - 1 :])  # what training has left is given back at some time
+
+
+if __name__ == "__main__":
+    print(growth_mb(int(sys.argv[1]), exports="exports" in sys.argv[2:]))
