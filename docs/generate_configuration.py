@@ -18,6 +18,8 @@ from flows.consistency_parameters import (
     HogwildParameters,
     SyncParameters,
 )
+from flows.evaluate_parameters import EvaluateParameters
+from flows.export_parameters import ExportParameters
 from flows.input_parameters import DataInput, FunctionInput
 from flows.model_parameters import CannedModel, FunctionModel
 from flows.parameters import PredictParameters, TrainParameters
@@ -57,12 +59,19 @@ SECTIONS = """\
 
 The same file may say more, which training does not look at: what `psflow pipeline` does, and when `psflow serve` starts
 it. Every command checks it."""
+EVALUATE = """\
+## `psflow evaluate`
+
+All but `cluster` are options, files and overrides of the command; in a form of Prefect they are keys. Other overrides
+change the configuration of the training."""
+EXPORT = "## `psflow export`\n\nOptions, files and overrides of the command; in a form of Prefect they are keys."
 PREDICT = "## `psflow predict`\n\n`model`, `input` and `output` are the options `--model`, `--input` and `--output`."
 
 
 def configuration() -> str:
     """Return the text of the page."""
     sections = [HEAD, TRAIN, *_tables(TrainParameters, ""), SECTIONS, *_tables(Sections, "")]
+    sections += [EVALUATE, *_tables(EvaluateParameters, ""), EXPORT, *_tables(ExportParameters, "")]
     sections += [PREDICT, *_tables(PredictParameters, "")]
     return "\n".join(f"{section.rstrip()}\n" for section in sections)
 

@@ -16,6 +16,7 @@ import pytest
 
 from flows.cli import app
 from flows.parameters import parse_parameters
+from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.config.files import load
 from ps_runtime.transport.message import HEADER, Kind
 
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
 EMBEDDINGS = ROOT / "docs" / "embeddings.md"
+REPLAY = ROOT / "docs" / "howto" / "replay.md"
 PAGES = sorted([README, ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 PACKAGES = ("flows", "tasks", "ps_runtime", "benchmarks")
 
@@ -80,6 +82,12 @@ def test_the_models_of_the_page_on_tables_run() -> None:
     loss = names["estimator"].evaluate(names["some_ratings"])["loss"]
     assert loss < 0.5 * names["some_ratings"]().labels.var()
     assert {path.name for path in Path("runs").iterdir()} == {"ratings", "baskets", "by-hand"}
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_the_program_of_the_page_on_replay_runs() -> None:
+    run(blocks(REPLAY, "python"))
+    assert {e.name for e in EvaluationLog("runs/line").read()} == {"", "again"}
 
 
 @pytest.mark.cluster
