@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,12 @@ import pytest
 
 __all__ = ["run_on_small_disk"]
 
+ROOT = Path(__file__).parents[1]
 ALONE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
 MOUNT = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"'
 
 
-def run_on_small_disk(program: str, directory: Path, size: str, *arguments: str) -> str:
+def run_on_small_disk(program: str, directory: Path, size: str, *arguments: str, timeout_secs: float = 110.0) -> str:
     """Run a Python program for which `directory` lies on a disk of `size`, such as ``300k``; return its stdout.
 
     The test is skipped where nobody may have such a disk.
@@ -23,7 +25,14 @@ def run_on_small_disk(program: str, directory: Path, size: str, *arguments: str)
 
     def run(*command: str) -> subprocess.CompletedProcess[str]:
         words = [*ALONE, "sh", "-c", MOUNT, "sh", size, str(directory), *command]
-        return subprocess.run(words, capture_output=True, text=True, timeout=110, cwd=Path(__file__).parents[1])
+        pipe = subprocess.PIPE
+        with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, cwd=ROOT, start_new_session=True) as process:
+            try:
+                out, err = process.communicate(timeout=timeout_secs)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                raise
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     try:
         refused = run("true").stderr
