@@ -1,0 +1,52 @@
+"""A training whose disk becomes full: it says so, leaves whole checkpoints, and goes on once there is room."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.flows.conftest import PSFLOW, ROOT
+from tests.full_disk import run_on_small_disk
+
+PROGRAM = """
+import json, os, shutil, subprocess, sys
+from pathlib import Path
+
+disk, psflow, conf = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+os.environ["PREFECT_HOME"] = str(disk.parent / "prefect")
+
+def train(exit_code):
+    command = [psflow, "train", conf, f"model_dir={disk}/digits", "train.save_checkpoints_steps=300", "--json"]
+    done = subprocess.run(command, cwd=disk.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == exit_code, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+error = train(1)["error"]
+left = sorted(path.relative_to(disk / "digits").as_posix() for path in (disk / "digits" / "checkpoints").rglob("*"))
+subprocess.run(["mount", "-o", "remount,size=100m", str(disk)], check=True)
+print(json.dumps([error, left, train(0)["final_step"]]))
+"""
+
+
+@pytest.mark.timeout(600)
+def test_a_training_says_that_its_disk_is_full_and_goes_on_later(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    said, left, final_step = json.loads(
+        run_on_small_disk(
+            PROGRAM, disk, "200k", str(PSFLOW), str(ROOT / "conf" / "digits.yaml"), timeout_secs=500
+        ).splitlines()[-1]
+    )
+    assert said["type"] == "RoleFailedError"
+    assert said["message"].startswith("chief-0 failed: checkpoint of step ")
+    assert said["message"].endswith(
+        "could not be written: No space left on device (0.0 MB are free); "
+        "free space or correct its rights, then the same command goes on"
+    )
+    names = ("", "/manifest.json", "/shard_00000_of_00001.safetensors")
+    steps = sorted({path.split("/")[1] for path in left})
+    assert steps[0] == "step_00000000"
+    assert left == [f"checkpoints/{step}{name}" for step in steps for name in names]
+    assert final_step == 1500
