@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from flows.commands.answer import Answer
-from flows.configuration import read_settings
+from flows.configuration import read_conf
 from flows.parameters import parse_parameters
 from flows.resolved_config import public
-from ps_runtime.config.files import dump
+from ps_runtime.config.files import Settings, dump
 from ps_runtime.config.keys import flat
 
 __all__ = ["config"]
@@ -35,9 +35,11 @@ def config(arguments: Sequence[str], *, with_origins: bool) -> Answer:
     UsageError
         If it is no configuration.
     """
-    settings = read_settings(arguments)
-    values = public(parse_parameters(settings.values, settings.origins).model_dump(mode="json"))
-    origins = {key: str(settings.origin(key) or DEFAULT) for key, _ in flat(values)}
+    conf = read_conf(arguments)
+    given = Settings({**conf.settings.values, **conf.sections.model_dump(exclude_unset=True)}, conf.settings.origins)
+    parameters = parse_parameters(conf.settings.values, conf.settings.origins)
+    values = public({**parameters.model_dump(mode="json"), **conf.sections.model_dump(mode="json")})
+    origins = {key: str(given.origin(key) or DEFAULT) for key, _ in flat(values)}
     lines = dump(values).splitlines()
     if with_origins:
         lines = [f"{key:<{WIDTH}} {_shown(value):<{WIDTH}} {origins[key]}" for key, value in flat(values)]
