@@ -20,6 +20,15 @@ class Parameters(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())
 
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Let forms offer the only value of a field: of a ``const`` the Prefect UI sends none."""
+        found = super().__get_pydantic_json_schema__(schema, handler)
+        for field in handler.resolve_ref_schema(found).get("properties", {}).values():
+            if "const" in field:
+                field["enum"] = [field.setdefault("default", field.pop("const"))]
+        return found
+
 
 class Alternatives:
     """Annotates a union, so that a form offers its members: the Prefect UI knows ``anyOf``, and no ``oneOf``."""

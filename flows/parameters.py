@@ -114,12 +114,12 @@ class TrainParameters(Parameters):
         default_factory=lambda data: f"runs/{data['experiment']}",
         min_length=1,
         description="Local directory, or file:// URL, of checkpoints and exports; {scheduled_time} in it stands for "
-        "the time at which the run was to start, so that each run has its own; default: runs/<experiment>.",
+        "the time at which the run was to start, so that each run has its own; default: runs/EXPERIMENT.",
     )
     registered_model: str = Field(
         default_factory=lambda data: f"psflow-{data['experiment']}",
         min_length=1,
-        description="Name in the MLflow registry; default: psflow-<experiment>.",
+        description="Name in the MLflow registry; default: psflow-EXPERIMENT.",
     )
     code_dir: str | None = Field(
         None,
@@ -143,7 +143,7 @@ class TrainParameters(Parameters):
     )
     eval: EvalParameters = Field(EvalParameters(), description="When and how long to evaluate.")
     evals: dict[EvalName, NamedEvalParameters] = Field(
-        default_factory=dict, description="Further evaluations of each checkpoint, by name: metrics eval_<name>/..."
+        default_factory=dict, description="Further evaluations of each checkpoint, by name: metrics eval_NAME/..."
     )
     best: BestParameters = Field(BestParameters(), description="Which checkpoint is the best.")
     cluster: ClusterParameters = Field(ClusterParameters(), description="Where roles run, and how many there are.")

@@ -59,7 +59,7 @@ class PredictStage(Parameters):
     output: str | None = Field(
         None,
         min_length=1,
-        description="Directory or fsspec URL for the predictions; null: predictions/step_<global_step> in model_dir.",
+        description="Directory or fsspec URL for the predictions; null: predictions/step_GLOBAL_STEP in model_dir.",
     )
 
 
