@@ -6,15 +6,15 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 
 from prefect import flow, get_run_logger
-from prefect.artifacts import create_table_artifact
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
+from flows.artifacts import Artifacts
 from flows.evaluate_parameters import EvaluateParameters
 from flows.interrupts import InterruptedRunError, Interrupts
 from flows.invocation import invoke, invoked
@@ -25,6 +25,7 @@ from ps_runtime.cluster.connecting import open_cluster
 from ps_runtime.errors import CheckpointError
 from tasks.evaluate import evaluate_steps, in_task_runs
 from tasks.evaluation.replay import Replay
+from tasks.evaluation.worker import Outcome
 from tasks.tracking.child_run import open_child_run
 from tasks.tracking.tracker import Tracker
 
@@ -86,50 +87,55 @@ def evaluate_flow(parameters: EvaluateParameters) -> dict[str, Any] | State[Any]
         As `evaluate` does; a Cancelled state if a signal ended it.
     """
     with invoked(parameters, prepared) as invocation, Interrupts() as interrupts:
-        try:
-            results = _run(invocation.prepared, parameters, interrupts.check)
-        except InterruptedRunError as interrupted:
-            invocation.received = interrupted.received
-            return Cancelled(message=f"{interrupted}; the same command goes on where it ended")
+        plan: ReplayPlan = invocation.prepared
+        results = ReplayResults(plan, get_run_logger())
+        with closing(Artifacts(plan.training.parameters.experiment)) as artifacts:
+            try:
+                _run(plan, parameters, results, artifacts, interrupts.check)
+            except InterruptedRunError as interrupted:
+                invocation.received = interrupted.received
+                return Cancelled(message=f"{interrupted}; the same command goes on where it ended")
+            finally:
+                artifacts.table("replay", results.rows(), "Metrics of each checkpoint that was asked for.")
         facts = results.facts() | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
-        if rows := results.rows():
-            create_table_artifact(rows, "evaluations", "Metrics of each checkpoint that was asked for.")
         results.raise_failures(facts)
         return facts
 
 
-def _run(plan: ReplayPlan, parameters: EvaluateParameters, check: Callable[[], None]) -> ReplayResults:
-    results = ReplayResults(plan, get_run_logger())
+def _run(
+    plan: ReplayPlan,
+    parameters: EvaluateParameters,
+    results: ReplayResults,
+    artifacts: Artifacts,
+    check: Callable[[], None],
+) -> None:
     get_run_logger().info(
         "%s of %s evaluations are in the record already", len(plan.known), len(plan.known) + plan.num_wanted
     )
     if not plan.wanted:
-        return results
+        return
     with ExitStack() as stack:
         tracker = stack.enter_context(_recorded(plan, results))
         stack.enter_context(_pinned(plan))
         num_workers = min(parameters.cluster.workers, plan.num_wanted)
         client = stack.enter_context(open_cluster(parameters.cluster.address, num_workers, CLUSTER_TIMEOUT_SECS))
         results.record_in(tracker)
+        if tracker.page is not None:
+            artifacts.link("replay-mlflow-run", tracker.page, f"MLflow run {tracker.run_id}")
         replay = stack.enter_context(Replay(client, plan.job, plan.wanted))
-        _evaluate(replay, plan, results, parameters.cluster.admission_timeout_secs, check)
-    return results
+        for outcome in _outcomes(replay, plan, parameters.cluster.admission_timeout_secs, check):
+            artifacts.progress(100.0 * results.take(outcome) / plan.num_wanted, "Evaluations that are done.")
 
 
-def _evaluate(
-    replay: Replay, plan: ReplayPlan, results: ReplayResults, timeout_secs: float, check: Callable[[], None]
-) -> None:
-    """Take what comes, while a task run stands for each checkpoint."""
+def _outcomes(replay: Replay, plan: ReplayPlan, timeout_secs: float, check: Callable[[], None]) -> Iterator[Outcome]:
+    """Yield what comes, while a task run stands for each checkpoint."""
     stop = threading.Event()
     task_runs = [
-        evaluate_steps.submit(
-            "..".join(str(step) for step in dict.fromkeys((steps[0], steps[-1]))), steps, replay, stop
-        )
+        evaluate_steps.submit("..".join(map(str, dict.fromkeys((steps[0], steps[-1])))), steps, replay, stop)
         for steps in in_task_runs(list(plan.wanted))
     ]
     try:
-        for outcome in replay.outcomes(timeout_secs, check):
-            results.take(outcome)
+        yield from replay.outcomes(timeout_secs, check)
     finally:
         stop.set()
         for task_run in task_runs:

@@ -35,20 +35,21 @@ class ReplayResults:
         for evaluation in self._plan.known:
             tracker.handle(_event(evaluation))
 
-    def take(self, outcome: Outcome) -> None:
-        """Put an evaluation into the record, then tell of it; a failure is told of only."""
+    def take(self, outcome: Outcome) -> int:
+        """Put an evaluation into the record, then tell of it; a failure is told of only. Return how many are done."""
         done = 1 + len(self.evaluated) + len(self.failures)
         of = f"{outcome.global_step}{f' on {outcome.name}' if outcome.name else ''} ({done}/{self._plan.num_wanted})"
         if isinstance(outcome, Failure):
             self.failures.append(outcome)
             self._logger.error("no evaluation of step %s: %s", of, outcome.reason)
-            return
+            return done
         self._plan.record.write(outcome, is_forced=self._plan.is_forced)
         self.evaluated.append(outcome)
         if self._tracker is not None:
             self._tracker.handle(_event(outcome))
         shown = ", ".join(f"{name} {value:.4g}" for name, value in outcome.metrics.items() if name != "global_step")
         self._logger.info("evaluation of step %s: %s", of, shown)
+        return done
 
     def facts(self) -> dict[str, Any]:
         """Return what a person or a program wants to know of the replay."""
