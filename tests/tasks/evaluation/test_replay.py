@@ -1,0 +1,63 @@
+"""Evaluations on a cluster, without a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from distributed import Client, Event
+
+from ps_runtime.cluster.connecting import open_cluster
+from ps_runtime.data.formats import open_dataset
+from ps_runtime.errors import WaitTimeoutError
+from ps_runtime.estimator.dnn_classifier import DNNClassifier
+from ps_runtime.model.training import EvalSpec
+from ps_runtime.specs.run_config import RunConfig
+from tasks.evaluation.replay import Replay
+from tasks.evaluation.worker import EvaluationJob, Failure
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with open_cluster(None, 1, 60.0) as client:
+        yield client
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> EvaluationJob:
+    """Return a job for checkpoints of digits, of which steps 0 to 4 are there."""
+    read = partial(open_dataset, {"format": "digits", "split": "test", "batch_size": 100, "epochs": 1})
+    estimator = DNNClassifier([4], 10, config=RunConfig(str(tmp_path), tf_random_seed=1, save_checkpoints_steps=1))
+    estimator.train(read, max_steps=4)
+    specs = (EvalSpec(read, 1), EvalSpec(read, 2, name="two"))
+    digests = ("", "")
+    return EvaluationJob(str(tmp_path), estimator.model_fn, estimator.params, estimator.config, specs, digests)
+
+
+def block(name: str) -> None:
+    Event(name).wait()
+
+
+@pytest.mark.cluster(shared=True)
+def test_a_cluster_without_a_free_thread_is_not_waited_for_for_ever(client: Client, job: EvaluationJob) -> None:
+    blocked = client.submit(block, "go on", pure=False)
+    with (
+        Replay(client, job, {1: [0]}) as replay,
+        pytest.raises(WaitTimeoutError, match=r"^waited 0\.1 s for the Dask cluster: all its threads are busy$"),
+    ):
+        list(replay.outcomes(0.1, lambda: None))
+    Event("go on", client=client).set()
+    blocked.result(timeout=30)
+
+
+@pytest.mark.cluster(shared=True)
+def test_inputs_that_are_not_those_of_the_flow_are_refused_and_told_apart(client: Client, job: EvaluationJob) -> None:
+    with Replay(client, job, {0: [0, 1], 1: [1], 2: [0], 9: [0]}) as replay:
+        outcomes = list(replay.outcomes(30.0, lambda: None))
+        assert {failure.global_step for failure in replay.wait([0, 1, 2, 9], 0.0) or ()} == {0, 1, 2, 9}
+    reasons = {(o.name, o.global_step): o.reason for o in outcomes if isinstance(o, Failure)}
+    assert reasons.keys() == {("", 0), ("two", 0), ("two", 1), ("", 2), ("", 9)}
+    assert "no checkpoint of step 9: the manifest is missing" in reasons["", 9]
+    assert reasons["two", 1].startswith("the input of evaluation 'two' has changed, or is another one for this Dask")
