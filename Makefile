@@ -1,4 +1,4 @@
-# make venv | test | acceptance | check | demo | bench-peers | bench | clean. Needs Python >= 3.11 and nothing else; PYTHON=... chooses one.
+# make venv | test | test-browser | acceptance | check | demo | bench-peers | bench | clean. Needs Python >= 3.11 and nothing else; PYTHON=... chooses one.
 
 PYTHON ?= $(or $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done),python3)
@@ -10,7 +10,7 @@ PEERS_STAMP = $(PEERS)/.installed
 PEERS_PYTHON ?= python3.11
 BENCHES ?= mlp dense embedding predict checkpoint startup memory scaling
 
-.PHONY: venv test acceptance check demo bench bench-peers clean
+.PHONY: venv test test-browser acceptance check demo bench bench-peers clean
 
 venv: $(STAMP)
 
@@ -27,6 +27,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 test: venv
 	$(BIN)/python -m pytest
+
+# The pages of MLflow and Prefect in Chromium; pictures of them are left in runs/browser/
+test-browser: venv
+	$(BIN)/python -m pytest -m browser tests/browser
 
 # What takes minutes: schedules, kills, measured times
 acceptance: venv

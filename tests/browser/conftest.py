@@ -1,0 +1,27 @@
+"""One place and one browser for all pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chromium import Browser, chromium, missing
+from tests.browser.place import Place, set_up
+
+PICTURES = Path(__file__).parents[2] / "runs" / "browser"
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if programs := missing():
+        pytest.skip(f"{' and '.join(programs)} not found; on Debian: apt install chromium chromium-driver")
+    with chromium(tmp_path_factory.mktemp("chromium"), PICTURES) as window:
+        yield window
+
+
+@pytest.fixture(scope="session")
+def place(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    with set_up(tmp_path_factory.mktemp("place", numbered=False) / "digits") as made:
+        yield made

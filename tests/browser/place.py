@@ -1,0 +1,108 @@
+"""A place as the README has it: the two servers of psflow up, a finished training, and psflow serve."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+PSFLOW = Path(sys.executable).with_name("psflow")
+CONF = Path(__file__).parents[2] / "conf" / "digits.yaml"
+STEPS = (0, 100, 200, 300, 400)
+"""Of the checkpoints."""
+COMMAND_SECS = 300.0
+SERVING_SECS = 60.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where everything is.
+
+    Parameters
+    ----------
+    prefect, mlflow : str
+        Addresses of the pages.
+    flow_run_id, experiment_id : str
+        Of the finished training, in Prefect and in MLflow.
+    deployment_id : str
+        Of ``train/train``, whose form is empty.
+    run : dict
+        What the training answered.
+    """
+
+    prefect: str
+    mlflow: str
+    flow_run_id: str
+    experiment_id: str
+    deployment_id: str
+    run: dict[str, Any]
+
+
+@contextmanager
+def set_up(folder: Path) -> Iterator[Place]:
+    """Start servers in an empty folder, train, and serve; stop all of it at the end."""
+    home = folder.with_name("home")
+    for directory in (folder, home):
+        directory.mkdir()
+    environment = os.environ | {"HOME": str(home), "PREFECT_HOME": str(home / ".prefect")}
+    psflow = _Commands(folder, environment)
+    try:
+        servers = psflow("up")
+        with psflow.serving(str(CONF)):
+            run = psflow("train", str(CONF), f"train.max_steps={STEPS[-1]}", f"train.save_checkpoints_steps={STEPS[1]}")
+            yield place_of(servers["prefect"]["url"], servers["mlflow"]["url"], run)
+    finally:
+        psflow("down")
+
+
+class _Commands:
+    """psflow, in one folder and environment."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._how: dict[str, Any] = {"cwd": folder, "env": environment}
+        self._folder = folder
+
+    def __call__(self, *arguments: str) -> dict[str, Any]:
+        command = [str(PSFLOW), *arguments, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECS, **self._how)
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answer
+
+    @contextmanager
+    def serving(self, *files: str) -> Iterator[None]:
+        with (self._folder / "serve.log").open("wb") as log:
+            process = subprocess.Popen([str(PSFLOW), "serve", *files], stdout=log, stderr=log, **self._how)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGINT)
+            process.wait(SERVING_SECS)
+
+
+def place_of(prefect: str, mlflow: str, run: dict[str, Any]) -> Place:
+    """Look up what the addresses of pages are made of; wait until the deployment is there."""
+    found = _answer(mlflow, f"/api/2.0/mlflow/runs/get?run_id={run['run_id']}")["run"]
+    tags = {tag["key"]: tag["value"] for tag in found["data"]["tags"]}
+    deadline = time.monotonic() + SERVING_SECS
+    while "id" not in (deployment := _answer(prefect, "/api/deployments/name/train/train")):
+        assert time.monotonic() < deadline, f"psflow serve has not made train/train within {SERVING_SECS:g} s"
+        time.sleep(0.2)
+    flow_run_id, experiment_id = tags["psflow.prefect_flow_run"], found["info"]["experiment_id"]
+    return Place(prefect, mlflow, flow_run_id, experiment_id, deployment["id"], run)
+
+
+def _answer(server: str, path: str) -> Any:
+    with closing(http.client.HTTPConnection(urlsplit(server).netloc, timeout=30)) as connection:
+        connection.request("GET", path)
+        return json.load(connection.getresponse())
