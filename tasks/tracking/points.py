@@ -51,9 +51,15 @@ class Points:
 
     @classmethod
     def of_run(cls, client: MlflowClient, run_id: str) -> Points:
-        """Read from MLflow which points the run has."""
-        keys = client.get_run(run_id).data.metrics
-        return cls({key: {m.step for m in client.get_metric_history(run_id, key)} for key in keys})
+        """Read from MLflow which points the run has: a request for each curve of an evaluation, and one for the rest.
+
+        The other curves grow with their step, and a run comes with the last point of each.
+        """
+        latest: list[Metric] = client.get_run(run_id).data._metric_objs
+        written = {metric.key: {metric.step} for metric in latest}
+        for key in filter(_is_of_evaluation, written):
+            written[key] = {metric.step for metric in client.get_metric_history(run_id, key)}
+        return cls(written)
 
     def of_metrics(self, event: Mapping[str, Any]) -> list[Metric]:
         """Return the new points of a ``metrics`` event, and hold them for written."""
@@ -76,6 +82,11 @@ class Points:
         for key in fresh:
             self._steps[key].add(step)
         return _metrics(fresh, step, event, model_id)
+
+
+def _is_of_evaluation(key: str) -> bool:
+    """Return whether a curve may be one of an evaluation, as `evaluation_prefix` begins them."""
+    return key.startswith("eval")
 
 
 def _metrics(values: Mapping[str, Any], step: int, event: Mapping[str, Any], model_id: str | None) -> list[Metric]:
