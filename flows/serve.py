@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
+import logging
+import signal
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
-from prefect import serve as serve_deployments
+import psutil
 from prefect.logging import get_logger
+from prefect.runner import Runner
 
 from flows.deployments import configured, general
 from ps_runtime.errors import UsageError
@@ -21,6 +26,10 @@ from tasks.tracking.store import prepare_store
 __all__ = ["serve"]
 
 CLOSE_EVERY_SECS = 30.0
+END_SECS = 15.0
+"""For runs to end well; their roles have ten."""
+RUN = "prefect.engine"
+"""The module that is the program of a run that Prefect starts."""
 
 
 def serve(files: Sequence[str], limit: int | None = None) -> dict[str, Any]:
@@ -53,23 +62,57 @@ def serve(files: Sequence[str], limit: int | None = None) -> dict[str, Any]:
         )
     prepare_store()  # before several runs at once would make it
     names = [deployment.full_name for deployment in deployments]
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it shows how the connections of Prefect's runner end
     with prefect_api() as url, _closing_strays():
+        runner = _Runner(pause_on_shutdown=True, limit=limit)
         for deployment in deployments:
+            runner.add_deployment(deployment)
             when = "" if not deployment.schedules else ", on its schedule"
             get_logger("psflow").info("serving %s%s", deployment.full_name, when)
-        serve_deployments(*deployments, print_starting_message=False, limit=limit)
+        with _ending_runs(), suppress(KeyboardInterrupt):
+            asyncio.run(runner.start())
     return {"deployments": names, "prefect_api_url": url}
+
+
+class _Runner(Runner):
+    """Ends by SIGTERM as it does by Ctrl-C; Prefect's own leaves at once then, whatever runs."""
+
+    def handle_sigterm(self, *args: Any, **kwargs: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def _ending_runs() -> Iterator[None]:
+    """Let runs end well at the first Ctrl-C: the runner kills them. A second one does not wait for them."""
+    is_ending = False
+
+    def end(number: int, frame: FrameType | None) -> None:
+        nonlocal is_ending
+        if not is_ending:
+            is_ending = True
+            runs = [child for child in psutil.Process().children() if RUN in child.cmdline()]
+            for run in runs:
+                run.terminate()
+            psutil.wait_procs(runs, END_SECS)
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGINT, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 @contextmanager
 def _closing_strays() -> Iterator[None]:
-    """Say of runs whose process was killed that they have ended, now and every half minute."""
+    """Say of runs whose process was killed that they have ended: now, every half minute, and at the end."""
     over = threading.Event()
 
     def close() -> None:
-        close_strays()
-        while not over.wait(CLOSE_EVERY_SECS):
+        while not over.is_set():
             close_strays()
+            over.wait(CLOSE_EVERY_SECS)
+        close_strays()
 
     context = contextvars.copy_context()  # of Prefect's settings
     thread = threading.Thread(target=context.run, args=[close], name="psflow-strays", daemon=True)
