@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import os
+import pickle
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.checkpoint.files import append_line, atomic_write_text, locked, make_directory
+from ps_runtime.checkpoint.files import append_line, atomic_write_text, locked, make_directory, storing
+from ps_runtime.errors import StorageError
 
 PowerCuts = Callable[[Callable[[], Any]], Iterator[bool]]
 
@@ -94,3 +97,21 @@ def test_make_directory_is_idempotent(tmp_path: Any, monkeypatch: pytest.MonkeyP
     make_directory("")
     assert (tmp_path / "a" / "b").is_dir()
     assert (tmp_path / "c" / "d").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device"),
+        (shutil.Error([("a", "b", "[Errno 13] Permission denied: 'b'")]), "Permission denied"),
+        (OSError("odd"), "odd"),
+    ],
+)
+def test_what_cannot_be_written_is_told_with_its_place(tmp_path: Any, error: OSError, reason: str) -> None:
+    path = str(tmp_path / "not" / "there" / "yet")
+    with pytest.raises(StorageError) as told, storing(path):
+        raise error
+    again = pickle.loads(pickle.dumps(told.value))
+    assert (again.path, again.reason) == (path, reason)
+    assert again.free_bytes > 0
+    assert str(again).startswith(f"{path} could not be written: {reason} (")
