@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 
@@ -123,11 +123,14 @@ def _run(
         if tracker.page is not None:
             artifacts.link("replay-mlflow-run", tracker.page, f"MLflow run {tracker.run_id}")
         replay = stack.enter_context(Replay(client, plan.job, plan.wanted))
-        for outcome in _outcomes(replay, plan, parameters.cluster.admission_timeout_secs, check):
+        outcomes = _outcomes(replay, plan, parameters.cluster.admission_timeout_secs, check)
+        for outcome in stack.enter_context(closing(outcomes)):  # whatever ends this, the task runs end with it
             artifacts.progress(100.0 * results.take(outcome) / plan.num_wanted, "Evaluations that are done.")
 
 
-def _outcomes(replay: Replay, plan: ReplayPlan, timeout_secs: float, check: Callable[[], None]) -> Iterator[Outcome]:
+def _outcomes(
+    replay: Replay, plan: ReplayPlan, timeout_secs: float, check: Callable[[], None]
+) -> Generator[Outcome, None, None]:
     """Yield what comes, while a task run stands for each checkpoint."""
     stop = threading.Event()
     task_runs = [

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 
 from ps_runtime.checkpoint.records import EVALUATIONS, Evaluation, EvaluationLog
-from ps_runtime.errors import UsageError
+from ps_runtime.errors import StorageError, UsageError
 
 __all__ = ["ReplayRecord"]
 
@@ -93,8 +93,9 @@ class ReplayRecord:
                 self._log.append(evaluation)
             else:
                 self._log.add(evaluation)
-        except OSError as error:
-            if error.errno not in READ_ONLY:
+        except (OSError, StorageError) as error:
+            cause = error.__cause__ if isinstance(error, StorageError) else error
+            if not isinstance(cause, OSError) or cause.errno not in READ_ONLY:
                 raise
             self.is_written = False
             logger.warning(

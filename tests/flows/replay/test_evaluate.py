@@ -18,7 +18,7 @@ from flows.parameters import TrainParameters
 from ps_runtime.checkpoint.job_file import JobFile
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import EvaluationFailedError, UsageError
+from ps_runtime.errors import EvaluationFailedError, StorageError, UsageError
 from tests.flows.replay.conftest import CONFIG
 
 STEPS = [0, 2, 4, 6]
@@ -88,6 +88,13 @@ def test_one_that_fails_is_told_and_not_recorded_and_the_others_go_on(trained: P
     facts = replay(trained, servers)
     assert (facts["num_evaluated"], facts["num_known"], facts["run_id"]) == (2, 6, child)
     assert client_of(trained).get_run(child).info.status == "FINISHED"
+
+
+@pytest.mark.cluster(shared=True)
+def test_a_record_that_cannot_be_written_ends_it(trained: Path, servers: dict[str, Any]) -> None:
+    (trained / "evaluations.jsonl").mkdir()
+    with pytest.raises(StorageError, match=r"evaluations\.jsonl could not be written: Is a directory"):
+        replay(trained, servers, checkpoints="last:2")
 
 
 @pytest.mark.cluster(shared=True)

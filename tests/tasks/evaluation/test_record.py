@@ -63,11 +63,14 @@ def test_a_record_elsewhere_is_read_beside_that_of_the_model_dir(tmp_path: Path)
     assert record.path == f"{elsewhere}/evaluations.jsonl"
 
 
-def test_where_nothing_may_be_written_that_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("is_forced", [False, True])
+def test_where_nothing_may_be_written_that_is_told_once(
+    is_forced: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     record = ReplayRecord(str(tmp_path))
     with read_only(tmp_path), caplog.at_level(logging.WARNING):
-        record.write(evaluation(300), is_forced=False)
-        record.write(evaluation(600), is_forced=False)
+        record.write(evaluation(300), is_forced=is_forced)
+        record.write(evaluation(600), is_forced=is_forced)
     assert not record.is_written
     [told] = caplog.messages
     assert told.startswith(f"nothing may be written to {tmp_path}, so the results are in MLflow only")
