@@ -108,19 +108,20 @@ def _train(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts)
     training = parameters.training()
     step = _completed_step(training)
     if step is not None:
-        get_run_logger().info("%s was trained to step %s already", training.model_dir, step)
-        return {"model_dir": training.model_dir, "final_step": step, "was_done": True}
+        model_dir = _model_dir(parameters)
+        get_run_logger().info("%s was trained to step %s already", model_dir, step)
+        return {"model_dir": model_dir, "final_step": step, "was_done": True}
     return _result(train_flow, training, interrupts)
 
 
 def _evaluate(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts) -> Facts:
     stage = parameters.pipeline.evaluate.model_dump(mode="json")
-    values = stage | {"model_dir": parameters.model_dir, "cluster": {"address": parameters.cluster.address}}
+    values = stage | {"model_dir": _model_dir(parameters), "cluster": {"address": parameters.cluster.address}}
     return _result(evaluate_flow, parse_as(EvaluateParameters, values, {}), interrupts)
 
 
 def _export(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts) -> Facts:
-    values = parameters.pipeline.export.model_dump(mode="json") | {"model_dir": parameters.model_dir}
+    values = parameters.pipeline.export.model_dump(mode="json") | {"model_dir": _model_dir(parameters)}
     return _result(export_flow, parse_as(ExportParameters, values, {}), interrupts)
 
 
@@ -130,7 +131,7 @@ def _predict(parameters: PipelineParameters, facts: Facts, interrupts: Interrupt
     values = {
         "model": model,
         "input": stage.input,
-        "output": stage.output or os.path.join(parameters.model_dir, "predictions", f"step_{step:08d}"),
+        "output": stage.output or os.path.join(_model_dir(parameters), "predictions", f"step_{step:08d}"),
         "cluster": {"address": parameters.cluster.address},
     }
     return _result(predict_flow, parse_as(PredictParameters, values, {}), interrupts)
@@ -140,10 +141,15 @@ def _model(parameters: PipelineParameters, facts: Facts) -> tuple[str, int]:
     """Return the model to predict with, and its step: what was exported just now, else the best one in model_dir."""
     if "export" in facts:
         return str(facts["export"]["model_uri"]), int(facts["export"]["step"])
-    best = best_record(parameters.model_dir)
+    best = best_record(_model_dir(parameters))
     if best is None:
-        raise UsageError((f"{parameters.model_dir} has no exported model to predict with; train or export first",))
+        raise UsageError((f"{_model_dir(parameters)} has no exported model to predict with; train or export first",))
     return best.path, best.step
+
+
+def _model_dir(parameters: PipelineParameters) -> str:
+    """Return where this run trains: in the model_dir, or in that of the fork."""
+    return absolute(parameters.resume.fork or parameters.model_dir)
 
 
 STAGES: dict[Stage, Callable[[PipelineParameters, Facts, Interrupts], Facts]] = {
