@@ -78,6 +78,7 @@ class PushWriter:
         push.num_examples = num_examples
         push.learning_rates[:] = learning_rates
         push.mask[:] = 0
+        gradients = {name: self._apart(body, name, gradient) for name, gradient in gradients.items()}
         for name, places in body.gradients.items():
             gradient = gradients.get(name)
             if gradient is None:
@@ -89,6 +90,13 @@ class PushWriter:
         if self._tables:
             push.write_rows(rows)
         return push
+
+    @staticmethod
+    def _apart(body: _Body, name: str, gradient: NDArray[Any] | RowGradient) -> NDArray[Any] | RowGradient:
+        """Return a gradient that is made where it goes as it is, and one made where another goes as a copy."""
+        if not isinstance(gradient, np.ndarray) or gradient.base is None or gradient is body.buffers.get(name):
+            return gradient
+        return gradient.copy() if np.may_share_memory(gradient, body.push.bytes) else gradient
 
     def buffers(self, connection: Connection) -> Mapping[str, NDArray[Any]]:
         """Return where in the next push to `connection` the gradients go, of variables that lie in one piece."""

@@ -27,7 +27,7 @@ def gradient_buffer(name: str) -> NDArray[Any]:
     Raises
     ------
     ModelFnError
-        Outside a model_fn; for a name that is no trainable variable of the model.
+        Outside a model_fn; for a name that is no trainable variable of the model; for the same name a second time.
 
     Notes
     -----

@@ -56,6 +56,7 @@ class ModelScope(ABC):
     global_step: int
     lookups: Lookups = field(default_factory=Lookups, kw_only=True)
     summaries: dict[str, Any] = field(default_factory=dict, init=False)
+    _buffered: set[str] = field(default_factory=set, init=False, repr=False)
     _tokens: list[Token[ModelScope]] = field(default_factory=list, init=False, repr=False)
 
     def __enter__(self) -> Self:
@@ -70,9 +71,16 @@ class ModelScope(ABC):
     def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
         """Return the value of a variable."""
 
-    @abstractmethod
     def gradient_buffer(self, name: str) -> NDArray[Any]:
-        """Return memory in which the gradient of a variable can be made."""
+        """Return memory in which the gradient of a variable can be made; it is given once in a call."""
+        if name in self._buffered:
+            raise ModelFnError((f"gradient_buffer({name!r}) was called twice in one call of model_fn; keep the first",))
+        self._buffered.add(name)
+        return self._buffer(name)
+
+    @abstractmethod
+    def _buffer(self, name: str) -> NDArray[Any]:
+        """Return memory for the gradient of a variable."""
 
     @abstractmethod
     def table(self, asked: TableSpec, ids: Any) -> TableSpec:
@@ -115,7 +123,7 @@ class BuildScope(ModelScope):
         self.values[name] = read_only(value)
         return self.values[name]
 
-    def gradient_buffer(self, name: str) -> NDArray[Any]:
+    def _buffer(self, name: str) -> NDArray[Any]:
         """Return new memory."""
         return _new_buffer(name, self.declared)
 
@@ -173,7 +181,7 @@ class CallScope(ModelScope):
             raise _differs(name, declared, known)
         return self.values[name]
 
-    def gradient_buffer(self, name: str) -> NDArray[Any]:
+    def _buffer(self, name: str) -> NDArray[Any]:
         """Return what was given for it, or new memory."""
         buffer = None if self.buffers is None else self.buffers().get(name)
         return _new_buffer(name, self.declared) if buffer is None else buffer

@@ -103,7 +103,7 @@ class ArenaReader:
             if version < 0:
                 return None
             mark[DONE] = 0
-            mark[MARK] |= 1
+            mark[MARK] = (mark[MARK] + 1) | 1
             try:
                 # a change that began meanwhile may or may not have seen the mark, so nobody would wait for the other
                 if words[COUNTER] == before and self._copy(into, before, deadline):
@@ -126,10 +126,13 @@ class ArenaReader:
         return True
 
     def _await_reached(self, change: int, stop: int, deadline: float) -> bool:
-        """Wait until a change has done the bytes before `stop`, or is over; return False after `deadline`."""
-        words = self._words
+        """Wait until a change has done the bytes before `stop`, or is over.
+
+        Return False after `deadline`, or if the change waits for us: it saw the mark as we saw it begin.
+        """
+        words, mark = self._words, self._mark
         while words[COUNTER] == change and words[REACHED] < stop:
-            if time.monotonic() >= deadline:
+            if mark[PROMISED] == mark[MARK] or time.monotonic() >= deadline:
                 return False
             time.sleep(self._nap_secs)
         return True
@@ -139,5 +142,5 @@ class ArenaReader:
         follows = before & 1
         if self._words[COUNTER] - before <= follows:
             return True
-        mark = self._mark
-        return bool(mark[SINCE] == before + follows + 1 and mark[PROMISED] == mark[MARK])
+        mark = self._mark  # read in this order, the other one of its owner's: never parts of two promises
+        return bool(mark[PROMISED] == mark[MARK] and mark[SINCE] == before + follows + 1)

@@ -68,6 +68,8 @@ class SocketServer:
     ) -> None:
         self._handler = handler
         self._arena = arena
+        self._lent = None if arena is None or arena.bytes.size < LARGE_BYTES else arena.bytes
+        """What replies may go out of without a copy: its changes wait for nobody, but tell of themselves."""
         self._marks = Marks(0 if arena is None else arena.bytes.size)
         self._max_connections = max_connections
         self._hello_timeout_secs = hello_timeout_secs
@@ -92,7 +94,7 @@ class SocketServer:
         except BaseException:
             self.close()
             raise
-        if arena is not None and arena.bytes.size >= LARGE_BYTES:
+        if arena is not None and self._lent is not None:
             arena.readers = _ArenaReaders(self._marks, self._links)
 
     def _listen(self, tcp_host: str | None, unix: bool) -> Address:
@@ -167,7 +169,7 @@ class SocketServer:
             return
         self._is_closed = True
         if self._arena is not None:
-            self._arena.readers = None
+            self._arena.readers = self._lent = None
         self._transports_before = self.transports
         self._selector.close()
         for sock in [*self._listeners, self._wake_reader, self._wake_writer]:
@@ -207,7 +209,7 @@ class SocketServer:
         sock.setblocking(False)
         tune(sock)
         number = next(self._numbers)
-        link = Link(number, sock, self._handler, self._spares, None if self._arena is None else self._arena.bytes)
+        link = Link(number, sock, self._handler, self._spares, self._lent)
         self._links[number] = link
         self._strangers[number] = self._clock() + self._hello_timeout_secs
         self._num_accepted += 1
@@ -329,9 +331,9 @@ class _ArenaReaders:
         self._links = links
 
     def begin(self, counter: int) -> None:
+        self._marks.begin(counter)  # at once: who sees the counter before the promise begins again
         for link in self._links.values():
             link.detach()
-        self._marks.begin(counter)
 
     def await_past(self, stop: int) -> None:
         self._marks.await_past(stop)

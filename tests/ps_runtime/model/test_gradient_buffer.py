@@ -75,3 +75,14 @@ def test_only_trainable_variables_have_one(gradient_fn, name, words):
     gradient_fn._caller.model_fn = model_fn
     with pytest.raises(ModelFnError, match=words):
         gradient_fn(X, None, variables(), 0)
+
+
+def test_one_is_given_once(gradient_fn):
+    def model_fn(features, mode):
+        spec = decay(features, mode)
+        gradient_buffer("w")
+        return spec
+
+    gradient_fn._caller.model_fn = model_fn
+    with pytest.raises(ModelFnError, match=r"gradient_buffer\('w'\) was called twice in one call of model_fn"):
+        gradient_fn(X, None, variables(), 0)

@@ -13,7 +13,7 @@ import pytest
 from ps_runtime.transport import marks as marks_module
 from ps_runtime.transport import reading
 from ps_runtime.transport.arena import Arena
-from ps_runtime.transport.marks import DONE, MARK, PROMISED, Marks, copy_secs
+from ps_runtime.transport.marks import DONE, MARK, PROMISED, SINCE, Marks, copy_secs
 from ps_runtime.transport.reading import ArenaReader
 from ps_runtime.transport.shared_memory import SharedMemory
 
@@ -254,6 +254,98 @@ def test_a_promise_of_a_later_change_does_not_hide_an_earlier_one(large, monkeyp
     sizes = meanwhile(monkeypatch, [overtake_and_then_promise])
     assert large.read() == 2
     assert sum(sizes) == CHUNK + LARGE
+
+
+def test_a_change_under_way_that_did_not_see_the_reader_makes_it_begin_again(large, clock, monkeypatch):
+    large.publish(1)
+
+    def begin_unseen() -> None:
+        large.marks.remove(1)
+        large.arena.begin(2)
+        large.marks.add(1, large.mark)
+
+    def change_on() -> None:
+        large.arena.advance(0, LARGE)
+        large.arena.bytes[:] = 2
+        large.arena.end()
+
+    clock.on_sleep = change_on
+    sizes = meanwhile(monkeypatch, [begin_unseen])
+    assert large.read() == 2
+    assert sum(sizes) == CHUNK + LARGE
+
+
+def test_the_next_change_stays_behind_who_followed_the_last(large, clock, monkeypatch):
+    large.publish(1)
+    large.arena.begin(2)
+
+    def end_and_begin() -> None:
+        large.arena.bytes[:] = 2
+        large.arena.end()
+        large.arena.begin(3)
+        assert large.mark[PROMISED] == large.mark[MARK]
+
+    def change_a_part() -> None:
+        large.arena.advance(0, CHUNK)
+        large.arena.bytes[:CHUNK] = 3
+        large.arena.end()
+
+    clock.on_sleep = end_and_begin
+    sizes = meanwhile(monkeypatch, [nothing, change_a_part])
+    assert large.read() == 2
+    assert len(sizes) == 4
+
+
+def test_a_promise_is_not_put_together_of_two(large, monkeypatch):
+    """The first change promised an earlier mark, as its counter was not to be seen yet; the next one promises this."""
+    large.publish(1)
+    large.mark[SINCE], large.mark[PROMISED] = 3, -7
+
+    class Mark:
+        """Another change makes its promise between two looks at what the owner wrote."""
+
+        def __init__(self) -> None:
+            self.is_between = False
+
+        def __getitem__(self, index: int) -> int:
+            value = int(large.mark[index])
+            if index in (SINCE, PROMISED) and self.is_between:
+                self.is_between = False
+                large.arena.begin(2)
+                large.arena.end()
+            return value
+
+        def __setitem__(self, index: int, value: int) -> None:
+            large.mark[index] = value
+
+    def overtake() -> None:
+        large.publish_unseen(2)
+        large.reader._mark.is_between = True
+
+    large.reader._mark = Mark()
+    sizes = meanwhile(monkeypatch, [overtake])
+    assert large.read() == 2
+    assert sum(sizes) == CHUNK + LARGE
+
+
+def test_who_saw_a_change_before_that_saw_its_mark_does_not_wait_for_it(large, clock):
+    large.publish(1)
+    large.arena.readers = None
+    large.arena.begin(2)
+    large.arena.readers = large.marks
+
+    def promise() -> None:
+        large.marks.begin(3)
+        clock.on_sleep = change_on
+
+    def change_on() -> None:
+        large.arena.advance(0, LARGE)
+        large.arena.bytes[:] = 2
+        large.arena.end()
+
+    clock.on_sleep = promise
+    assert large.read() == 2
+    assert not large.marks._overdue
 
 
 def test_a_change_that_comes_as_the_mark_is_set_makes_the_reader_begin_again(large, monkeypatch):
