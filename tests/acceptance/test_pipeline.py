@@ -50,12 +50,12 @@ def test_each_stage_runs_once(tmp_path: Path) -> None:
     assert first["predict"]["rows"] == 360
     output = Path(first["predict"]["output"])
     assert output == project.path / "runs" / "small" / "predictions" / f"step_{first['export']['step']:08d}"
-    written = {path: path.stat().st_mtime_ns for path in (project.path / "runs").rglob("*") if path.is_file()}
+    written = {path: path.read_bytes() for path in (project.path / "runs").rglob("*") if path.is_file()}
 
     again = answer_of(project, conf)
     assert again["train"] == {"model_dir": str(project.path / "runs" / "small"), "final_step": 60, "was_done": True}
     assert again["predict"]["output"] == str(output)
-    left = {path: path.stat().st_mtime_ns for path in (project.path / "runs").rglob("*") if path.is_file()}
+    left = {path: path.read_bytes() for path in (project.path / "runs").rglob("*") if path.is_file()}
     assert left == written
 
     [run] = MlflowClient(f"sqlite:///{project.path}/mlflow.db").search_runs(["1"])
