@@ -27,8 +27,10 @@ class ExportDirectory:
     @contextlib.contextmanager
     def opened(cls, path: str) -> Iterator[ExportDirectory]:
         """Give the directory, made if missing, once no other process of this host holds it."""
-        make_directory(path)
-        with locked(os.path.join(path, ".lock")):
+        with contextlib.ExitStack() as stack:
+            with storing(path):
+                make_directory(path)
+                stack.enter_context(locked(os.path.join(path, ".lock")))
             for name in os.listdir(path):
                 if name.startswith(_TEMPORARY):  # nobody else is writing: its writer is dead
                     shutil.rmtree(os.path.join(path, name))
