@@ -1,4 +1,4 @@
-"""What a training flow says of itself at its end, as plain data."""
+"""What a training flow says of itself at its end: plain data, and a few lines for people."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from flows.progress import shown_metrics
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.model.best import BestRecord
 from ps_runtime.roles.job_spec import JobSpec
 from tasks.tracking.models import BestModel
 
-__all__ = ["best_record", "summarize"]
+__all__ = ["Outcome", "best_record", "shown", "summarize"]
 
 Reports = Mapping[str, Mapping[str, Any]]
 ROLE_KEYS = ("exit", "rss_mb", "transport")
@@ -34,6 +35,8 @@ class Outcome:
         As the tracker has registered it.
     first_step_at : float or None
         Unix time of the first training step; None if there was nothing left to train.
+    mlflow_page, prefect_page : str or None
+        Of the runs, where their servers have pages.
     """
 
     job: JobSpec
@@ -41,6 +44,8 @@ class Outcome:
     run_id: str
     best: BestModel | None
     first_step_at: float | None
+    mlflow_page: str | None = None
+    prefect_page: str | None = None
 
 
 def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
@@ -63,8 +68,30 @@ def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
         "input": {key: chief["job"][key] for key in ("examples", "epochs_completed", "repeats", "misses")},
         "train": chief["train"],
         "roles": {role: {key: report[key] for key in ROLE_KEYS} for role, report in reports.items()},
+        "pages": {"mlflow": outcome.mlflow_page, "prefect": outcome.prefect_page},
         "wall_secs": {"total": round(wall_secs, 3), "to_first_step": first_step},
     }
+
+
+def shown(summary: Mapping[str, Any]) -> list[str]:
+    """Return what of a summary people read in a terminal."""
+    best, pages, secs = summary["best"], summary["pages"], summary["wall_secs"]
+    max_steps, first_step = summary["max_steps"], secs["to_first_step"]
+    lines = {
+        "trained": f"to step {summary['final_step']}{'' if max_steps is None else f' of {max_steps}'}, "
+        f"{secs['total']:.1f} s{'' if first_step is None else f', the first step after {first_step:.1f} s'}",
+        "stopped": summary["stop_reason"],
+        "best": None if best is None else f"step {best['step']}: {shown_metrics(_measured(best['metrics']))}",
+        "model": None if best is None else best["model_uri"] or best["export_path"],
+        "model_dir": summary["model_dir"],
+        "MLflow run": pages["mlflow"] or summary["run_id"],
+        "Prefect run": pages["prefect"],
+    }
+    return [f"{what:<12} {text}" for what, text in lines.items() if text is not None]
+
+
+def _measured(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if name != "global_step"}
 
 
 def best_record(model_dir: str) -> BestRecord | None:

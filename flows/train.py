@@ -189,7 +189,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
             attempt.note_completed(reports["chief-0"]["statistics"]["job"]["global_step"])
         else:
             get_run_logger().warning("MLflow did not take everything; the same command writes the rest")
-    return Outcome(job, reports, tracker.run_id, tracker.best, watch.first_step_at)
+    return Outcome(job, reports, tracker.run_id, tracker.best, watch.first_step_at, tracker.page, links.prefect_page)
 
 
 @contextmanager

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from flows.commands import BEGAN_AT
+from flows.commands.answer import Answer
 from flows.commands.options import Json
 
 __all__ = ["train"]
@@ -25,7 +25,7 @@ def train(
         bool, typer.Option("--allow-changes", help="Resume although CONF now says to learn something else.")
     ] = False,
     as_json: Json = False,
-) -> Mapping[str, Any]:
+) -> Answer:
     """Train, evaluate and export as CONF says; resume if it was interrupted."""
     from flows.configuration import read_settings
     from flows.parameters import parse_parameters
@@ -41,4 +41,7 @@ def train(
     with head_start(BEGAN_AT):
         from flows.train import train
 
-        return train(parameters, loaded)
+        summary = train(parameters, loaded)
+    from flows.summary import shown
+
+    return Answer(summary, shown(summary))

@@ -17,6 +17,21 @@ from ps_runtime.errors import RoleFailedError, UsageError
 
 ROOT = Path(__file__).parents[2]
 DIGITS = str(ROOT / "conf" / "digits.yaml")
+SUMMARY = {
+    "run_id": "a1b2",
+    "model_dir": "runs/digits",
+    "final_step": 3,
+    "max_steps": 5,
+    "stop_reason": "no more data",
+    "best": {
+        "step": 2,
+        "metrics": {"loss": 0.25, "global_step": 2.0},
+        "export_path": "e/1",
+        "model_uri": "models:/d/1",
+    },
+    "pages": {"mlflow": "http://127.0.0.1:5000/#/runs/a1b2", "prefect": None},
+    "wall_secs": {"total": 12.34, "to_first_step": 4.56},
+}
 PREDICT = ["predict", "--model", "models:/x@best", "--input", "a.csv", "--output", "out"]
 
 
@@ -43,12 +58,25 @@ def raising(error):
 
 def test_train_hands_files_and_overrides_to_the_flow(flow, capsys):
     seen = []
-    flow(lambda parameters: seen.append(parameters) or {"final_step": 3, "best": {"step": 2}})
+    flow(lambda parameters: seen.append(parameters) or SUMMARY)
 
     assert cli.run(["train", DIGITS, "train.max_steps=3"]) == 0
 
     assert seen[0].train.max_steps == 3
-    assert capsys.readouterr().out.split() == ["final_step", "3", "best.step", "2"]
+    assert capsys.readouterr().out.splitlines() == [
+        "trained      to step 3 of 5, 12.3 s, the first step after 4.6 s",
+        "stopped      no more data",
+        "best         step 2: loss 0.25",
+        "model        models:/d/1",
+        "model_dir    runs/digits",
+        "MLflow run   http://127.0.0.1:5000/#/runs/a1b2",
+    ]
+
+
+def test_predict_shows_a_line_for_each_fact(flow, capsys):
+    flow(lambda parameters: {"rows": 3, "best": {"step": 2}})
+    assert cli.run(PREDICT) == 0
+    assert capsys.readouterr().out.split() == ["rows", "3", "best.step", "2"]
 
 
 def test_train_looks_for_modules_beside_the_first_file(flow, tmp_path, monkeypatch):
@@ -57,7 +85,7 @@ def test_train_looks_for_modules_beside_the_first_file(flow, tmp_path, monkeypat
         (tmp_path / name / "t.yaml").write_text(Path(DIGITS).read_text())
     monkeypatch.chdir(tmp_path)
     seen = []
-    flow(lambda parameters: seen.append(parameters.code_dir) or {})
+    flow(lambda parameters: seen.append(parameters.code_dir) or SUMMARY)
 
     assert cli.run(["train", "first/t.yaml", "second/t.yaml"]) == 0
     assert cli.run(["train", "first/t.yaml", "code_dir=src"]) == 0
@@ -67,7 +95,7 @@ def test_train_looks_for_modules_beside_the_first_file(flow, tmp_path, monkeypat
 
 def test_train_hands_its_flags_to_the_flow(flow):
     seen = []
-    flow(lambda parameters: seen.append(parameters.resume) or {})
+    flow(lambda parameters: seen.append(parameters.resume) or SUMMARY)
 
     assert cli.run(["train", DIGITS, "resume.fork=a", "--fork", "b", "--allow-changes"]) == 0
 
@@ -88,7 +116,7 @@ def test_the_answer_is_one_line_of_json_in_which_nan_is_null(flow, capsys):
     flow(lambda parameters: {"metrics": [1.5, float("nan")], "name": "é\n"})
     answer = io.StringIO()
 
-    assert cli.run(["train", DIGITS, "--json"], answer) == 0
+    assert cli.run([*PREDICT, "--json"], answer) == 0
 
     assert answer.getvalue().count("\n") == 1
     assert json.loads(answer.getvalue()) == {"metrics": [1.5, None], "name": "é\n"}
@@ -172,12 +200,12 @@ NOISY = """
 import atexit, contextlib, os, sys, types
 import flows.head_start
 flows.head_start.head_start = lambda *_, **__: contextlib.nullcontext()
-def flow(parameters, settings):
+def flow(*_):
     print("for people"); os.system("echo from a child")
     atexit.register(print, "at exit")
     {body}
-module = types.ModuleType("flows.train"); module.train = flow
-sys.modules["flows.train"] = module
+module = types.ModuleType("flows.predict"); module.predict = flow
+sys.modules["flows.predict"] = module
 from flows.cli import main
 main()
 """
@@ -185,7 +213,7 @@ main()
 
 def start(body: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", NOISY.replace("{body}", body), "train", DIGITS, "--json"],
+        [sys.executable, "-c", NOISY.replace("{body}", body), *PREDICT, "--json"],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         stdin=subprocess.PIPE,
@@ -196,9 +224,9 @@ def start(body: str) -> subprocess.Popen[str]:
 
 
 def test_with_json_nothing_but_the_answer_reaches_stdout():
-    out, err = start("return {'final_step': 3}").communicate(timeout=60)
+    out, err = start("return {'rows': 3}").communicate(timeout=60)
 
-    assert out == '{"final_step": 3}\n'
+    assert out == '{"rows": 3}\n'
     assert {"for people", "from a child", "at exit"} <= set(err.splitlines())
 
 
