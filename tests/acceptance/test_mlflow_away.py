@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.entities import Metric
 
 from tasks.tracking import prepare_store
 from tests.mlflow_server import MlflowServer
@@ -22,14 +22,13 @@ AWAY_SECS = 60.0
 BEFORE_SECS = 20.0
 EVERY = 200
 """Steps between reports."""
-SAVE_EVERY = 5000
-MEASURED_STEPS = 3000
-MIN_SHARE = 0.85
-"""Of the speed before: medians of reports on a machine that other programs use as well."""
-TIMEOUT_SECS = 600.0
+MIN_SHARE = 0.7
+"""Of the speed before, in medians of reports: other programs use the machine, too. Who waited would stand still."""
+WAIT_SECS = 300.0
 CONF = Path(__file__).parents[2] / "conf" / "digits.yaml"
+SETTINGS = {"max_steps": 10**9, "log_step_count_steps": EVERY, "save_checkpoints_steps": 5000}
 
-pytestmark = pytest.mark.timeout(2 * TIMEOUT_SECS)
+pytestmark = pytest.mark.timeout(3 * WAIT_SECS)
 
 
 @pytest.fixture
@@ -41,60 +40,51 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MlflowSe
     server.stop()
 
 
-def train(folder: Path, url: str, max_steps: int) -> subprocess.Popen[str]:
-    train = {"max_steps": max_steps, "log_step_count_steps": EVERY, "save_checkpoints_steps": SAVE_EVERY}
-    settings = [f"train.{key}={value}" for key, value in train.items()]
-    with open(folder / "train.log", "a") as log:
-        return subprocess.Popen(
-            [Path(sys.executable).with_name("psflow"), "train", CONF, *settings, "--json"],
-            cwd=folder,
-            env={**os.environ, "MLFLOW_TRACKING_URI": url, "PREFECT_HOME": str(folder / "prefect")},
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
+@pytest.fixture
+def training(server: MlflowServer, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Train without end, in a directory of its own."""
+    settings = [f"train.{key}={value}" for key, value in SETTINGS.items()]
+    environment = {**os.environ, "MLFLOW_TRACKING_URI": server.url, "PREFECT_HOME": str(tmp_path / "prefect")}
+    with open(tmp_path / "train.log", "w") as log:
+        command = [str(Path(sys.executable).with_name("psflow")), "train", str(CONF), *settings]
+        process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
+    yield process
+    process.kill()
+    process.wait()
 
 
-def answer_of(process: subprocess.Popen[str], folder: Path) -> dict[str, Any]:
-    out, _ = process.communicate(timeout=TIMEOUT_SECS)
-    assert process.returncode == 0, (folder / "train.log").read_text()
-    answer: dict[str, Any] = json.loads(out.splitlines()[-1])
-    return answer
+def points(client: MlflowClient, key: str) -> list[Metric]:
+    experiment = client.get_experiment_by_name("digits")
+    runs = [] if experiment is None else client.search_runs([experiment.experiment_id])
+    return client.get_metric_history(runs[0].info.run_id, key) if runs else []
 
 
-def test_training_does_not_notice(server: MlflowServer, tmp_path: Path) -> None:
-    first = answer_of(train(tmp_path, server.url, MEASURED_STEPS), tmp_path)
-    max_steps = MEASURED_STEPS + round(first["train"]["steps_per_sec"] * (BEFORE_SECS + AWAY_SECS + 40) / EVERY) * EVERY
+def await_point_after(client: MlflowClient, at: float, training: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + WAIT_SECS
+    while not any(point.timestamp / 1000 > at for point in points(client, "loss")[-1:]):
+        assert training.poll() is None, log.read_text()
+        assert time.monotonic() < deadline
+        time.sleep(1)
+
+
+def test_training_does_not_notice(server: MlflowServer, training: subprocess.Popen[bytes], tmp_path: Path) -> None:
     client = MlflowClient(server.url, server.url)
-    process = train(tmp_path, server.url, max_steps)
-    try:
-        while client.get_metric_history(first["run_id"], "loss")[-1].step <= MEASURED_STEPS:
-            assert process.poll() is None, (tmp_path / "train.log").read_text()
-            time.sleep(1)
-        time.sleep(BEFORE_SECS)
-        server.stop()
-        stopped_at = time.time()
-        time.sleep(AWAY_SECS)
-        assert process.poll() is None, "training ended before the server was back"
-        back_at = time.time()
-        server.start()
-        answer = answer_of(process, tmp_path)
-    finally:
-        process.kill()
+    await_point_after(client, 0.0, training, tmp_path / "train.log")
+    time.sleep(BEFORE_SECS)
+    server.stop()
+    stopped_at = time.time()
+    time.sleep(AWAY_SECS)
+    back_at = time.time()
+    server.start()
+    await_point_after(client, time.time(), training, tmp_path / "train.log")
+    training.send_signal(signal.SIGINT)
+    assert training.wait(WAIT_SECS) == 128 + signal.SIGINT
 
-    run = client.get_run(answer["run_id"])
-    assert (run.info.status, answer["final_step"]) == ("FINISHED", max_steps)
     for key in ("loss", "steps_per_sec"):
-        steps = [point.step for point in client.get_metric_history(run.info.run_id, key)]
-        assert [step // EVERY for step in steps] == list(range(1, max_steps // EVERY + 1)), key
-    evaluated = {point.step for point in client.get_metric_history(run.info.run_id, "eval/accuracy")}
-    assert evaluated >= set(answer["evaluated_steps"])
-    rates = [
-        (p.timestamp / 1000, p.value)
-        for p in client.get_metric_history(run.info.run_id, "steps_per_sec")
-        if p.step > MEASURED_STEPS
-    ]
+        reports = [point.step // EVERY for point in points(client, key)]
+        assert reports == list(range(1, len(reports) + 1)), key
+    rates = [(point.timestamp / 1000, point.value) for point in points(client, "steps_per_sec")]
     before = statistics.median(rate for at, rate in rates if at < stopped_at)
     away = statistics.median(rate for at, rate in rates if stopped_at <= at < back_at)
-    print(f"{before:.0f} steps/s before, {away:.0f} while MLflow was away")
+    print(f"{before:.0f} steps/s before, {away:.0f} while MLflow was away, {len(rates)} reports")
     assert away >= MIN_SHARE * before
