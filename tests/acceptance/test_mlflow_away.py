@@ -22,7 +22,7 @@ AWAY_SECS = 60.0
 BEFORE_SECS = 20.0
 EVERY = 200
 """Steps between reports."""
-MIN_SHARE = 0.7
+MIN_SHARE = 0.85
 """Of the speed before, in medians of reports: other programs use the machine, too. Who waited would stand still."""
 WAIT_SECS = 300.0
 CONF = Path(__file__).parents[2] / "conf" / "digits.yaml"
