@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def test_every_step_works(tmp_path: Path) -> None:
-    project = Project(tmp_path)
+    project = Project(tmp_path, timeout_secs=300)
     write_files(tmp_path)
     answers = {}
     try:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.browser.chromium import Browser, chromium, missing
 from tests.browser.place import Place, set_up
+from tests.flows.conftest import ROOT
 
-PICTURES = Path(__file__).parents[2] / "runs" / "browser"
+PICTURES = ROOT / "runs" / "browser"
 
 
 @pytest.fixture(scope="session")
@@ -23,5 +23,5 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def place(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with set_up(tmp_path_factory.mktemp("place", numbered=False) / "digits") as made:
+    with set_up(tmp_path_factory.mktemp("digits", numbered=False)) as made:
         yield made

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -16,12 +14,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-PSFLOW = Path(sys.executable).with_name("psflow")
-CONF = Path(__file__).parents[2] / "conf" / "digits.yaml"
+from tests.flows.conftest import PSFLOW, ROOT, Project
+
+CONF = ROOT / "conf" / "digits.yaml"
 STEPS = (0, 100, 200, 300, 400)
 """Of the checkpoints."""
 COMMAND_SECS = 300.0
-SERVING_SECS = 60.0
+SERVING_SECS = 90.0
 
 
 @dataclass(frozen=True)
@@ -51,43 +50,27 @@ class Place:
 @contextmanager
 def set_up(folder: Path) -> Iterator[Place]:
     """Start servers in an empty folder, train, and serve; stop all of it at the end."""
-    home = folder.with_name("home")
-    for directory in (folder, home):
-        directory.mkdir()
-    environment = os.environ | {"HOME": str(home), "PREFECT_HOME": str(home / ".prefect")}
-    psflow = _Commands(folder, environment)
+    project = Project(folder, COMMAND_SECS)
+    servers = project.run("up")
     try:
-        servers = psflow("up")
-        with psflow.serving(str(CONF)):
-            run = psflow("train", str(CONF), f"train.max_steps={STEPS[-1]}", f"train.save_checkpoints_steps={STEPS[1]}")
+        steps = (f"train.max_steps={STEPS[-1]}", f"train.save_checkpoints_steps={STEPS[1]}")
+        run = project.run("train", str(CONF), *steps)
+        with _serving(project):
             yield place_of(servers["prefect"]["url"], servers["mlflow"]["url"], run)
     finally:
-        psflow("down")
+        project.run("down")
 
 
-class _Commands:
-    """psflow, in one folder and environment."""
-
-    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
-        self._how: dict[str, Any] = {"cwd": folder, "env": environment}
-        self._folder = folder
-
-    def __call__(self, *arguments: str) -> dict[str, Any]:
-        command = [str(PSFLOW), *arguments, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_SECS, **self._how)
-        assert done.returncode == 0, done.stderr
-        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-        return answer
-
-    @contextmanager
-    def serving(self, *files: str) -> Iterator[None]:
-        with (self._folder / "serve.log").open("wb") as log:
-            process = subprocess.Popen([str(PSFLOW), "serve", *files], stdout=log, stderr=log, **self._how)
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGINT)
-            process.wait(SERVING_SECS)
+@contextmanager
+def _serving(project: Project) -> Iterator[None]:
+    with (project.path / "serve.log").open("wb") as log:
+        command = [str(PSFLOW), "serve", str(CONF)]
+        process = subprocess.Popen(command, cwd=project.path, env=project.environment, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGINT)
+        process.wait(SERVING_SECS)
 
 
 def place_of(prefect: str, mlflow: str, run: dict[str, Any]) -> Place:

@@ -22,6 +22,7 @@ class Project:
     """A working directory with its own MLflow store and Prefect home."""
 
     path: Path
+    timeout_secs: float = TIMEOUT_SECS
 
     @property
     def environment(self) -> dict[str, str]:
@@ -44,7 +45,7 @@ class Project:
         """Run ``psflow`` and return its answer."""
         process = self.start(*arguments)
         try:
-            out, err = process.communicate(timeout=TIMEOUT_SECS)
+            out, err = process.communicate(timeout=self.timeout_secs)
         except subprocess.TimeoutExpired:
             process.terminate()
             pytest.fail(f"psflow {' '.join(arguments)} took too long:\n{process.communicate()[1]}")
