@@ -32,7 +32,7 @@ CONFIG = {
 }
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def servers() -> Iterator[dict[str, Any]]:
     """Give the parameters of a Dask cluster; a Prefect server is up, too."""
     with pytest.MonkeyPatch.context() as patch, prefect_api() as url, open_cluster(None, 2, 60.0) as client:
@@ -40,7 +40,7 @@ def servers() -> Iterator[dict[str, Any]]:
         yield {"address": client.scheduler_info()["address"]}
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train a line, and record that in an MLflow store of its own."""
     path = tmp_path_factory.mktemp("made")
