@@ -188,7 +188,9 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
         if tracker.close("FINISHED"):
             attempt.note_completed(reports["chief-0"]["statistics"]["job"]["global_step"])
         else:
-            get_run_logger().warning("MLflow did not take everything; the same command writes the rest")
+            get_run_logger().warning(
+                "MLflow did not take everything; the same command writes what is on disk, metrics of training are not"
+            )
     return Outcome(job, reports, tracker.run_id, tracker.best, watch.first_step_at, tracker.page, links.prefect_page)
 
 
