@@ -9,6 +9,7 @@
     │   ├── InputError           an input_fn, a data file, a row of it
     │   ├── ModelDirError        a model_dir of another model, or of a living job
     │   └── CapacityError        more roles than the cluster has slots
+    ├── ClusterError             a Dask cluster of our own that does not come up
     ├── CheckpointError          a checkpoint that is torn, missing or not ours
     ├── StorageError             something that could not be written: a full disk, a missing right
     ├── TransportError
@@ -37,6 +38,7 @@ __all__ = [
     "CapacityError",
     "CheckpointError",
     "ClosedError",
+    "ClusterError",
     "ConfigError",
     "EvaluationFailedError",
     "InputError",
@@ -133,6 +135,20 @@ class CapacityError(UsageError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.num_roles, self.num_slots, self.where)
+
+
+@dataclass(eq=False)
+class ClusterError(PsflowError):
+    """A Dask cluster on this machine does not come up."""
+
+    num_workers: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"a Dask cluster of {self.num_workers} workers did not start on this machine: {self.reason}; "
+            "see that it has memory for them, then the same command starts them again"
+        )
 
 
 @dataclass(eq=False)

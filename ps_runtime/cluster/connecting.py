@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,7 +16,7 @@ import distributed.utils
 from distributed import Client, LocalCluster
 
 from ps_runtime.cluster.fork_server import scratch_directory, start_fork_server
-from ps_runtime.errors import UsageError
+from ps_runtime.errors import ClusterError, UsageError
 
 __all__ = ["open_cluster"]
 
@@ -30,6 +31,10 @@ QUIET_LOCAL_CLUSTER = {
 
 CONNECT_TIMEOUT_SECS = 10.0
 """For a scheduler that exists."""
+CLOSE_TIMEOUT_SECS = 30.0
+"""For the workers of a LocalCluster to end."""
+
+_log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -48,6 +53,8 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
     ------
     UsageError
         If nobody answers at `address`.
+    ClusterError
+        If the workers of a LocalCluster do not come up.
     """
     if address is not None:
         with _client(address) as client:
@@ -59,18 +66,14 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
         _quiet_logs(),
         tempfile.TemporaryDirectory(dir=scratch_directory(), ignore_cleanup_errors=True) as scratch,
         dask.config.set(QUIET_LOCAL_CLUSTER | {"temporary-directory": scratch}),  # else Dask leaves one behind
-        LocalCluster(
-            n_workers=num_slots,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",  # Dask listens there in any case; this takes a free port
-            silence_logs=logging.CRITICAL,
-            env={"TMPDIR": scratch},  # what a killed worker leaves is removed with it
-        ) as cluster,
+        _local_cluster(num_slots, scratch, timeout_secs) as cluster,
         Client(cluster, timeout=timeout_secs) as client,
     ):
-        client.wait_for_workers(num_slots, timeout=timeout_secs)
+        try:
+            client.wait_for_workers(num_slots, timeout=timeout_secs)
+        except TimeoutError:
+            num_there = len(client.nthreads())
+            raise ClusterError(num_slots, f"{num_there} of them are there after {timeout_secs:g} s") from None
         try:
             yield client
         except BaseException:
@@ -78,9 +81,40 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
             raise
 
 
+@contextmanager
+def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Iterator[LocalCluster]:
+    """Start a LocalCluster, and close it, neither of which may take for ever."""
+    begun = time.monotonic()
+    try:
+        cluster = LocalCluster(
+            n_workers=num_workers,
+            threads_per_worker=1,
+            processes=True,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",  # Dask listens there in any case; this takes a free port
+            silence_logs=logging.CRITICAL,
+            env={"TMPDIR": scratch},  # what a killed worker leaves is removed with it
+            death_timeout=timeout_secs,
+        )
+    except Exception as error:  # whatever ended a worker, its nanny says that it failed to start
+        why = f"a worker process ended before it was ready ({type(error).__name__}: {error})"
+        if time.monotonic() - begun >= timeout_secs:
+            why = f"a worker process was not ready after {timeout_secs:g} s"
+        raise ClusterError(num_workers, why) from None
+    try:
+        yield cluster
+    finally:
+        try:
+            cluster.close(timeout=CLOSE_TIMEOUT_SECS)
+        except TimeoutError:
+            _log.warning("the Dask cluster on this machine did not end within %g s", CLOSE_TIMEOUT_SECS)
+            _kill_workers(cluster)
+
+
 def _kill_workers(cluster: LocalCluster) -> None:
     """End the processes of a cluster of our own at once: a role in it may be in the middle of a long call."""
     for nanny in cluster.workers.values():
+        nanny.close_gracefully(reason="psflow-ends")  # else it would start a process in the place of the killed one
         if nanny.pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(nanny.pid, signal.SIGKILL)

@@ -17,6 +17,7 @@ from distributed import Client, Future
 from ps_runtime.client.link import never_stop
 from ps_runtime.cluster.admission import Patience, admission
 from ps_runtime.cluster.failures import root_cause
+from ps_runtime.cluster.presence import Presence
 from ps_runtime.cluster.role_task import run_role
 from ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
 from ps_runtime.roles.job_spec import JobSpec
@@ -68,6 +69,7 @@ class ClusterJob:
         self._reports: dict[RoleId, dict[str, Any]] = {}
         self._errors: dict[RoleId, BaseException] = {}
         self._cause: RoleFailedError | None = None
+        self._presence = Presence(client)
         self._vanished: set[str] = set()
         self._started: set[str] = set()
         self._ended: set[str] = set()
@@ -86,6 +88,7 @@ class ClusterJob:
         with self._changed:
             if not self._changed.wait_for(lambda: not self._running(), END_TIMEOUT_SECS):
                 logger.warning("%s did not end within %g s", ", ".join(self._running()), END_TIMEOUT_SECS)
+        self._presence.close()
         self._client.unsubscribe_topic(self._topic)
         self._client.unsubscribe_topic("all")
 
@@ -146,9 +149,12 @@ class ClusterJob:
         ------
         RoleFailedError
             If a role has failed: of several errors the one that the others follow from.
+        WaitTimeoutError
+            If the scheduler is silent for minutes.
         """
         while not self._all_ended():
             check()
+            self._look()
             with self._changed:
                 self._changed.wait_for(lambda: self._all_ended() or self._any_error(), SLICE_SECS)
             self._raise_failure(check)
@@ -198,13 +204,20 @@ class ClusterJob:
         with self._changed:
             match event["kind"]:
                 case "started":
-                    self._started.add(event["role"])
+                    self._take_start(event["role"])
                 case "ended":
                     self._ended.add(event["role"])
                 case "listening":
                     self._ps_addresses[int(event["role"].rpartition("-")[2])] = event["address"]
             self._changed.notify_all()
         self._on_event(event)
+
+    def _take_start(self, name: str) -> None:
+        """Note that a role has begun; if it does so again, its first life is lost, and what it knew with it."""
+        if name in self._started:
+            role = next(role for role in self.job.roles if str(role) == name)
+            self._errors.setdefault(role, RoleFailedError(name, "it was lost, and Dask has begun it again"))
+        self._started.add(name)
 
     def _take_cluster_event(self, stamped: tuple[float, Any]) -> None:
         event = stamped[1]
@@ -213,10 +226,19 @@ class ClusterJob:
                 self._vanished.add(event["worker"])
                 self._changed.notify_all()
 
+    def _look(self) -> None:
+        """Find out about Dask workers that have left and of which nobody has told."""
+        gone = self._presence.missing({self._slots[role] for role in self._futures if not self._has_ended(role)})
+        if gone:
+            with self._changed:
+                self._vanished |= gone
+                self._changed.notify_all()
+
     def _await(self, condition: Callable[[], bool], what: str, check: Callable[[], None]) -> None:
         """Wait for a condition of the roles; raise the failure of a role that ends instead."""
         deadline = time.monotonic() + START_TIMEOUT_SECS
         while time.monotonic() < deadline:
+            self._look()
             with self._changed:
                 if self._changed.wait_for(lambda: condition() or self._any_error(), SLICE_SECS) and condition():
                     return

@@ -1,0 +1,90 @@
+"""Whether Dask workers are there, asked for now and then: the scheduler tells of one that leaves, but only once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import CancelledError, Future
+from typing import Any
+
+from distributed import Client
+
+from ps_runtime.errors import WaitTimeoutError
+
+__all__ = ["Presence"]
+
+LOOK_SECS = 5.0
+"""Between two questions."""
+SILENCE_SECS = 300.0
+"""For the scheduler to answer; as long as it waits itself for a worker that is silent (``worker-ttl``)."""
+
+
+class Presence:
+    """Finds out which Dask workers are gone.
+
+    Parameters
+    ----------
+    client : Client
+    clock : callable
+        In seconds.
+
+    Notes
+    -----
+    Not thread-safe.
+    """
+
+    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._clock = clock
+        self._asked: Collection[str] = ()
+        self._answer: Future[dict[str, int]] | None = None
+        self._ask_at = clock()
+        self._silent_since: float | None = None
+
+    def missing(self, addresses: Collection[str]) -> set[str]:
+        """Return those of `addresses` that the scheduler was found to have no more. Does not block.
+
+        Raises
+        ------
+        WaitTimeoutError
+            If the scheduler has answered nothing for a long time.
+        """
+        now = self._clock()
+        if self._answer is not None and self._answer.done():
+            present = self._taken()
+            if present is not None:
+                self._silent_since = None
+                return set(self._asked) - present.keys()
+        elif self._answer is None and now >= self._ask_at:
+            self._ask(addresses, now)
+        if self._silent_since is not None and now - self._silent_since > SILENCE_SECS:
+            raise WaitTimeoutError("to say which Dask workers it has", "the Dask scheduler", SILENCE_SECS)
+        return set()
+
+    def close(self) -> None:
+        """Wait for no answer any more. Idempotent."""
+        if self._answer is not None:
+            self._answer.cancel()
+            self._answer = None
+
+    def _taken(self) -> dict[str, int] | None:
+        """Return what was answered; None if the connection broke, and the next question may come through."""
+        assert self._answer is not None
+        answer, self._answer = self._answer, None
+        try:
+            return answer.result()
+        except (OSError, CancelledError):
+            return None
+
+    def _ask(self, addresses: Collection[str], now: float) -> None:
+        self._asked, self._ask_at = tuple(addresses), now + LOOK_SECS
+        if self._silent_since is None:
+            self._silent_since = now
+        loop: Any = self._client.loop
+        self._answer = asyncio.run_coroutine_threadsafe(self._threads_by_address(), loop.asyncio_loop)
+
+    async def _threads_by_address(self) -> dict[str, int]:
+        scheduler: Any = self._client.scheduler
+        threads: dict[str, int] = await scheduler.ncores(workers=list(self._asked))
+        return threads
