@@ -9,7 +9,7 @@ from typing import Any
 from typer.main import get_command
 
 from flows.cli import app
-from flows.exit_codes import ExitCode
+from flows.running.exit_codes import ExitCode
 
 PAGE = Path(__file__).with_name("commands.md")
 HEAD = """# Commands

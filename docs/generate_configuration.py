@@ -12,18 +12,14 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from flows.consistency_parameters import (
-    AsyncParameters,
-    BoundedStalenessParameters,
-    HogwildParameters,
-    SyncParameters,
-)
-from flows.evaluate_parameters import EvaluateParameters
-from flows.export_parameters import ExportParameters
-from flows.input_parameters import DataInput, FunctionInput
-from flows.model_parameters import CannedModel, FunctionModel
-from flows.parameters import PredictParameters, TrainParameters
-from flows.stage_parameters import Sections
+from flows.parameters.consistency import AsyncParameters, BoundedStalenessParameters, HogwildParameters, SyncParameters
+from flows.parameters.evaluate import EvaluateParameters
+from flows.parameters.export import ExportParameters
+from flows.parameters.input import DataInput, FunctionInput
+from flows.parameters.model import CannedModel, FunctionModel
+from flows.parameters.predict import PredictParameters
+from flows.parameters.stages import Sections
+from flows.parameters.train import TrainParameters
 from ps_runtime.optimizers import OPTIMIZERS
 
 TARGET = Path(__file__).with_name("configuration.md")

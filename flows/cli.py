@@ -15,7 +15,6 @@ from typing import Any, NoReturn, TextIO
 
 import typer
 
-from flows.commands.answer import Answer
 from flows.commands.bench import bench
 from flows.commands.config import config
 from flows.commands.diff import diff
@@ -30,7 +29,8 @@ from flows.commands.serve import serve
 from flows.commands.status import status
 from flows.commands.train import train
 from flows.commands.up import up
-from flows.exit_codes import ExitCode, exit_codes_text
+from flows.running.answer import Answer
+from flows.running.exit_codes import ExitCode, exit_codes_text
 from ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["app", "main", "run"]

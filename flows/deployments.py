@@ -14,11 +14,11 @@ from prefect.schedules import Cron, Interval, Schedule
 from prefect.types.entrypoint import EntrypointType
 from pydantic import ValidationError
 
-from flows.configuration import Conf, read_conf
-from flows.parameters import parse_as
-from flows.pipeline_parameters import PipelineParameters
-from flows.resolved_config import resolve
-from flows.stage_parameters import ScheduleParameters
+from flows.parameters.configuration import Conf, read_conf
+from flows.parameters.parsing import parse_as
+from flows.parameters.pipeline import PipelineParameters
+from flows.parameters.resolved_config import resolve
+from flows.parameters.stages import ScheduleParameters
 from ps_runtime.errors import ConfigError, UsageError
 from tasks.strays import FLOW_RUN_TAG
 

@@ -14,12 +14,12 @@ from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
-from flows.artifacts import Artifacts
-from flows.evaluate_parameters import EvaluateParameters
-from flows.interrupts import InterruptedRunError, Interrupts
-from flows.invocation import invoke, invoked
-from flows.replay_plan import ReplayPlan, plan_replay
-from flows.replay_results import ReplayResults
+from flows.parameters.evaluate import EvaluateParameters
+from flows.replay.plan import ReplayPlan, plan_replay
+from flows.replay.results import ReplayResults
+from flows.running.interrupts import InterruptedRunError, Interrupts
+from flows.running.invocation import invoke, invoked
+from flows.watching.artifacts import Artifacts
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.cluster.connecting import open_cluster
 from ps_runtime.errors import CheckpointError

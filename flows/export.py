@@ -12,9 +12,9 @@ from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
-from flows.export_parameters import ExportParameters
-from flows.export_plan import ExportPlan, plan_export
-from flows.invocation import invoke, invoked
+from flows.parameters.export import ExportParameters
+from flows.replay.export_plan import ExportPlan, plan_export
+from flows.running.invocation import invoke, invoked
 from ps_runtime.checkpoint.file_store import FileStore
 from ps_runtime.checkpoint.reader import CheckpointReader
 from ps_runtime.checkpoint.store import CheckpointStore

@@ -13,19 +13,22 @@ from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 
-from flows.beginning import begin, placed
 from flows.evaluate import evaluate_flow
-from flows.evaluate_parameters import EvaluateParameters
 from flows.export import export_flow
-from flows.export_parameters import ExportParameters
-from flows.interrupts import InterruptedRunError, Interrupts
-from flows.invocation import invoke, invoked
-from flows.parameters import PredictParameters, TrainParameters, parse_as
-from flows.pipeline_parameters import PipelineParameters
+from flows.parameters.evaluate import EvaluateParameters
+from flows.parameters.export import ExportParameters
+from flows.parameters.parsing import parse_as
+from flows.parameters.pipeline import PipelineParameters
+from flows.parameters.predict import PredictParameters
+from flows.parameters.stages import Stage
+from flows.parameters.train import TrainParameters
 from flows.predict import predict_flow
-from flows.stage_parameters import Stage
-from flows.summary import best_record
-from flows.train import planned_training, train_flow
+from flows.running.beginning import begin, placed
+from flows.running.interrupts import InterruptedRunError, Interrupts
+from flows.running.invocation import invoke, invoked
+from flows.running.planning import planned_training
+from flows.train import train_flow
+from flows.watching.summary import best_record
 from ps_runtime.checkpoint.job_file import JobFile
 from ps_runtime.config.files import Settings
 from ps_runtime.errors import UsageError

@@ -13,9 +13,9 @@ from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
-from flows.interrupts import InterruptedRunError, Interrupts
-from flows.invocation import invoke, invoked
-from flows.parameters import PredictParameters
+from flows.parameters.predict import PredictParameters
+from flows.running.interrupts import InterruptedRunError, Interrupts
+from flows.running.invocation import invoke, invoked
 from ps_runtime.cluster.connecting import open_cluster
 from tasks.predict import PredictionJob, predict_partitions
 from tasks.prediction.inputs import check_input, input_shown, read_input

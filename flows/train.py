@@ -6,46 +6,38 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
-from prefect.logging import get_logger
 from prefect.runtime import flow_run
 from prefect.states import Cancelled
 
-from flows.artifacts import show_summary
-from flows.beginning import Beginning, begin, placed, tell
-from flows.building import build_training
-from flows.flow_run_labels import label_flow_run
-from flows.interrupts import InterruptedRunError, Interrupts
-from flows.invocation import invoke, invoked
-from flows.links import Links, current_links
-from flows.parameters import ClusterParameters, TrainParameters
-from flows.recording import open_tracker, what_is_on_disk
-from flows.resolved_config import write_config
-from flows.summary import Outcome, summarize
-from flows.turns import await_turn
-from flows.watching import Watch, Watched
+from flows.parameters.resolved_config import write_config
+from flows.parameters.train import TrainParameters
+from flows.running.beginning import tell
+from flows.running.flow_run_labels import label_flow_run
+from flows.running.interrupts import InterruptedRunError, Interrupts
+from flows.running.invocation import invoke, invoked
+from flows.running.planning import CLUSTER_TIMEOUT_SECS, Planned, planned_training
+from flows.watching.artifacts import show_summary
+from flows.watching.links import Links, current_links
+from flows.watching.recording import open_tracker, what_is_on_disk
+from flows.watching.summary import Outcome, summarize
+from flows.watching.watch import Watch, Watched
 from ps_runtime.cluster.admission import Patience, check_capacity
 from ps_runtime.cluster.connecting import open_cluster
 from ps_runtime.cluster.launch import ClusterJob
 from ps_runtime.config.files import Settings
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.estimator.fork import Fork
-from ps_runtime.specs.roles import job_roles
-from tasks.export import MlflowModelWriter, check_exportable
+from tasks.export import MlflowModelWriter
 from tasks.owners import JOB_ID, MODEL_DIR
 from tasks.role import run_role
 from tasks.role_logs import RoleLogs
-from tasks.tracking.store import prepare_store
 from tasks.tracking.tracker import Tracker
 
-__all__ = ["Planned", "plan_attempt", "planned_training", "train", "train_flow"]
+__all__ = ["train", "train_flow"]
 
-CLUSTER_TIMEOUT_SECS = 60.0
 TASK_RUN_END_SECS = 2.0
 """For the task run of a role to take over how the role has ended."""
 
@@ -67,67 +59,6 @@ def train(parameters: TrainParameters, settings: Settings | None = None) -> dict
         With 128 + the number of the signal, if one ended it.
     """
     return invoke(train_flow, parameters, partial(planned_training, settings=settings))
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A job that nothing is known to be wrong with, and the address of the MLflow store that will record it."""
-
-    beginning: Beginning
-    attempt: Attempt
-    store: str
-
-
-@contextmanager
-def planned_training(parameters: TrainParameters, settings: Settings | None = None) -> Iterator[Planned]:
-    """Wait for the model_dir, where that is asked for, and find out whatever can be known before anything is started.
-
-    Parameters
-    ----------
-    parameters : TrainParameters
-    settings : Settings, optional
-        From which they were made.
-
-    Raises
-    ------
-    UsageError
-        Whatever is wrong.
-    """
-    parameters = placed(parameters)
-    await_turn(parameters, say=get_logger("psflow").info)
-    beginning = begin(parameters, settings)
-    attempt = plan_attempt(beginning.parameters, beginning.fork)
-    _check_cluster(beginning.parameters.cluster)
-    yield Planned(beginning, attempt, prepare_store())
-
-
-def _check_cluster(cluster: ClusterParameters) -> None:
-    """Refuse a cluster that does not answer, or has too few slots, before there is a run that fails."""
-    if cluster.address is not None:
-        num_roles = len(job_roles(cluster.ps, cluster.workers, evaluator=True))
-        with open_cluster(cluster.address, num_roles, CLUSTER_TIMEOUT_SECS) as client:
-            check_capacity(client, num_roles)
-
-
-def plan_attempt(parameters: TrainParameters, fork: Fork | None = None) -> Attempt:
-    """Open the inputs, call the model on a batch of each, and look at model_dir; nothing is started.
-
-    Raises
-    ------
-    UsageError
-        Whatever is wrong with any of these.
-    """
-    training = build_training(parameters)
-    check_exportable(training.estimator.model_fn, training.estimator.params)
-    return Attempt(
-        training.estimator,
-        training.train_spec,
-        training.eval_specs,
-        num_ps=parameters.cluster.ps,
-        num_workers=parameters.cluster.workers,
-        transport=parameters.transport,
-        fork=fork,
-    )
 
 
 def _flow_run_name() -> str:

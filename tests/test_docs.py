@@ -15,7 +15,7 @@ import dask
 import pytest
 
 from flows.cli import app
-from flows.parameters import parse_parameters
+from flows.parameters.train import parse_parameters
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.config.files import load
 from ps_runtime.transport.message import HEADER, Kind

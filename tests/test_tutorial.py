@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from flows.deployments import configured
-from flows.parameters import parse_parameters
+from flows.parameters.train import parse_parameters
 from ps_runtime.config.files import load
 from tests.tutorial import commands, write_files
 

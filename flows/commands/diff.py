@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from flows.commands.answer import Answer
 from flows.commands.options import Json
+from flows.running.answer import Answer
 
 __all__ = ["diff"]
 
@@ -19,6 +19,6 @@ def diff(first: Run, second: Run, as_json: Json = False) -> Answer:
     from ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
-    from flows.diff import diff
+    from flows.looking.diff import diff
 
     return diff(first, second)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from flows.commands.answer import Answer
 from flows.commands.options import Json
+from flows.running.answer import Answer
 
 __all__ = ["doctor"]
 
@@ -22,6 +22,6 @@ def doctor(
     from ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
-    from flows.doctor import doctor
+    from flows.looking.doctor import doctor
 
     return doctor(address)

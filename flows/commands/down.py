@@ -20,6 +20,6 @@ def down(
     from ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
-    from flows.local_servers import down
+    from flows.running.local_servers import down
 
     return down(timeout)

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from flows.commands import BEGAN_AT
-from flows.commands.answer import Answer
 from flows.commands.options import Json
+from flows.running.answer import Answer
 
 __all__ = ["evaluate"]
 
@@ -35,8 +35,8 @@ def evaluate(
     as_json: Json = False,
 ) -> Answer:
     """Evaluate old checkpoints against any data, in parallel on the cluster."""
-    from flows.checkpoint_source import source_settings
-    from flows.evaluate_parameters import parse_evaluate_parameters
+    from flows.parameters.checkpoints import source_settings
+    from flows.parameters.evaluate import parse_evaluate_parameters
     from ps_runtime.config.environment import telemetry_off
     from ps_runtime.errors import EvaluationFailedError
 
@@ -44,7 +44,7 @@ def evaluate(
     loaded = source_settings(settings or (), options)
     telemetry_off()
     parameters = parse_evaluate_parameters(loaded.values, loaded.origins)
-    from flows.head_start import head_start
+    from flows.running.head_start import head_start
 
     with head_start(BEGAN_AT):
         from flows.evaluate import evaluate

@@ -31,15 +31,15 @@ def export(
     as_json: Json = False,
 ) -> Mapping[str, Any]:
     """Export a checkpoint as an MLflow model, and register it."""
-    from flows.checkpoint_source import source_settings
-    from flows.export_parameters import parse_export_parameters
+    from flows.parameters.checkpoints import source_settings
+    from flows.parameters.export import parse_export_parameters
     from ps_runtime.config.environment import telemetry_off
 
     options = {"model_dir": model_dir, "run_id": run_id, "checkpoint": checkpoint, "metric": metric, "mode": mode}
     loaded = source_settings(settings or (), options)
     telemetry_off()
     parameters = parse_export_parameters(loaded.values, loaded.origins)
-    from flows.head_start import head_start
+    from flows.running.head_start import head_start
 
     with head_start(BEGAN_AT):
         from flows.export import export

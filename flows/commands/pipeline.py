@@ -13,16 +13,16 @@ __all__ = ["pipeline"]
 
 def pipeline(settings: Settings, as_json: Json = False) -> Mapping[str, Any]:
     """Train, evaluate, export and predict as CONF says; do only what is missing."""
-    from flows.configuration import read_conf
-    from flows.parameters import parse_as
-    from flows.pipeline_parameters import PipelineParameters
+    from flows.parameters.configuration import read_conf
+    from flows.parameters.parsing import parse_as
+    from flows.parameters.pipeline import PipelineParameters
     from ps_runtime.config.environment import telemetry_off
 
     conf = read_conf(settings)
     values = {**conf.settings.values, "pipeline": conf.sections.pipeline.model_dump(mode="json")}
     parameters = parse_as(PipelineParameters, values, conf.settings.origins)
     telemetry_off()
-    from flows.head_start import head_start
+    from flows.running.head_start import head_start
 
     with head_start(BEGAN_AT):
         from flows.pipeline import pipeline

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flows.commands.answer import Answer
 from flows.commands.options import Json, Settings
+from flows.running.answer import Answer
 
 __all__ = ["plan"]
 
@@ -13,6 +13,6 @@ def plan(settings: Settings, as_json: Json = False) -> Answer:
     from ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
-    from flows.plan import plan
+    from flows.looking.plan import plan
 
     return plan(settings)

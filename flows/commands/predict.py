@@ -21,7 +21,7 @@ def predict(
     as_json: Json = False,
 ) -> Mapping[str, Any]:
     """Predict a file with a model, in partitions on the cluster."""
-    from flows.parameters import parse_predict_parameters
+    from flows.parameters.predict import parse_predict_parameters
     from ps_runtime.config.environment import telemetry_off
     from ps_runtime.config.files import Origin, Settings, load
 
@@ -30,7 +30,7 @@ def predict(
     loaded = load([], overrides or ()).merged(Settings(options, origins))
     parameters = parse_predict_parameters(loaded.values, loaded.origins)
     telemetry_off()
-    from flows.head_start import head_start
+    from flows.running.head_start import head_start
 
     with head_start(BEGAN_AT):
         from flows.predict import predict

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from flows.commands.answer import Answer
 from flows.commands.options import Json
+from flows.running.answer import Answer
 
 __all__ = ["status"]
 
@@ -13,6 +13,6 @@ def status(as_json: Json = False) -> Answer:
     from ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
-    from flows.status import status
+    from flows.looking.status import status
 
     return status()

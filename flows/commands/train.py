@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from flows.commands import BEGAN_AT
-from flows.commands.answer import Answer
 from flows.commands.options import Json
+from flows.running.answer import Answer
 
 __all__ = ["train"]
 
@@ -27,8 +27,8 @@ def train(
     as_json: Json = False,
 ) -> Answer:
     """Train, evaluate and export as CONF says; resume if it was interrupted."""
-    from flows.configuration import read_settings
-    from flows.parameters import parse_parameters
+    from flows.parameters.configuration import read_settings
+    from flows.parameters.train import parse_parameters
     from ps_runtime.config.environment import telemetry_off
 
     flags: dict[str, tuple[str, Any]] = {} if fork is None else {"--fork": ("resume.fork", fork)}
@@ -36,12 +36,12 @@ def train(
     loaded = read_settings(settings, flags)
     parameters = parse_parameters(loaded.values, loaded.origins)
     telemetry_off()
-    from flows.head_start import head_start
+    from flows.running.head_start import head_start
 
     with head_start(BEGAN_AT):
         from flows.train import train
 
         summary = train(parameters, loaded)
-    from flows.summary import shown
+    from flows.watching.summary import shown
 
     return Answer(summary, shown(summary))

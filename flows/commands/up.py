@@ -20,6 +20,6 @@ def up(
     from ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
-    from flows.local_servers import up
+    from flows.running.local_servers import up
 
     return up(timeout)

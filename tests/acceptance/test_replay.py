@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_limits
 
-from flows.building import build_training
 from flows.evaluate import evaluate
-from flows.evaluate_parameters import EvaluateParameters
-from flows.parameters import TrainParameters
-from flows.resolved_config import write_config
+from flows.parameters.evaluate import EvaluateParameters
+from flows.parameters.resolved_config import write_config
+from flows.parameters.train import TrainParameters
+from flows.running.building import build_training
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.cluster.connecting import open_cluster
 from tasks.prefect_server import prefect_api

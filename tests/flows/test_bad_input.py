@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from flows import cli
-from flows.building import build_training
-from flows.parameters import parse_parameters
-from flows.train import plan_attempt
+from flows.parameters.train import parse_parameters
+from flows.running.building import build_training
+from flows.running.planning import plan_attempt
 from ps_runtime.config.files import load
 from ps_runtime.errors import ConfigError, InputError, ModelDirError, ModelFnError, UsageError
 from tests.flows.conftest import Project

@@ -38,7 +38,7 @@ PREDICT = ["predict", "--model", "models:/x@best", "--input", "a.csv", "--output
 @pytest.fixture
 def flow(monkeypatch):
     """Put a function in place of the flows, so that only the command line is under test."""
-    monkeypatch.setattr("flows.head_start.head_start", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr("flows.running.head_start.head_start", lambda *_, **__: contextlib.nullcontext())
 
     def flow(function):
         for name in ("train", "predict"):
@@ -198,8 +198,8 @@ def test_help_answers_in_under_half_a_second():
 
 NOISY = """
 import atexit, contextlib, os, sys, types
-import flows.head_start
-flows.head_start.head_start = lambda *_, **__: contextlib.nullcontext()
+import flows.running.head_start
+flows.running.head_start.head_start = lambda *_, **__: contextlib.nullcontext()
 def flow(*_):
     print("for people"); os.system("echo from a child")
     atexit.register(print, "at exit")

@@ -13,9 +13,9 @@ from distributed import LocalCluster
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import cli
-from flows.building import build_training
-from flows.configuration import read_settings
-from flows.parameters import parse_parameters
+from flows.parameters.configuration import read_settings
+from flows.parameters.train import parse_parameters
+from flows.running.building import build_training
 from tasks.prefect_server import prefect_api
 from tests.full_disk import run_on_small_disk
 
@@ -35,7 +35,7 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     """Have a small project, and no flow that begins: whatever is refused is refused before."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
-    monkeypatch.setattr("flows.head_start.head_start", lambda *_: nullcontext())
+    monkeypatch.setattr("flows.running.head_start.head_start", lambda *_: nullcontext())
     monkeypatch.setattr("flows.train.invoke", _only_prepare)
     monkeypatch.setattr("ps_runtime.cluster.connecting.CONNECT_TIMEOUT_SECS", 0.2)
     Path("t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n5,6,0\n")
@@ -103,7 +103,7 @@ def test_mlflow_is_down(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 def test_prefect_is_down(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.train.prepare_store", lambda: "a store")
+    monkeypatch.setattr("flows.running.planning.prepare_store", lambda: "a store")
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}):
         assert said(capsys, "train", "t.yaml", exit_code=1) == (
             "psflow: waited 0.1 s for the Prefect API at http://127.0.0.1:1/api: [Errno 111] Connection refused; "

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.parameters import PredictParameters
+from flows.parameters.predict import PredictParameters
 from flows.predict import predict, prepared
 from ps_runtime.data.digits import read_digits
 from ps_runtime.errors import InputError, UsageError

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from flows.building import build_training
-from flows.parameters import TrainParameters
-from flows.resolved_config import write_config
+from flows.parameters.resolved_config import write_config
+from flows.parameters.train import TrainParameters
+from flows.running.building import build_training
 from ps_runtime.checkpoint.job_file import JobFile
 from ps_runtime.cluster.connecting import open_cluster
 from tasks.prefect_server import prefect_api

@@ -10,11 +10,11 @@ import pytest
 from mlflow import MlflowClient
 from threadpoolctl import threadpool_limits
 
-from flows.building import build_training
 from flows.cli import run
 from flows.evaluate import evaluate
-from flows.evaluate_parameters import EvaluateParameters
-from flows.parameters import TrainParameters
+from flows.parameters.evaluate import EvaluateParameters
+from flows.parameters.train import TrainParameters
+from flows.running.building import build_training
 from ps_runtime.checkpoint.job_file import JobFile
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.checkpoint.store import CheckpointStore

@@ -14,7 +14,7 @@ from mlflow import MlflowClient
 
 from flows.cli import run
 from flows.export import export
-from flows.export_parameters import ExportParameters
+from flows.parameters.export import ExportParameters
 from ps_runtime.checkpoint.records import Evaluation, EvaluationLog
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.model.best import BestRecord

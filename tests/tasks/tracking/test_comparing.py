@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from mlflow.entities import Metric, Run
 
-from flows.diff import diff
+from flows.looking.diff import diff
 from ps_runtime.errors import UsageError
 from tasks.tracking.comparing import differences, find_run, run_facts
 from tasks.tracking.run import DatasetInfo, open_run

@@ -1,0 +1,51 @@
+"""What ``psflow config`` answers: the whole configuration, and where each value of it was set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from flows.parameters.configuration import read_conf
+from flows.parameters.resolved_config import public
+from flows.parameters.train import parse_parameters
+from flows.running.answer import Answer
+from ps_runtime.config.files import Settings, dump
+from ps_runtime.config.keys import flat
+
+__all__ = ["config"]
+
+DEFAULT = "default"
+WIDTH = 36
+"""Of a column."""
+
+
+def config(arguments: Sequence[str], *, with_origins: bool) -> Answer:
+    """Return the configuration that `arguments` make, defaults included, without credentials.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Files and overrides.
+    with_origins : bool
+        For people: a line for each key, with its origin. Without it they get YAML.
+
+    Raises
+    ------
+    UsageError
+        If it is no configuration.
+    """
+    conf = read_conf(arguments)
+    given = Settings({**conf.settings.values, **conf.sections.model_dump(exclude_unset=True)}, conf.settings.origins)
+    parameters = parse_parameters(conf.settings.values, conf.settings.origins)
+    values = public({**parameters.model_dump(mode="json"), **conf.sections.model_dump(mode="json")})
+    origins = {key: str(given.origin(key) or DEFAULT) for key, _ in flat(values)}
+    lines = dump(values).splitlines()
+    if with_origins:
+        lines = [f"{key:<{WIDTH}} {_shown(value):<{WIDTH}} {origins[key]}" for key, value in flat(values)]
+    return Answer({"values": values, "origins": origins}, lines)
+
+
+def _shown(value: Any) -> str:
+    """Return a value as it may be given again: JSON is YAML."""
+    return value if isinstance(value, str) else json.dumps(value)

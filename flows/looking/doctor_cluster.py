@@ -1,0 +1,160 @@
+"""Is a Dask cluster well: who is there, in which versions, what they see, and whether a task really runs."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from distributed import Client
+
+from flows.looking.findings import Finding, Level
+from ps_runtime.cluster.admission import free_slots
+from ps_runtime.cluster.connecting import open_cluster
+from ps_runtime.cluster.worker_facts import worker_facts
+from ps_runtime.errors import UsageError, WaitTimeoutError
+
+__all__ = ["cluster_findings", "version_findings"]
+
+TIMEOUT_SECS = 30.0
+"""For the answers of all workers, and for a task."""
+MUST_BE_SAME = ("psflow", "python", "dask", "distributed")
+SHOULD_BE_SAME = ("numpy", "scipy", "cloudpickle", "msgpack")
+MAX_SKEW_SECS = 5.0
+"""A lease is 30 s of a clock."""
+
+T = TypeVar("T")
+
+
+def cluster_findings(address: str | None, mark_directory: Path) -> Iterator[Finding]:
+    """Yield what is found of the cluster at `address`, or of one on this machine, which ends again.
+
+    Parameters
+    ----------
+    address : str or None
+    mark_directory : Path
+        A file is put there for a moment, to see whether the workers see it.
+    """
+    try:
+        with open_cluster(address, 1, TIMEOUT_SECS) as client:
+            yield from _findings(client, address, mark_directory)
+    except (UsageError, TimeoutError, OSError) as error:
+        yield Finding(Level.FAULT, "cluster", str(error))
+
+
+def _findings(client: Client, address: str | None, mark_directory: Path) -> Iterator[Finding]:
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    num_slots = sum(worker["nthreads"] for worker in workers.values())
+    where = address or "one on this machine, for this question"
+    if not workers:
+        yield Finding(Level.FAULT, "cluster", f"{where}: it has no workers; start some: dask worker {where}")
+        return
+    yield Finding(Level.OK, "cluster", f"{where}; workers: {len(workers)}, slots: {num_slots}")
+    mark = mark_directory / f".psflow-doctor-{secrets.token_hex(4)}"
+    try:
+        if address is not None:
+            packages = [*MUST_BE_SAME, *SHOULD_BE_SAME]
+            versions = _within(lambda: cast("dict[str, Any]", client.get_versions(packages=packages)))
+            yield from version_findings(versions)
+            with contextlib.suppress(OSError):
+                mark.write_text(mark.name)
+            facts = _within(lambda: client.run(worker_facts, str(mark), on_error="return"))
+            yield from _worker_findings(facts, mark)
+        yield _task_finding(client, workers, str(mark))
+    except (WaitTimeoutError, OSError) as error:
+        yield Finding(Level.FAULT, "cluster", f"{error}; restart what does not answer")
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def version_findings(versions: Mapping[str, Any]) -> Iterator[Finding]:
+    """Yield where the scheduler or a worker has another version than the client.
+
+    Parameters
+    ----------
+    versions : mapping
+        As ``Client.get_versions`` gives it.
+    """
+    ours = versions["client"]["packages"]
+    peers = {"the scheduler": versions["scheduler"]} | {
+        f"worker {name}": of for name, of in versions["workers"].items()
+    }
+    others: dict[tuple[str, str | None], list[str]] = defaultdict(list)
+    for name, peer in peers.items():
+        theirs = (peer or {}).get("packages", {})
+        for package in (*MUST_BE_SAME, *SHOULD_BE_SAME):
+            if _comparable(package, theirs.get(package)) != _comparable(package, ours.get(package)):
+                others[package, theirs.get(package)].append(name)
+    for (package, version), names in others.items():
+        level = Level.FAULT if package in MUST_BE_SAME else Level.WARNING
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        got = f"has {version}" if version else "has none"
+        what = f"{package} is {ours.get(package)} here, {names[0]}{more} {got}; install the same version everywhere"
+        yield Finding(level, "versions", what)
+    if not others:
+        yield Finding(Level.OK, "versions", "the same on the scheduler and all workers")
+
+
+def _comparable(package: str, version: str | None) -> str | None:
+    """Return what must be the same: of Python the first two numbers."""
+    return ".".join(version.split(".")[:2]) if package == "python" and version else version
+
+
+def _worker_findings(facts: Mapping[str, Any], mark: Path) -> Iterator[Finding]:
+    answers = {name: answer for name, answer in facts.items() if isinstance(answer, Mapping)}
+    for name, error in facts.items():
+        if name not in answers:
+            yield Finding(Level.FAULT, "cluster", f"worker {name} cannot run psflow: {error!r}; install it there")
+    blind = [name for name, answer in answers.items() if answer["mark"] != mark.name]
+    if blind:
+        what = f"{len(blind)} of {len(answers)} workers, such as {blind[0]}, do not see {mark.parent}"
+        yield Finding(Level.WARNING, "disk", f"{what}; give a model_dir on a disk that all hosts share")
+    elif answers:
+        yield Finding(Level.OK, "disk", f"all workers see {mark.parent}")
+    now = time.time()
+    skews = {name: abs(now - answer["time"]) for name, answer in answers.items()}
+    worst = max(skews, key=lambda name: skews[name], default=None)
+    if worst is not None and skews[worst] > MAX_SKEW_SECS:
+        what = f"that of worker {worst} differs from ours by {skews[worst]:.0f} s; set the clocks (NTP)"
+        yield Finding(Level.WARNING, "clock", what)
+
+
+def _task_finding(client: Client, workers: Mapping[str, Any], mark: str) -> Finding:
+    slots = free_slots(workers, client.processing())
+    if not slots:
+        return Finding(Level.WARNING, "task", "none was run: all slots are taken; ask again when a job has ended")
+    began = time.monotonic()
+    future = client.submit(worker_facts, mark, workers=slots[:1], pure=False, retries=0)
+    try:
+        host = future.result(timeout=TIMEOUT_SECS)["host"]
+    except Exception as error:  # whatever a worker, or what is installed there, does
+        future.cancel()
+        what = f"{slots[0]} did not run one within {TIMEOUT_SECS:g} s: {error!r}; look into the log of that worker"
+        return Finding(Level.FAULT, "task", what)
+    return Finding(Level.OK, "task", f"run on {host} in {1000 * (time.monotonic() - began):.0f} ms")
+
+
+def _within(ask: Callable[[], T]) -> T:
+    """Return what `ask` does; Dask's own calls wait for ever for a worker that hangs."""
+    answers: list[T] = []
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            answers.append(ask())
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name="psflow-doctor", daemon=True)
+    thread.start()
+    thread.join(TIMEOUT_SECS)
+    if errors:
+        raise OSError(f"the cluster did not answer: {errors[0]!r}") from errors[0]
+    if not answers:
+        raise WaitTimeoutError("no answer from all of them", "the workers of the cluster", TIMEOUT_SECS)
+    return answers[0]

@@ -1,0 +1,196 @@
+"""What ``psflow plan`` answers: what a training would do, and whether all that it needs is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from distributed import Client
+
+from flows.looking.endpoints import mlflow_endpoint, prefect_endpoint
+from flows.parameters.configuration import read_settings
+from flows.parameters.train import TrainParameters, parse_parameters
+from flows.running.answer import Answer
+from flows.running.beginning import Beginning, begin
+from flows.running.exit_codes import ExitCode
+from flows.running.planning import plan_attempt
+from ps_runtime.checkpoint.job_file import JobFile
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.cluster.admission import check_capacity, free_slots
+from ps_runtime.cluster.connecting import open_cluster
+from ps_runtime.errors import CheckpointError, UsageError
+from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.specs.layout import place
+from ps_runtime.specs.roles import Role, RoleId, job_roles
+
+__all__ = ["plan"]
+
+T = TypeVar("T")
+
+
+def plan(arguments: Sequence[str]) -> Answer:
+    """Look at everything that a training needs, as it would; start nothing, write nothing.
+
+    The inputs are opened, and the model is called on a batch of each.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Files and overrides.
+
+    Raises
+    ------
+    UsageError
+        If they make no configuration; all other faults are in the answer.
+    """
+    settings = read_settings(arguments)
+    parameters = parse_parameters(settings.values, settings.origins)
+    seen = _Plan()
+    beginning = seen.attempt(lambda: begin(parameters, settings))
+    asked = parameters if beginning is None else beginning.parameters
+    attempt = seen.attempt(lambda: plan_attempt(asked, beginning.fork if beginning else None))
+    roles = job_roles(asked.cluster.ps, asked.cluster.workers, evaluator=True)
+    if attempt is not None:
+        _tell_model(seen, asked, attempt)
+    _tell_model_dir(seen, asked, beginning)
+    _tell_turn(seen, asked, parameters.resume.when_running)
+    _tell_roles(seen, asked, roles, attempt)
+    _tell_cluster(seen, asked, len(roles))
+    for name, endpoint in (("prefect", prefect_endpoint()), ("mlflow", mlflow_endpoint())):
+        seen.tell(name, str(endpoint), endpoint.facts())
+        if endpoint.fault is not None:
+            seen.faults.append(endpoint.fault)
+    seen.tell("best model", f"{asked.registered_model}, alias best: {asked.best.mode} of {asked.best.metric}")
+    return seen.answer()
+
+
+@dataclass
+class _Plan:
+    """What is known so far: a line and facts for each topic, and what is wrong."""
+
+    lines: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+    def tell(self, topic: str, text: str, facts: Any = None) -> None:
+        self.lines.append(f"{topic:<12} {text}")
+        self.facts[topic.replace(" ", "_")] = text if facts is None else facts
+
+    def attempt(self, look: Callable[[], T]) -> T | None:
+        """Return what `look` does; None, and a fault, if that cannot be."""
+        try:
+            return look()
+        except UsageError as error:
+            self.faults += error.faults
+        except CheckpointError as error:
+            self.faults.append(str(error))
+        return None
+
+    def answer(self) -> Answer:
+        facts = {**self.facts, "faults": self.faults, "ready": not self.faults}
+        if not self.faults:
+            return Answer(facts, [*self.lines, "", "ready; nothing was started or written"])
+        return Answer(facts, [*self.lines, "", "not ready:", *(f"- {fault}" for fault in self.faults)], ExitCode.USAGE)
+
+
+def _tell_model(seen: _Plan, asked: TrainParameters, attempt: Attempt) -> None:
+    model = attempt.plan.model
+    tables = [table.name for table in model.tables]
+    seen.tell(
+        "model",
+        f"{asked.model.name}: {len(model.variables)} variables, {_size(model.nbytes)}"
+        + (f"; tables {', '.join(tables)}" if tables else ""),
+        {"name": asked.model.name, "variables": len(model.variables), "bytes": model.nbytes, "tables": tables},
+    )
+    examples = {name: dataset.num_records for name, dataset in attempt.plan.datasets.items()}
+    seen.tell(
+        "input",
+        "; ".join(f"{name}: {number:,} examples" for name, number in examples.items()) or "generators",
+        examples,
+    )
+
+
+def _tell_model_dir(seen: _Plan, asked: TrainParameters, beginning: Beginning | None) -> None:
+    step = seen.attempt(lambda: CheckpointStore(asked.model_dir).latest())
+    end = asked.train.max_steps
+    if beginning is not None and beginning.fork is not None and not beginning.fork.is_begun:
+        state = f"a new job, a fork of {beginning.fork.parent_dir}"
+    elif step is None:
+        state = "a new job"
+    elif end is not None and step >= end:
+        state = f"is at step {step}: there is nothing left to train"
+    else:
+        state = f"resumes from step {step}"
+    until = "the data ends" if end is None else f"step {end}"
+    seen.tell(
+        "model_dir",
+        f"{asked.model_dir}: {state}; until {until}",
+        {"path": asked.model_dir, "state": state, "step": step, "max_steps": end},
+    )
+    changes = [str(change) for change in beginning.changes] if beginning else []
+    if changes:
+        seen.tell("changed", "; ".join(changes), changes)
+
+
+def _tell_turn(seen: _Plan, asked: TrainParameters, when_running: str) -> None:
+    refusal = seen.attempt(JobFile(asked.model_dir).refusal)
+    if refusal is not None and when_running == "fail":
+        seen.faults.append(refusal)
+    elif refusal is not None:
+        seen.tell("waits", f"up to {asked.cluster.admission_timeout_secs:g} s: {refusal.partition(';')[0]}")
+
+
+def _tell_roles(seen: _Plan, asked: TrainParameters, roles: Sequence[RoleId], attempt: Attempt | None) -> None:
+    sizes: Mapping[str, int] = {}
+    if attempt is not None:
+        layouts = place(attempt.plan.model, asked.cluster.ps)
+        sizes = {str(RoleId(Role.PS, layout.index)): layout.nbytes for layout in layouts}
+    names = [f"{role} ({_size(sizes[str(role)])})" if str(role) in sizes else str(role) for role in roles]
+    seen.tell("roles", ", ".join(names), [{"role": str(role), "bytes": sizes.get(str(role))} for role in roles])
+
+
+def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int) -> None:
+    address = asked.cluster.address
+    if address is None:
+        seen.tell(
+            "cluster",
+            f"one of its own on this machine: {num_roles} processes on {os.cpu_count()} processors",
+            {"address": None, "slots": num_roles, "free": num_roles},
+        )
+        return
+
+    def look() -> tuple[int, int]:
+        with open_cluster(address, num_roles, 0) as client:
+            num_slots, num_free = _slots(client)
+            seen.attempt(lambda: check_capacity(client, num_roles))
+            return num_slots, num_free
+
+    found = seen.attempt(look)
+    if found is None:
+        return
+    num_slots, num_free = found
+    wait = f"; waits up to {asked.cluster.admission_timeout_secs:g} s for the others"
+    is_full = num_free < num_roles <= num_slots
+    seen.tell(
+        "cluster",
+        f"{address}: {num_roles} of {num_slots} slots, {num_free} are free"
+        + (wait if is_full and asked.cluster.when_full == "wait" else ""),
+        {"address": address, "slots": num_slots, "free": num_free},
+    )
+    if is_full and asked.cluster.when_full == "fail":
+        seen.faults.append(f"{num_free} of {num_slots} slots of {address} are free, {num_roles} are needed; wait")
+
+
+def _slots(client: Client) -> tuple[int, int]:
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    return sum(worker["nthreads"] for worker in workers.values()), len(free_slots(workers, client.processing()))
+
+
+def _size(num_bytes: float) -> str:
+    for unit in ("bytes", "KB", "MB", "GB"):
+        if num_bytes < 1000 or unit == "GB":
+            break
+        num_bytes /= 1000
+    return f"{num_bytes:.3g} {unit}"

@@ -1,0 +1,129 @@
+"""What ``psflow status`` answers: servers, and the jobs that run, as the MLflow store has them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from flows.looking.endpoints import mlflow_endpoint, prefect_endpoint
+from flows.running.answer import Answer
+from flows.watching.role_figures import RoleFigures, role_figures, stragglers
+from ps_runtime.checkpoint.job_file import JobFile
+from ps_runtime.errors import CheckpointError
+from tasks.local_servers import found
+from tasks.owners import is_stray
+from tasks.tracking.running import RunningRun, running_runs
+from tasks.tracking.store import sqlite_path, store_uri
+
+__all__ = ["status"]
+
+STARTING = Path("runs")
+"""Where jobs that have no run in MLflow yet are looked for."""
+COLUMNS: Mapping[str, tuple[str, float]] = {
+    "steps/s": ("steps_per_sec", 1),
+    "staleness": ("staleness", 1),
+    "sent MB/s": ("sent_bytes_per_sec", 1e6),
+    "received MB/s": ("received_bytes_per_sec", 1e6),
+    "processor %": ("cpu_percent", 1),
+    "memory MB": ("rss_mb", 1),
+}
+
+
+@dataclass(frozen=True)
+class RunningJob:
+    """A run, and what follows from its figures."""
+
+    run: RunningRun
+    roles: Sequence[RoleFigures]
+    remarks: Sequence[str]
+
+
+def status() -> Answer:
+    """Return which servers are used and how the jobs of the MLflow store fare; asks no role, changes nothing.
+
+    Raises
+    ------
+    ConfigError
+        If the MLflow store answers at first, and then not.
+    """
+    servers = {"prefect": prefect_endpoint(), "mlflow": mlflow_endpoint()}
+    store = store_uri()
+    path = sqlite_path(store)
+    is_empty = servers["mlflow"].fault is not None or (path is not None and not path.exists())
+    runs = [] if is_empty else running_runs(found().mlflow_uri(store) or store)
+    now = time.time()
+    jobs = [_job(run, now) for run in runs]
+    starting = _starting({run.tags["psflow.model_dir"] for run in runs})
+    lines = [f"{name:<9} {endpoint.fault or endpoint}" for name, endpoint in servers.items()]
+    for job in jobs:
+        lines += ["", *_lines(job, now)]
+    lines += [line for model_dir in starting for line in ("", f"train     in {model_dir}, starting")]
+    if not jobs and not starting:
+        lines += ["", "no job runs"]
+    return Answer(
+        {
+            "servers": {name: endpoint.facts() for name, endpoint in servers.items()},
+            "jobs": [_facts(job, now) for job in jobs],
+            "starting": starting,
+        },
+        lines,
+    )
+
+
+def _job(run: RunningRun, now: float) -> RunningJob:
+    roles = role_figures({key: (figure.value, figure.at) for key, figure in run.figures.items()}, now)
+    if is_stray(run.tags):
+        return RunningJob(run, roles, ["the process that ran it is gone; the same command resumes it"])
+    return RunningJob(run, roles, stragglers(roles))
+
+
+def _starting(known: set[str]) -> list[str]:
+    """Return the directories below `STARTING` whose job is owned by somebody and is not `known`."""
+    directories = [str(path.parent.absolute()) for path in sorted(STARTING.glob("*/job.json"))]
+    return [directory for directory in directories if directory not in known and _is_owned(directory)]
+
+
+def _is_owned(model_dir: str) -> bool:
+    try:
+        return JobFile(model_dir).refusal() is not None
+    except (CheckpointError, OSError):
+        return False
+
+
+def _facts(job: RunningJob, now: float) -> dict[str, Any]:
+    run = job.run
+    return {
+        "run_id": run.run_id,
+        "name": run.name,
+        "kind": run.kind,
+        "model_dir": run.tags["psflow.model_dir"],
+        "running_secs": round(now - run.started_at, 1),
+        "progress": run.tags.get("psflow.progress"),
+        "roles": [{"role": role.role, **role.values, "age_secs": round(role.age_secs, 1)} for role in job.roles],
+        "stragglers": list(job.remarks),
+    }
+
+
+def _lines(job: RunningJob, now: float) -> list[str]:
+    run = job.run
+    since = datetime.fromtimestamp(run.started_at).strftime("%Y-%m-%d %H:%M:%S")
+    lines = [
+        f"{run.kind:<9} {run.name} ({run.run_id}) in {run.tags['psflow.model_dir']}",
+        f"          since {since}, for {timedelta(seconds=round(now - run.started_at))}",
+    ]
+    if "psflow.progress" in run.tags:
+        lines.append(f"          {run.tags['psflow.progress']}")
+    if job.roles:
+        lines.append(" ".join(["  role       ", *(f"{title:>13}" for title in COLUMNS), "     told"]))
+    for role in job.roles:
+        values = [_shown(role.values.get(name), unit) for name, unit in COLUMNS.values()]
+        lines.append(" ".join([f"  {role.role:<11}", *(f"{value:>13}" for value in values), f"{role.age_secs:6.0f} s"]))
+    return [*lines, *(f"  ! {remark}" for remark in job.remarks)]
+
+
+def _shown(value: float | None, unit: float) -> str:
+    return "-" if value is None else f"{value / unit:.4g}"

@@ -1,0 +1,70 @@
+"""Which checkpoints a flow works on: named by a model_dir, an MLflow run, or a configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from flows.parameters.base import Parameters
+from ps_runtime.config.files import Origin, Settings, is_override, load
+
+__all__ = ["CheckpointSource", "source_settings"]
+
+Strings = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class CheckpointSource(Parameters):
+    """Which training the checkpoints are of."""
+
+    model_dir: str | None = Field(
+        None, min_length=1, description="Directory that the training wrote to; or give run_id."
+    )
+    run_id: str | None = Field(None, min_length=1, description="MLflow run of the training, which knows its model_dir.")
+    conf: Strings = Field(
+        (), description="Configuration files to use instead of config.yaml in model_dir; later ones win."
+    )
+    overrides: Strings = Field((), description="Changes of that configuration, such as input.eval.split=train.")
+
+    @property
+    def title(self) -> str:
+        """What people call it: the last part of what names it."""
+        of = self.model_dir or self.run_id or self.conf[0]
+        return os.path.basename(of.rstrip("/")).removesuffix(".yaml")
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        if self.model_dir is not None and self.run_id is not None:
+            raise ValueError("expected model_dir or run_id, got both")
+        if self.model_dir is None and self.run_id is None and not self.conf:
+            raise ValueError("expected model_dir, run_id or a configuration file, got none")
+        return self
+
+
+def source_settings(arguments: Sequence[str], options: Mapping[str, Any]) -> Settings:
+    """Return the settings of a command that works on checkpoints.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        Configuration files, and ``key=value``: of the command itself if the key begins with ``cluster.``, else of the
+        configuration.
+    options : mapping of str to object
+        By parameter; None where an option was not given.
+
+    Raises
+    ------
+    ConfigError
+        If an override is malformed.
+    """
+    overrides = [text for text in arguments if is_override(text)]
+    load([], overrides)  # whatever is wrong is told before anything is looked for
+    of_the_cluster = [text for text in overrides if text.startswith("cluster.")]
+    values = {key: value for key, value in options.items() if value is not None} | {
+        "conf": [text for text in arguments if not is_override(text)],
+        "overrides": [text for text in overrides if text not in of_the_cluster],
+    }
+    origins = {key: Origin(f"--{key.replace('_', '-')}") for key in options if key in values}
+    return load([], of_the_cluster).merged(Settings(values, origins))

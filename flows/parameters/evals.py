@@ -1,0 +1,33 @@
+"""What checkpoints are evaluated on, when and how long: the evaluation that chooses the best, and further ones."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from flows.parameters.base import Parameters
+from flows.parameters.input import SourceParameters
+
+__all__ = ["EvalName", "EvalParameters", "NamedEvalParameters"]
+
+EvalName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][\w.-]*$")]
+"""It is a part of the names of metrics."""
+
+
+class _Cadence(Parameters):
+    steps: int | None = Field(None, ge=1, description="Batches to evaluate; null: to the end of the data.")
+    throttle_secs: float = Field(0.0, ge=0, description="Least seconds between the starts of two evaluations.")
+    start_delay_secs: float = Field(0.0, ge=0, description="Seconds before the first evaluation.")
+
+
+class EvalParameters(_Cadence):
+    """When and how long to evaluate."""
+
+    name: str | None = Field(None, min_length=1, description="Name of this evaluation; null: its metrics are eval/...")
+
+
+class NamedEvalParameters(_Cadence):
+    """A further evaluation of each checkpoint. It chooses nothing."""
+
+    input: SourceParameters = Field(description="What is evaluated on: one pass, in the order of the data.")

@@ -1,0 +1,41 @@
+"""What the flow that evaluates old checkpoints can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from flows.parameters.checkpoints import CheckpointSource
+from flows.parameters.parsing import parse_as
+from flows.parameters.predict import PredictClusterParameters
+from ps_runtime.config.files import Origin
+
+__all__ = ["EvaluateClusterParameters", "EvaluateParameters", "parse_evaluate_parameters"]
+
+
+class EvaluateClusterParameters(PredictClusterParameters):
+    """Where checkpoints are evaluated."""
+
+    admission_timeout_secs: float = Field(60.0, gt=0, description="Seconds to wait for a first free thread.")
+
+
+class EvaluateParameters(CheckpointSource):
+    """Everything that an evaluation flow is told."""
+
+    checkpoints: str = Field(
+        "all", description="Which checkpoints: all, latest, best, last:5, 1000..9000, or steps such as 300,600."
+    )
+    force: bool = Field(False, description="Evaluate again what is in the record already.")
+    record: str | None = Field(
+        None, min_length=1, description="Directory for the record (evaluations.jsonl); null: model_dir."
+    )
+    cluster: EvaluateClusterParameters = Field(
+        EvaluateClusterParameters(), description="Where checkpoints are evaluated."
+    )
+
+
+def parse_evaluate_parameters(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> EvaluateParameters:
+    """Check settings, and return them as parameters of the evaluation flow; see `parse_as`."""
+    return parse_as(EvaluateParameters, values, origins)

@@ -1,0 +1,39 @@
+"""What the flow that exports a checkpoint can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from flows.parameters.checkpoints import CheckpointSource
+from flows.parameters.parsing import parse_as
+from ps_runtime.config.files import Origin
+
+__all__ = ["ExportParameters", "parse_export_parameters"]
+
+
+class ExportParameters(CheckpointSource):
+    """Everything that an export flow is told."""
+
+    checkpoint: str = Field("best", description="Which checkpoint: best, latest, or a step such as 600.")
+    metric: str | None = Field(
+        None, min_length=1, description="Choose the best one anew by this metric; null: leave the choice as it is."
+    )
+    mode: Literal["min", "max"] | None = Field(
+        None, description="Whether a smaller or a larger value of metric is better."
+    )
+
+    @model_validator(mode="after")
+    def _metric_has_a_mode(self) -> Self:
+        if (self.metric is None) != (self.mode is None):
+            raise ValueError("expected both metric and mode (min or max), or none of them")
+        if self.metric is not None and self.checkpoint != "best":
+            raise ValueError(f"metric and mode choose the best checkpoint, but checkpoint is {self.checkpoint!r}")
+        return self
+
+
+def parse_export_parameters(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> ExportParameters:
+    """Check settings, and return them as parameters of the export flow; see `parse_as`."""
+    return parse_as(ExportParameters, values, origins)

@@ -1,0 +1,38 @@
+"""From settings to parameters of a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from flows.parameters.faults import faults_of
+from ps_runtime.config.files import Origin
+from ps_runtime.errors import ConfigError
+
+__all__ = ["parse_as"]
+
+P = TypeVar("P", bound=BaseModel)
+
+
+def parse_as(model: type[P], values: Mapping[str, Any], origins: Mapping[str, Origin]) -> P:
+    """Check settings, and return them as parameters of the type `model`.
+
+    Parameters
+    ----------
+    model : type of BaseModel
+    values : mapping
+        Nested plain values, such as `ps_runtime.config.files.Settings.values`.
+    origins : mapping
+        Where each dotted key was set; may be empty.
+
+    Raises
+    ------
+    ConfigError
+        With a sentence for every fault: its file and line, the key, what was expected, what came.
+    """
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        raise ConfigError(faults_of(error, model, origins)) from None

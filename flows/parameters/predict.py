@@ -1,0 +1,35 @@
+"""What the prediction flow can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from flows.parameters.base import Parameters
+from flows.parameters.parsing import parse_as
+from ps_runtime.config.files import Origin
+
+__all__ = ["PredictClusterParameters", "PredictParameters", "parse_predict_parameters"]
+
+
+class PredictClusterParameters(Parameters):
+    """Where partitions are predicted."""
+
+    address: str | None = Field(None, description="Address of a Dask scheduler; null: start a cluster on this machine.")
+    workers: int = Field(2, ge=1, description="Dask workers of a cluster on this machine.")
+
+
+class PredictParameters(Parameters):
+    """Everything that a prediction flow is told."""
+
+    model: str = Field(min_length=1, description="URI of an MLflow model, such as models:/psflow-digits@best.")
+    input: str = Field(min_length=1, description="CSV, TSV or npz file, or fsspec URL of one.")
+    output: str = Field(min_length=1, description="Directory or fsspec URL for the predictions.")
+    cluster: PredictClusterParameters = Field(PredictClusterParameters(), description="Where partitions are predicted.")
+
+
+def parse_predict_parameters(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> PredictParameters:
+    """Check settings, and return them as parameters of the prediction flow; see `parse_as`."""
+    return parse_as(PredictParameters, values, origins)

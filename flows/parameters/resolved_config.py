@@ -1,0 +1,112 @@
+"""``model_dir/config.yaml``: the whole configuration of a job, which resumes it from any working directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from flows.parameters.train import ResumeParameters, TrainParameters, parse_parameters
+from ps_runtime.checkpoint.file_store import FileStore
+from ps_runtime.config.files import dump, parse
+from ps_runtime.data.files import without_secrets
+from ps_runtime.errors import ConfigError
+from ps_runtime.estimator.model_dir import absolute
+
+__all__ = ["CONFIG", "has_config", "public", "read_config", "resolve", "write_config"]
+
+CONFIG = "config.yaml"
+HEAD = "# Written by psflow: everything that this job was told. It is a configuration as any other.\n"
+
+
+def resolve(parameters: TrainParameters, seed: int | None = None) -> TrainParameters:
+    """Return parameters that mean the same from any working directory and at any later start.
+
+    Parameters
+    ----------
+    parameters : TrainParameters
+    seed : int, optional
+        That of the job, if `parameters` leave it open.
+
+    Returns
+    -------
+    TrainParameters
+        With absolute local paths, and without what was asked of one start only (``resume``).
+    """
+    values = parameters.model_dump(mode="json")
+    values |= {
+        "seed": seed if parameters.seed is None else parameters.seed,
+        "model_dir": absolute(parameters.model_dir),
+        "code_dir": None if parameters.code_dir is None else _absolute(parameters.code_dir),
+        "input": _anchored(values["input"]),
+        "evals": _anchored(values["evals"]),
+        "resume": ResumeParameters().model_dump(mode="json"),
+    }
+    return TrainParameters.model_validate(values)
+
+
+def write_config(model_dir: str, parameters: TrainParameters) -> None:
+    """Write `parameters` as the configuration of the job in `model_dir`; readers see the old file or all of the new.
+
+    It holds what it was given, credentials in the URLs of inputs included: without them nobody could resume.
+    """
+    values = parameters.model_dump(mode="json", exclude={"resume"})
+    FileStore(model_dir).put(CONFIG, (HEAD + dump(values)).encode())
+
+
+def has_config(model_dir: str) -> bool:
+    """Return whether `model_dir` has a configuration."""
+    return FileStore(model_dir).size(CONFIG) is not None
+
+
+def read_config(model_dir: str) -> TrainParameters:
+    """Return the configuration of the job in `model_dir`.
+
+    Its ``model_dir`` is the one that was asked for: a directory that was moved is found where it is.
+
+    Raises
+    ------
+    ConfigError
+        If there is none, or it is damaged.
+    """
+    files = FileStore(model_dir)
+    where = without_secrets(files.path(CONFIG))
+    if files.size(CONFIG) is None:
+        raise ConfigError((f"{where}: expected the configuration of a training, there is none; name its model_dir",))
+    try:
+        text = files.read(CONFIG).decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError((f"{where}: expected UTF-8 text, got the byte {error.object[error.start]:#04x}",)) from None
+    settings = parse(text, where)
+    parameters = parse_parameters(settings.values, settings.origins)
+    return parameters.model_copy(update={"model_dir": absolute(model_dir)})
+
+
+def public(value: Any) -> Any:
+    """Return plain values without the credentials in them, for everybody to read.
+
+    Examples
+    --------
+    >>> public({"input": {"path": "https://key:s3cret@host/t.csv?signature=s3cret", "epochs": 2}})
+    {'input': {'path': 'https://host/t.csv', 'epochs': 2}}
+    """
+    if isinstance(value, Mapping):
+        return {key: public(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [public(inner) for inner in value]
+    return without_secrets(value) if isinstance(value, str) else value
+
+
+def _anchored(value: Any) -> Any:
+    """Return `value` with an absolute path in each data set below it that is a local file."""
+    if not isinstance(value, Mapping):
+        return value
+    anchored = {key: _anchored(inner) for key, inner in value.items()}
+    if "format" in value:
+        paths = {key: value[key] for key in ("path", "labels_path") if isinstance(value.get(key), str)}
+        anchored |= {key: _absolute(path) for key, path in paths.items()}
+    return anchored
+
+
+def _absolute(path: str) -> str:
+    return path if "://" in path else os.path.abspath(os.path.expanduser(path))

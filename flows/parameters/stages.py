@@ -1,0 +1,109 @@
+"""What a configuration says beyond training: the stages of a pipeline, and when it runs by itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from flows.parameters.base import Parameters
+
+__all__ = [
+    "EvaluateStage",
+    "ExportStage",
+    "PredictStage",
+    "ScheduleParameters",
+    "Sections",
+    "Stage",
+    "StagesParameters",
+]
+
+Stage = Literal["train", "evaluate", "export", "predict"]
+Stages = Annotated[tuple[Stage, ...], Field(strict=False)]
+Strings = Annotated[tuple[str, ...], Field(strict=False)]
+
+
+class EvaluateStage(Parameters):
+    """Which checkpoints are evaluated after training; those in the record already are left out."""
+
+    checkpoints: str = Field(
+        "all", description="Which checkpoints: all, latest, best, last:5, 1000..9000, or steps such as 300,600."
+    )
+    overrides: Strings = Field((), description="Changes of the configuration, such as input.eval.path=other.csv.")
+
+
+class ExportStage(Parameters):
+    """Which checkpoint is exported and registered, and becomes the best."""
+
+    checkpoint: str = Field("best", min_length=1, description="best, latest, or a step.")
+    metric: str | None = Field(
+        None, min_length=1, description="Choose the best one anew by this metric; null: leave the choice as it is."
+    )
+    mode: Literal["min", "max"] | None = Field(
+        None, description="Whether a smaller or a larger value of metric is better."
+    )
+
+    @model_validator(mode="after")
+    def _metric_has_a_mode(self) -> Self:
+        if (self.metric is None) != (self.mode is None):
+            raise ValueError("expected both metric and mode (min or max), or none of them")
+        return self
+
+
+class PredictStage(Parameters):
+    """What the best model predicts."""
+
+    input: str | None = Field(
+        None, min_length=1, description="CSV, TSV or npz file, or fsspec URL of one; null: nothing is predicted."
+    )
+    output: str | None = Field(
+        None,
+        min_length=1,
+        description="Directory or fsspec URL for the predictions; null: predictions/step_GLOBAL_STEP in model_dir.",
+    )
+
+
+class StagesParameters(Parameters):
+    """What a pipeline does, one stage after the other; what an earlier start has done is not done again."""
+
+    stages: Stages | None = Field(
+        None, description="Stages to run: train, evaluate, export, predict; null: all, predict if it has an input."
+    )
+    evaluate: EvaluateStage = Field(EvaluateStage(), description="Which checkpoints are evaluated after training.")
+    export: ExportStage = Field(ExportStage(), description="Which checkpoint is exported and becomes the best.")
+    predict: PredictStage = Field(PredictStage(), description="What the best model predicts.")
+
+    @model_validator(mode="after")
+    def _predict_has_an_input(self) -> Self:
+        if self.stages is not None and "predict" in self.stages and self.predict.input is None:
+            raise ValueError("the stage predict needs pipeline.predict.input")
+        return self
+
+    @property
+    def chosen(self) -> tuple[Stage, ...]:
+        """The stages to run, in their order."""
+        every: tuple[Stage, ...] = ("train", "evaluate", "export", "predict")
+        wanted = self.stages if self.stages is not None else every if self.predict.input else every[:3]
+        return tuple(stage for stage in every if stage in wanted)
+
+
+class ScheduleParameters(Parameters):
+    """When ``psflow serve`` starts the flow by itself."""
+
+    flow: Literal["train", "pipeline"] = Field("pipeline", description="Which flow is started.")
+    cron: str | None = Field(None, min_length=1, description="Five fields, such as 0 3 * * *: each day at three.")
+    interval_secs: float | None = Field(None, ge=1, description="Seconds between two starts.")
+    timezone: str = Field("UTC", min_length=1, description="Time zone of cron, such as Europe/Berlin.")
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> Self:
+        if (self.cron is None) == (self.interval_secs is None):
+            raise ValueError("expected cron or interval_secs, got both or none")
+        return self
+
+
+class Sections(Parameters):
+    """The sections of a configuration that training does not look at."""
+
+    pipeline: StagesParameters = Field(StagesParameters(), description="What a pipeline does.")
+    schedule: ScheduleParameters | None = Field(None, description="When psflow serve starts it; null: by hand only.")

@@ -1,0 +1,173 @@
+"""What the training flow can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from flows.parameters.base import Parameters
+from flows.parameters.consistency import AsyncParameters, ConsistencyParameters, build_consistency
+from flows.parameters.evals import EvalName, EvalParameters, NamedEvalParameters
+from flows.parameters.input import DataInput, InputParameters, SourceParameters
+from flows.parameters.model import ModelParameters
+from flows.parameters.parsing import parse_as
+from flows.parameters.placeholders import check_placeholders
+from ps_runtime.config.files import Origin
+from ps_runtime.errors import UsageError
+from ps_runtime.specs.run_config import RunConfig
+
+__all__ = ["ClusterParameters", "ResumeParameters", "TrainParameters", "parse_parameters"]
+
+EXPERIMENT = r"^[A-Za-z0-9][\w.-]*$"
+"""It names directories and registered models."""
+
+
+class TrainingParameters(Parameters):
+    """How long to train, what to keep, and how pushes become updates."""
+
+    max_steps: int | None = Field(None, ge=1, description="Final global_step; null: until the data ends.")
+    save_checkpoints_steps: int | None = Field(None, ge=1, description="Steps between checkpoints.")
+    save_checkpoints_secs: float | None = Field(
+        600.0, gt=0, description="Seconds between checkpoints; null if they are counted in steps. Both null: none."
+    )
+    keep_checkpoint_max: int | None = Field(5, ge=0, description="Checkpoints to keep; 0 or null: all.")
+    log_step_count_steps: int = Field(100, ge=1, description="Steps between reports of the speed.")
+    save_summary_steps: int = Field(100, ge=1, description="Steps between metrics.")
+    consistency: ConsistencyParameters = Field(
+        AsyncParameters(name="async"), description="How the pushes of several replicas become updates."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _steps_replace_secs(cls, values: Any) -> Any:
+        if isinstance(values, Mapping) and values.get("save_checkpoints_steps") is not None:
+            return {"save_checkpoints_secs": None, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _steps_or_secs(self) -> Self:
+        if self.save_checkpoints_steps is not None and self.save_checkpoints_secs is not None:
+            raise ValueError("expected save_checkpoints_steps or save_checkpoints_secs, got both")
+        return self
+
+
+class BestParameters(Parameters):
+    """Which checkpoint is the best, and is exported."""
+
+    metric: str = Field("loss", min_length=1, description="Evaluation metric to compare.")
+    mode: Literal["min", "max"] = Field("min", description="Whether a smaller or a larger value is better.")
+    exports_to_keep: int = Field(5, ge=1, description="Exports to keep on disk.")
+
+
+class ClusterParameters(Parameters):
+    """Where roles run, and how many there are."""
+
+    address: str | None = Field(None, description="Address of a Dask scheduler; null: start a cluster on this machine.")
+    ps: int = Field(1, ge=1, description="Parameter servers.")
+    workers: int = Field(1, ge=0, description="Workers beside the chief, which trains too.")
+    admission_timeout_secs: float = Field(60.0, gt=0, description="Seconds to wait for enough free slots.")
+    when_full: Literal["wait", "fail"] = Field(
+        "wait", description="Whether to wait for slots that other jobs have taken, or to fail at once."
+    )
+
+
+class ResumeParameters(Parameters):
+    """What to do where model_dir holds a job already."""
+
+    allow_changes: bool = Field(False, description="Go on although a key has changed that alters what is learned.")
+    fork: str | None = Field(
+        None,
+        min_length=1,
+        description="Another model_dir: a new job begins there, from the latest checkpoint, in a new MLflow run.",
+    )
+    when_running: Literal["fail", "wait"] = Field(
+        "fail",
+        description="Where another process trains in model_dir: whether to fail at once, or to wait for its end for "
+        "cluster.admission_timeout_secs.",
+    )
+
+
+class TrainParameters(Parameters):
+    """Everything that a training flow is told."""
+
+    experiment: str = Field(pattern=EXPERIMENT, description="MLflow experiment; it names defaults below.")
+    model: ModelParameters = Field(description="What is trained.")
+    input: InputParameters = Field(description="What it is trained and evaluated on.")
+    seed: int | None = Field(None, ge=0, description="Seed of initial values and orders; null: a random one.")
+    model_dir: str = Field(
+        default_factory=lambda data: f"runs/{data['experiment']}",
+        min_length=1,
+        description="Local directory, or file:// URL, of checkpoints and exports; {scheduled_time} in it stands for "
+        "the time at which the run was to start, so that each run has its own; default: runs/EXPERIMENT.",
+    )
+    registered_model: str = Field(
+        default_factory=lambda data: f"psflow-{data['experiment']}",
+        min_length=1,
+        description="Name in the MLflow registry; default: psflow-EXPERIMENT.",
+    )
+    code_dir: str | None = Field(
+        None,
+        min_length=1,
+        description="Directory where modules that model and input name are looked for; default: that of the first "
+        "configuration file.",
+    )
+    transport: Literal["auto", "shm", "unix", "tcp"] = Field(
+        "auto",
+        description="How replicas reach ps; auto: shared memory (shm), else a Unix socket, else TCP, whichever can be.",
+    )
+    pipeline_depth: int = Field(
+        0,
+        ge=0,
+        le=1,
+        description="0: pull, compute and push in turn; 1: the next batch is read and its values are pulled while this "
+        "one is computed, which makes each gradient staler by one.",
+    )
+    train: TrainingParameters = Field(
+        TrainingParameters(), description="How long to train, what to keep, and how pushes become updates."
+    )
+    eval: EvalParameters = Field(EvalParameters(), description="When and how long to evaluate.")
+    evals: dict[EvalName, NamedEvalParameters] = Field(
+        default_factory=dict, description="Further evaluations of each checkpoint, by name: metrics eval_NAME/..."
+    )
+    best: BestParameters = Field(BestParameters(), description="Which checkpoint is the best.")
+    cluster: ClusterParameters = Field(ClusterParameters(), description="Where roles run, and how many there are.")
+    resume: ResumeParameters = Field(ResumeParameters(), description="What to do where model_dir holds a job already.")
+
+    @field_validator("model_dir")
+    @classmethod
+    def _known_placeholders(cls, value: str) -> str:
+        check_placeholders(value)
+        return value
+
+    @model_validator(mode="after")
+    def _consistency_fits_pipeline(self) -> Self:
+        try:
+            RunConfig(consistency=build_consistency(self.train.consistency), pipeline_depth=self.pipeline_depth)
+        except UsageError as error:
+            raise ValueError("; ".join(error.faults)) from None
+        return self
+
+    @model_validator(mode="after")
+    def _eval_names_differ(self) -> Self:
+        if self.eval.name in self.evals:
+            raise ValueError(f"eval.name is {self.eval.name!r}, and so is the name of one of evals; choose another")
+        return self
+
+    def sources(self) -> dict[str, SourceParameters]:
+        """Return every input: ``train``, ``eval``, and ``eval_<name>`` for each of `evals`."""
+        further = {f"eval_{name}": evaluation.input for name, evaluation in self.evals.items()}
+        return {"train": self.input.train, "eval": self.input.eval, **further}
+
+    @model_validator(mode="after")
+    def _ends(self) -> Self:
+        data = self.input.train
+        if self.train.max_steps is None and isinstance(data, DataInput) and data.epochs is None:
+            raise ValueError("training would never end; give train.max_steps or input.train.epochs")
+        return self
+
+
+def parse_parameters(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> TrainParameters:
+    """Check settings, and return them as parameters of the training flow; see `parse_as`."""
+    return parse_as(TrainParameters, values, origins)

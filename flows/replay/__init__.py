@@ -1,0 +1,1 @@
+"""Old checkpoints: found again, evaluated again, exported."""

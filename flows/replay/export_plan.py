@@ -1,0 +1,146 @@
+"""What an export will do: which checkpoint, and whether it becomes the best one."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from flows.parameters.export import ExportParameters
+from flows.replay.found_training import FoundTraining, Tracked, found_training, tracked
+from flows.running.building import Training, build_training
+from flows.watching.summary import best_record
+from ps_runtime.checkpoint.records import Evaluation, EvaluationLog
+from ps_runtime.checkpoint.selection import Selection
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.errors import UsageError
+from ps_runtime.estimator.planning import plan_evaluations
+from ps_runtime.model.best import Better, best_of, better
+from tasks.export import check_exportable
+from tasks.exported import BEST, CHOSEN, Exported, exports_of
+
+__all__ = ["ExportPlan", "plan_export"]
+
+
+@dataclass(frozen=True)
+class ExportPlan:
+    """A checkpoint to be exported.
+
+    Parameters
+    ----------
+    training : FoundTraining
+    built : Training
+    tracked : Tracked
+    step, saved_at : int and float
+        Of the checkpoint.
+    metrics : mapping of str to float
+        As the record has them; empty if it was not evaluated.
+    exported : Exported or None
+        An export of it that is there already, where it is to be.
+    exporter : str
+        Below which name it is or will be.
+    is_best : bool
+        Whether it becomes, or is, the best one.
+    passed_over : tuple of int
+        Steps of checkpoints that were better, but are gone.
+    columns : tuple of str
+        Of the table that the model reads; empty if it reads arrays.
+    """
+
+    training: FoundTraining
+    built: Training
+    tracked: Tracked
+    step: int
+    saved_at: float
+    metrics: Mapping[str, float]
+    exported: Exported | None
+    exporter: str
+    is_best: bool
+    passed_over: tuple[int, ...]
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    step: int
+    saved_at: float
+    metrics: Mapping[str, float]
+    exported: Exported | None
+    passed_over: tuple[int, ...] = ()
+
+
+def plan_export(parameters: ExportParameters) -> ExportPlan:
+    """Choose the checkpoint, and find out whether it can be exported; change nothing.
+
+    Raises
+    ------
+    UsageError
+        If there is no such checkpoint, or something is wrong with model_fn or the input.
+    """
+    selection = Selection.parse_one(parameters.checkpoint)
+    training = found_training(parameters)
+    built = build_training(training.parameters)
+    check_exportable(built.estimator.model_fn, built.estimator.params)
+    is_best = parameters.checkpoint.strip() == "best"
+    choice = _choice(parameters, selection, training)
+    columns: tuple[str, ...] = ()
+    if choice.exported is None:
+        model = CheckpointStore(training.model_dir).manifest(choice.step).model
+        planned = plan_evaluations(built.estimator.caller, built.eval_specs[:1], model, built.estimator.check_labels)
+        columns = planned["eval"].columns if "eval" in planned else ()
+    return ExportPlan(
+        training,
+        built,
+        tracked(training),
+        choice.step,
+        choice.saved_at,
+        choice.metrics,
+        choice.exported,
+        choice.exported.exporter if choice.exported else BEST if is_best else CHOSEN,
+        is_best,
+        choice.passed_over,
+        columns,
+    )
+
+
+def _choice(parameters: ExportParameters, selection: Selection, training: FoundTraining) -> _Choice:
+    name = training.parameters.eval.name or ""
+    evaluations = [e for e in EvaluationLog(training.model_dir).read() if e.name == name]
+    saved_at = CheckpointStore(training.model_dir).saved_at()
+    if parameters.metric is not None and parameters.mode is not None:
+        return _new_best(training, evaluations, saved_at, better(parameters.metric, parameters.mode))
+    record = best_record(training.model_dir)
+    if selection.parts == ("best",) and record is not None and os.path.isdir(record.path):
+        exported = Exported(BEST, record.version, record.path, record.step, math.nan)
+        return _Choice(record.step, math.nan, record.metrics, exported)
+    [step] = selection.choose(training.available())
+    known = [e.metrics for e in evaluations if (e.global_step, e.checkpoint_saved_at) == (step, saved_at[step])]
+    exports = exports_of(training.model_dir, BEST if selection.parts == ("best",) else None)
+    return _Choice(step, saved_at[step], known[-1] if known else {}, _find(exports, step, saved_at[step]))
+
+
+def _find(exports: Sequence[Exported], step: int, saved_at: float) -> Exported | None:
+    return next((e for e in exports if (e.step, e.saved_at) == (step, saved_at)), None)
+
+
+def _new_best(
+    training: FoundTraining, evaluations: Sequence[Evaluation], saved_at: Mapping[int, float], compare_fn: Better
+) -> _Choice:
+    """Do what BestExporter would have done, over the record; among the checkpoints that can still be exported."""
+    exports = exports_of(training.model_dir, BEST)
+    available = {*saved_at.items(), *((e.step, e.saved_at) for e in exports)}
+    ordered = sorted(evaluations, key=lambda e: e.global_step)
+    left = [e for e in ordered if (e.global_step, e.checkpoint_saved_at) in available]
+    best = best_of([e.metrics for e in left], compare_fn)
+    if best is None:
+        raise UsageError(
+            (
+                f"no such checkpoint: {training.model_dir} has none that was evaluated as "
+                f"{training.parameters.eval.name or 'eval'!r}; evaluate first: psflow evaluate --model-dir DIR",
+            )
+        )
+    chosen = left[best]
+    gone = [e.global_step for e in ordered if e not in left and best_of([chosen.metrics, e.metrics], compare_fn) == 1]
+    exported = _find(exports, chosen.global_step, chosen.checkpoint_saved_at)
+    return _Choice(chosen.global_step, chosen.checkpoint_saved_at, chosen.metrics, exported, tuple(gone))

@@ -1,0 +1,1 @@
+"""How a flow begins, waits its turn, is stopped, and ends."""

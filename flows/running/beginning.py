@@ -1,0 +1,110 @@
+"""How a start of a training relates to what its model_dir holds: a new job, the same one again, or a fork of it."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from prefect.runtime import flow_run
+
+from flows.parameters.changes import Change, changes
+from flows.parameters.placeholders import filled
+from flows.parameters.resolved_config import has_config, read_config, resolve
+from flows.parameters.train import TrainParameters
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.config.files import Settings
+from ps_runtime.errors import UsageError
+from ps_runtime.estimator.attempt import job_seed
+from ps_runtime.estimator.fork import Fork
+from ps_runtime.estimator.model_dir import check_local
+
+__all__ = ["Beginning", "begin", "placed", "tell"]
+
+LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What will be trained.
+
+    Parameters
+    ----------
+    parameters : TrainParameters
+        Resolved; with the model_dir of the fork, if it is one.
+    changes : tuple of Change
+        What differs from what the job, or the one it is forked from, was told before.
+    fork : Fork or None
+    """
+
+    parameters: TrainParameters
+    changes: tuple[Change, ...] = ()
+    fork: Fork | None = None
+
+
+def placed(parameters: TrainParameters) -> TrainParameters:
+    """Return `parameters` with the model_dir of this run: the time at which it was to start is known now.
+
+    Notes
+    -----
+    A run that Prefect has created keeps its time when it is tried again, and so its model_dir; any other starts now.
+    """
+    model_dir = filled(parameters.model_dir, flow_run.scheduled_start_time)
+    return parameters.model_copy(update={"model_dir": model_dir})
+
+
+def begin(parameters: TrainParameters, settings: Settings | None = None) -> Beginning:
+    """Look at what is there; change nothing.
+
+    Parameters
+    ----------
+    parameters : TrainParameters
+    settings : Settings, optional
+        From which they were made: they say where each value was set.
+
+    Raises
+    ------
+    UsageError
+        If a key has changed that alters the job, and neither ``resume.allow_changes`` nor ``resume.fork`` is given;
+        or if a fork cannot be.
+    ConfigError
+        If the configuration that the job left is damaged.
+    """
+    parameters = placed(parameters)
+    model_dir, resume = parameters.model_dir, parameters.resume
+    check_local(model_dir)
+    fork = None
+    asked = resolve(parameters, job_seed(model_dir, parameters.seed))
+    if resume.fork is not None:
+        check_local(resume.fork)
+        fork = Fork(asked.model_dir, resume.fork)
+        asked = resolve(asked.model_copy(update={"model_dir": resume.fork}))
+        model_dir = resume.fork if fork.is_begun else model_dir
+    found = _changes_since(model_dir, asked, settings or Settings())
+    is_free = resume.allow_changes or (fork is not None and not fork.is_begun)
+    refused = [change for change in found if change.alters_the_job and not is_free]
+    if refused:
+        raise UsageError((_refusal(model_dir), *(f"  {change}" for change in refused)))
+    return Beginning(asked, tuple(found), fork)
+
+
+def tell(beginning: Beginning, logger: LoggerLike) -> None:
+    """Say what has changed, a line for each key."""
+    if beginning.fork is not None and not beginning.fork.is_begun:
+        logger.info("a fork of %s begins in %s", beginning.fork.parent_dir, beginning.fork.model_dir)
+    for change in beginning.changes:
+        logger.info("changed since the last start: %s", change)
+
+
+def _changes_since(model_dir: str, asked: TrainParameters, settings: Settings) -> list[Change]:
+    """Return what differs from what was learned in `model_dir` so far; nothing if nothing was."""
+    if not has_config(model_dir) or CheckpointStore(model_dir).latest() is None:
+        return []
+    return changes(read_config(model_dir), asked, settings)
+
+
+def _refusal(model_dir: str) -> str:
+    return (
+        f"{model_dir} was trained with other values of keys that alter what is learned or measured; go back to the old "
+        "values, begin a new job from its latest checkpoint (--fork DIR, resume.fork), go on all the same "
+        "(--allow-changes, resume.allow_changes), or choose another model_dir:"
+    )

@@ -1,0 +1,89 @@
+"""Signals and cancellations while roles run: the first asks for an orderly end, a second signal aborts."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from contextvars import ContextVar
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from flows.running.cancellation import CancellationWatch
+
+__all__ = ["InterruptedRunError", "Interrupts"]
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class InterruptedRunError(Exception):
+    """A signal asked for the end, or somebody in Prefect, which counts as SIGTERM."""
+
+    def __init__(self, received: signal.Signals, cause: str) -> None:
+        super().__init__(received, cause)
+        self.received = received
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return f"ended by {self.cause}"
+
+
+class Interrupts:
+    """Hears of reasons to end for the time of a ``with`` block.
+
+    Signals are heard in the main thread only, cancellations in Prefect anywhere. What was heard in a block within this
+    one counts here, too.
+
+    Attributes
+    ----------
+    received : signal.Signals or None
+        The first one.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._cause = ""
+        self._is_signalled = False
+        self._watch = CancellationWatch(self._cancel)
+        self._previous: dict[signal.Signals, Any] = {}
+        self._outer: Interrupts | None = None
+
+    def __enter__(self) -> Self:
+        self._outer = _current.get()
+        self._token = _current.set(self)
+        self._watch.__enter__()
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.signal(number, self._take) for number in SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, previous in self._previous.items():
+            signal.signal(number, previous)
+        self._watch.__exit__(kind, error, trace)
+        _current.reset(self._token)
+        if self._outer is not None and self.received is not None:
+            self._outer._note(self.received, self._cause)
+
+    def check(self) -> None:
+        """Raise InterruptedRunError if there is a reason to end."""
+        if self.received is not None:
+            raise InterruptedRunError(self.received, self._cause)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if self._is_signalled:
+            raise KeyboardInterrupt
+        self._is_signalled = True
+        self._note(signal.Signals(number), signal.Signals(number).name)
+
+    def _cancel(self) -> None:
+        self._note(signal.SIGTERM, "a cancellation in Prefect")
+
+    def _note(self, received: signal.Signals, cause: str) -> None:
+        """Keep the first reason: Prefect both marks a run that it started, and sends it a signal."""
+        if self.received is None:
+            self._cause = cause
+            self.received = received
+
+
+_current: ContextVar[Interrupts | None] = ContextVar("psflow_interrupts", default=None)

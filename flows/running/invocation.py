@@ -1,0 +1,110 @@
+"""A flow that runs in the process of its command: what is prepared before it, and the signal that may end it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from prefect import tags
+from prefect.client.schemas.objects import State
+
+from flows.parameters.base import Parameters, value_of
+from flows.running.flow_run_labels import label_flow_run
+from flows.running.head_start import head_start
+from ps_runtime.cluster.fork_server import start_fork_server
+from tasks.prefect_server import prefect_api
+from tasks.strays import FLOW_RUN_TAG, close_strays
+
+__all__ = ["Invocation", "invoke", "invoked"]
+
+P = TypeVar("P", bound=Parameters)
+T = TypeVar("T")
+
+
+@dataclass
+class Invocation(Generic[T]):
+    """One run of a flow.
+
+    Parameters
+    ----------
+    prepared : object
+        What was found out before anything was started.
+    started : float
+        When the command began, on the monotonic clock.
+    received : signal.Signals or None
+        The signal that ended it, if any.
+    """
+
+    prepared: T
+    started: float
+    received: signal.Signals | None = None
+
+
+_current: ContextVar[Invocation[Any] | None] = ContextVar("psflow_invocation", default=None)
+
+
+def invoke(
+    flow: Callable[..., Any], parameters: P, prepare: Callable[[P], AbstractContextManager[T]]
+) -> dict[str, Any]:
+    """Run `flow` in this process, with a local Prefect server if none is named; return its result.
+
+    Parameters
+    ----------
+    flow : prefect.Flow
+        Begins with `invoked`.
+    parameters : Parameters
+        Its only parameter.
+    prepare : callable
+        Returns a context with what the flow needs. A UsageError there ends the command before the flow begins.
+
+    Raises
+    ------
+    UsageError
+        As `prepare` does.
+    SystemExit
+        With 128 + the number of the signal, if one ended the flow.
+    """
+    with head_start() as begun, _prepared(parameters, prepare) as prepared, prefect_api(begun.server):
+        invocation = Invocation(prepared, begun.began_at)
+        token = _current.set(invocation)
+        begun.rest.end()
+        close_strays()
+        try:
+            with tags(FLOW_RUN_TAG, *filter(None, [value_of(parameters, "experiment")])):
+                state: State[Any] = flow(parameters, return_state=True)
+        finally:
+            _current.reset(token)
+    if invocation.received is not None:
+        raise SystemExit(128 + invocation.received)
+    result: dict[str, Any] = state.result()
+    return result
+
+
+@contextmanager
+def invoked(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) -> Iterator[Invocation[T]]:
+    """Give the invocation of `invoke`, or a new one in a flow that Prefect or another flow has started."""
+    label_flow_run()
+    current = _current.get()
+    if current is not None:
+        token = _current.set(None)  # it is not that of the flows within this one
+        try:
+            yield current
+        finally:
+            _current.reset(token)
+        return
+    started = time.monotonic()
+    with _prepared(parameters, prepare) as prepared:
+        yield Invocation(prepared, started)
+
+
+def _prepared(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) -> AbstractContextManager[T]:
+    """Return what `prepare` does; the processes of a local cluster import what they need meanwhile."""
+    cluster = value_of(parameters, "cluster")
+    if cluster is not None and cluster.address is None:
+        start_fork_server()
+    return prepare(parameters)

@@ -1,0 +1,46 @@
+"""Waiting for a model_dir that another process trains in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from flows.parameters.train import TrainParameters
+from ps_runtime.checkpoint.job_file import JobFile
+from ps_runtime.errors import ModelDirError
+
+__all__ = ["await_turn"]
+
+POLL_SECS = 0.5
+
+
+def await_turn(parameters: TrainParameters, say: Callable[[str], None]) -> None:
+    """Return once nobody else runs the job that `parameters` name.
+
+    Parameters
+    ----------
+    parameters : TrainParameters
+        ``resume.when_running`` says whether to wait, ``cluster.admission_timeout_secs`` for how long.
+    say : callable
+        Told once what is waited for.
+
+    Raises
+    ------
+    ModelDirError
+        At once, or after that time, if somebody does.
+
+    Notes
+    -----
+    Of two that wait, one claims the job and the other is refused then.
+    """
+    resume, timeout_secs = parameters.resume, parameters.cluster.admission_timeout_secs
+    job = JobFile(resume.fork or parameters.model_dir)
+    deadline = time.monotonic() + timeout_secs
+    has_said = False
+    while (refusal := job.refusal()) is not None:
+        if resume.when_running == "fail" or time.monotonic() >= deadline:
+            raise ModelDirError((refusal,))
+        if not has_said:
+            say(f"waiting up to {timeout_secs:g} s: {refusal.partition(';')[0]}")
+            has_said = True
+        time.sleep(POLL_SECS)

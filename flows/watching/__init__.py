@@ -1,0 +1,1 @@
+"""What people see of a job, while it runs and afterwards."""

@@ -1,0 +1,133 @@
+"""What a flow run shows in the Prefect UI beside its states and logs: progress, tables, links."""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from prefect.artifacts import (
+    create_link_artifact,
+    create_progress_artifact,
+    create_table_artifact,
+    update_progress_artifact,
+)
+
+from flows.running.flow_run_labels import label_flow_run
+from ps_runtime.config.keys import flat
+from ps_runtime.data.files import without_secrets
+
+__all__ = ["Artifacts", "show_summary"]
+
+UPDATE_SECS = 2.0
+"""Between updates of the progress: each is a request of about 16 ms, mostly of the server's."""
+MAX_ROWS = 500
+"""Of a table."""
+
+_log = logging.getLogger(__name__)
+
+
+class Artifacts:
+    """Writes the artifacts of one flow run, from a thread of its own.
+
+    Parameters
+    ----------
+    name : str
+        Begins the keys, under which the UI shows those of all runs of an experiment in a row.
+
+    Notes
+    -----
+    Nothing here blocks, but for `close`, or raises: a server that is away is logged once, and what it was to get is
+    lost. Of the progress the last counts. Make it in a flow run, and close it there.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = _key(name)
+        self._orders: deque[Callable[[], object]] = deque()
+        self._progress: tuple[float, str] | None = None
+        self._progress_id: Any = None
+        self._has_failed = False
+        self._wake = threading.Event()
+        self._is_closing = False
+        context = contextvars.copy_context()  # which knows the flow run
+        self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-artifacts", daemon=True)
+        self._thread.start()
+
+    def progress(self, percent: float, line: str) -> None:
+        """Show how much is done; at most one update in `UPDATE_SECS` is sent."""
+        self._progress = (percent, line)
+
+    def link(self, kind: str, url: str, text: str, description: str = "") -> None:
+        """Show a link."""
+        order = partial(create_link_artifact, url, text, f"{self._name}-{kind}", description or None)
+        self._order(order)
+
+    def label(self, **labels: str) -> None:
+        """Give the flow run labels, for ids that lead elsewhere."""
+        self._order(partial(label_flow_run, **labels))
+
+    def table(self, kind: str, rows: Sequence[Mapping[str, Any]], description: str = "") -> None:
+        """Show a table, of which the last `MAX_ROWS` rows are kept; an empty one is not shown."""
+        if rows:
+            plain = [dict(row) for row in rows[-MAX_ROWS:]]
+            self._order(partial(create_table_artifact, plain, f"{self._name}-{kind}", description or None))
+
+    def close(self, timeout_secs: float = 5.0) -> None:
+        """Send what is left, or give it up after `timeout_secs`. Idempotent."""
+        self._is_closing = True
+        self._wake.set()
+        self._thread.join(timeout_secs)
+
+    def _order(self, order: Callable[[], object]) -> None:
+        self._orders.append(order)
+        self._wake.set()
+
+    def _run(self) -> None:
+        shown, shown_at = None, -UPDATE_SECS
+        is_last = False
+        while not is_last:
+            self._wake.wait(UPDATE_SECS)
+            self._wake.clear()
+            is_last = self._is_closing
+            while self._orders:
+                self._attempt(self._orders.popleft())
+            now = time.monotonic()
+            if self._progress != shown and (is_last or now - shown_at >= UPDATE_SECS):
+                shown, shown_at = self._progress, now
+                self._attempt(self._send_progress)
+
+    def _send_progress(self) -> None:
+        assert self._progress is not None
+        percent, line = self._progress
+        if self._progress_id is None:
+            self._progress_id = create_progress_artifact(percent, f"{self._name}-progress", line)
+        else:
+            update_progress_artifact(self._progress_id, percent, line)
+
+    def _attempt(self, request: Callable[[], object]) -> None:
+        try:
+            request()
+        except Exception as error:  # whatever it is, training goes on
+            if not self._has_failed:
+                reason = without_secrets(str(error)) or type(error).__name__
+                _log.warning("artifacts are missing in Prefect: %s", reason)
+            self._has_failed = True
+
+
+def show_summary(name: str, summary: Mapping[str, Any]) -> None:
+    """Show the summary of the current flow run as a table, from a thread that is waited for, but not for long."""
+    artifacts = Artifacts(name)
+    rows = [{"what": key, "value": str(value)} for key, value in flat(summary)]
+    artifacts.table("summary", rows, "What the flow run came to.")
+    artifacts.close()
+
+
+def _key(name: str) -> str:
+    """Return `name` with what Prefect allows in a key: lowercase letters, numbers, dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

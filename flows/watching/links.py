@@ -1,0 +1,77 @@
+"""Where else to look at a job: its pages and ids in Prefect, MLflow and Dask, each told to the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from distributed import Client
+from prefect.runtime import flow_run
+from prefect.utilities.urls import url_for
+
+from flows.parameters.train import TrainParameters
+from ps_runtime.data.files import without_secrets
+from tasks.prefect_server import has_pages
+from tasks.tracking.pages import link
+from tasks.tracking.run import NOTE
+
+__all__ = ["Links", "current_links"]
+
+
+@dataclass(frozen=True)
+class Links:
+    """The places of one attempt at a job.
+
+    Parameters
+    ----------
+    prefect_flow_run : str or None
+        Its id; None outside a flow run.
+    prefect_page : str or None
+        None where the Prefect server has no pages, or ends with the flow.
+    dask_dashboard : str or None
+        None where there is none.
+    model_dir, registered_model : str
+    """
+
+    prefect_flow_run: str | None
+    prefect_page: str | None
+    dask_dashboard: str | None
+    model_dir: str
+    registered_model: str
+
+    def tags(self) -> dict[str, str]:
+        """Return tags of the MLflow run: the ids, and a description in markdown."""
+        tags = {"psflow.model_dir": without_secrets(self.model_dir), NOTE: self.note()}
+        if self.prefect_flow_run is not None:
+            tags["psflow.prefect_flow_run"] = self.prefect_flow_run
+        if self.prefect_page is not None:
+            tags["psflow.prefect_page"] = self.prefect_page
+        if self.dask_dashboard is not None:
+            tags["psflow.dask_dashboard"] = self.dask_dashboard
+        return tags
+
+    def note(self) -> str:
+        """Return the description of the run, in markdown."""
+        places = {"model_dir": f"`{without_secrets(self.model_dir)}`", "registered model": f"`{self.registered_model}`"}
+        if self.prefect_flow_run is not None:
+            places["Prefect flow run"] = link(self.prefect_flow_run, self.prefect_page)
+        if self.dask_dashboard is not None:
+            places["Dask dashboard, while it runs"] = link(self.dask_dashboard, self.dask_dashboard)
+        return "\n".join(f"- {what}: {where}" for what, where in places.items())
+
+
+def current_links(client: Client, model_dir: str, parameters: TrainParameters) -> Links:
+    """Return the places of the job that the current flow run trains on a cluster.
+
+    Notes
+    -----
+    A cluster of our own has a dashboard only if bokeh is installed here; of another one its scheduler knows.
+    """
+    has_dashboard = parameters.cluster.address is not None or find_spec("bokeh") is not None
+    return Links(
+        prefect_flow_run=flow_run.id,
+        prefect_page=url_for("flow-run", flow_run.id) if flow_run.id is not None and has_pages() else None,
+        dask_dashboard=(client.dashboard_link or None) if has_dashboard else None,
+        model_dir=model_dir,
+        registered_model=parameters.registered_model,
+    )

@@ -1,0 +1,122 @@
+"""The MLflow run of a training flow: what it is about, and what a resumed job has done already."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from flows.parameters.resolved_config import CONFIG, public
+from flows.parameters.train import TrainParameters
+from flows.watching.links import Links
+from flows.watching.summary import best_record
+from ps_runtime.checkpoint.records import EvaluationLog
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.config.files import dump
+from ps_runtime.config.keys import flat
+from ps_runtime.data.dataset import Dataset
+from ps_runtime.data.files import shown_path, without_secrets
+from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.estimator.fork import FORKED_FROM
+from tasks.tracking.code_version import code_version
+from tasks.tracking.run import DatasetInfo
+from tasks.tracking.tracker import Tracker
+
+__all__ = ["dataset_info", "open_tracker", "what_is_on_disk"]
+
+
+def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, links: Links) -> Tracker:
+    """Open the MLflow run of the job in `store`: a new one, or that of its earlier attempts; say what it is about.
+
+    Raises
+    ------
+    ConfigError
+        If the MLflow store does not answer, or does not have the run.
+    """
+    record = attempt.record
+    tracker = Tracker.open(
+        store,
+        experiment=parameters.experiment,
+        run_name=f"{parameters.experiment}-{record.job_id[:6]}",
+        run_id=record.run_id,
+        params=_params(attempt, parameters),
+        tags={
+            "psflow.job_id": record.job_id,
+            "psflow.kind": "train",
+            "psflow.attempts": str(attempt.number),
+            **links.tags(),
+            **code_version(_source(parameters)),
+            **_origin_of(record.facts.get(FORKED_FROM)),
+        },
+        datasets=[dataset_info(context, dataset, parameters) for context, dataset in attempt.plan.datasets.items()],
+        registered_model=parameters.registered_model,
+    )
+    text = dump(public(parameters.model_dump(mode="json")))
+    tracker.handle({"kind": "artifact", "file": CONFIG, "content": text.encode()})
+    return tracker
+
+
+def _origin_of(fork: Mapping[str, Any] | None) -> dict[str, str]:
+    """Return the tags of the run of a job that began with a checkpoint of another one: it stands below that one's."""
+    if fork is None:
+        return {}
+    tags = {"psflow.forked_from": without_secrets(str(fork["model_dir"])), "psflow.forked_at_step": str(fork["step"])}
+    return tags if fork["run_id"] is None else {**tags, "mlflow.parentRunId": str(fork["run_id"])}
+
+
+def what_is_on_disk(attempt: Attempt) -> list[dict[str, Any]]:
+    """Return what earlier attempts left on disk, as the events that told of it: those of a killed flow are lost.
+
+    It does no harm to tell the tracker of it again.
+    """
+    model_dir = attempt.model_dir
+    store = CheckpointStore(model_dir)
+    now = time.time()
+    events: list[dict[str, Any]] = [
+        {"kind": "checkpoint", "step": step, "path": store.path(step), "time": now} for step in store.steps()
+    ]
+    events += [
+        {
+            "kind": "evaluation",
+            "step": evaluation.global_step,
+            "name": evaluation.name or None,
+            "metrics": dict(evaluation.metrics),
+            "time": evaluation.evaluated_at,
+        }
+        for evaluation in EvaluationLog(model_dir).read()
+    ]
+    best = best_record(model_dir)
+    if best is not None:
+        facts = {"step": best.step, "version": best.version, "path": best.path, "metrics": dict(best.metrics)}
+        events.append({"kind": "export", "exporter": "best", "best": True, "time": now, **facts})
+    return events
+
+
+def _source(parameters: TrainParameters) -> Path:
+    """Return the file of the user's model_fn, or else the directory where modules of theirs are looked for."""
+    name = getattr(parameters.model, "name", "")
+    module = sys.modules.get(name.partition(":")[0])
+    file = getattr(module, "__file__", None) if ":" in name else None
+    return Path(file or parameters.code_dir or ".").absolute()
+
+
+def _params(attempt: Attempt, parameters: TrainParameters) -> dict[str, str]:
+    """Return what was set, flat, for everybody to read: no credentials, and model_dir as others can find it."""
+    values = parameters.model_dump(mode="json") | {"model_dir": attempt.model_dir}
+    return {key: without_secrets(str(value)) for key, value in flat(values) if value is not None}
+
+
+def dataset_info(context: str, dataset: Dataset, parameters: TrainParameters) -> DatasetInfo:
+    """Return the input `context` of `parameters`, such as ``eval``, as MLflow shows it."""
+    source = parameters.sources()[context]
+    named = source.model_dump(mode="json", exclude_none=True)
+    name = named.get("format") or named["name"]
+    return DatasetInfo(
+        name=f"{name} {named['split']}" if "split" in named else name,
+        context=context,
+        digest=dataset.digest(),
+        schema=dataset.schema(),
+        source=shown_path(named["path"]) if "path" in named else name,
+    )

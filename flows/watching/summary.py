@@ -1,0 +1,111 @@
+"""What a training flow says of itself at its end: plain data, and a few lines for people."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flows.watching.progress import shown_metrics
+from ps_runtime.checkpoint.records import EvaluationLog
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.model.best import BestRecord
+from ps_runtime.roles.job_spec import JobSpec
+from tasks.tracking.models import BestModel
+
+__all__ = ["Outcome", "best_record", "shown", "summarize"]
+
+Reports = Mapping[str, Mapping[str, Any]]
+ROLE_KEYS = ("exit", "rss_mb", "transport")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a job has ended.
+
+    Parameters
+    ----------
+    job : JobSpec
+    reports : mapping of role name to its report
+    run_id : str
+        Of MLflow.
+    best : BestModel or None
+        As the tracker has registered it.
+    first_step_at : float or None
+        Unix time of the first training step; None if there was nothing left to train.
+    mlflow_page, prefect_page : str or None
+        Of the runs, where their servers have pages.
+    """
+
+    job: JobSpec
+    reports: Reports
+    run_id: str
+    best: BestModel | None
+    first_step_at: float | None
+    mlflow_page: str | None = None
+    prefect_page: str | None = None
+
+
+def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
+    """Return the answer of ``psflow train``; `wall_secs` is how long it took so far."""
+    job, reports = outcome.job, outcome.reports
+    started_at = time.time() - wall_secs
+    first_step = None if outcome.first_step_at is None else round(outcome.first_step_at - started_at, 3)
+    chief = reports["chief-0"]["statistics"]
+    name = job.eval_specs[0].name or "" if job.eval_specs else ""
+    return {
+        "run_id": outcome.run_id,
+        "job_id": job.job_id,
+        "model_dir": job.model_dir,
+        "final_step": chief["job"]["global_step"],
+        "max_steps": job.train_spec.max_steps,
+        "stop_reason": chief["job"]["stop_reason"],
+        "checkpoints": CheckpointStore(job.model_dir).steps(),
+        "evaluated_steps": sorted(EvaluationLog(job.model_dir).evaluated(name)),
+        "best": _best(job, outcome.best),
+        "input": {key: chief["job"][key] for key in ("examples", "epochs_completed", "repeats", "misses")},
+        "train": chief["train"],
+        "roles": {role: {key: report[key] for key in ROLE_KEYS} for role, report in reports.items()},
+        "pages": {"mlflow": outcome.mlflow_page, "prefect": outcome.prefect_page},
+        "wall_secs": {"total": round(wall_secs, 3), "to_first_step": first_step},
+    }
+
+
+def shown(summary: Mapping[str, Any]) -> list[str]:
+    """Return what of a summary people read in a terminal."""
+    best, pages, secs = summary["best"], summary["pages"], summary["wall_secs"]
+    max_steps, first_step = summary["max_steps"], secs["to_first_step"]
+    lines = {
+        "trained": f"to step {summary['final_step']}{'' if max_steps is None else f' of {max_steps}'}, "
+        f"{secs['total']:.1f} s{'' if first_step is None else f', the first step after {first_step:.1f} s'}",
+        "stopped": summary["stop_reason"],
+        "best": None if best is None else f"step {best['step']}: {shown_metrics(_measured(best['metrics']))}",
+        "model": None if best is None else best["model_uri"] or best["export_path"],
+        "model_dir": summary["model_dir"],
+        "MLflow run": pages["mlflow"] or summary["run_id"],
+        "Prefect run": pages["prefect"],
+    }
+    return [f"{what:<12} {text}" for what, text in lines.items() if text is not None]
+
+
+def _measured(metrics: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in metrics.items() if name != "global_step"}
+
+
+def best_record(model_dir: str) -> BestRecord | None:
+    """Return what BestExporter has chosen so far."""
+    return BestRecord.read(os.path.join(model_dir, "export", "best"))
+
+
+def _best(job: JobSpec, registered: BestModel | None) -> dict[str, Any] | None:
+    record = best_record(job.model_dir)
+    if record is None:
+        return None
+    return {
+        "step": record.step,
+        "metrics": dict(record.metrics),
+        "export_path": record.path,
+        "model_uri": None if registered is None else registered.model_uri,
+    }

@@ -1,0 +1,197 @@
+"""Everything that tells people of a running job, fed by its events: terminal, log, Prefect, MLflow."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from flows.parameters.train import TrainParameters
+from flows.watching.artifacts import Artifacts
+from flows.watching.links import Links
+from flows.watching.plotting import Plotter
+from flows.watching.progress import Progress, shown_metrics
+from flows.watching.terminal import TerminalLine, not_on_terminals
+from ps_runtime.data.dataset import Dataset
+from ps_runtime.roles.job_spec import JobSpec
+from tasks.role_logs import RoleLogs
+from tasks.tracking.system import SystemMetrics
+from tasks.tracking.tracker import Tracker
+
+__all__ = ["Watch", "Watched"]
+
+LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
+Event = Mapping[str, Any]
+
+LOG_SECS = 30.0
+"""Between two lines of progress in a log."""
+NOTE_SECS = 10.0
+"""Between two writes of the progress, and of the metrics of this machine, into MLflow."""
+SLICE_SECS = 0.5
+"""Between two changes of the line in a terminal."""
+PLOT_SECS = 30.0
+"""For the last plots, which a slow model_fn may hold up."""
+ARTIFACT_SECS = 4.0
+"""For the last artifacts; half of it where a person waits for the end."""
+RECORDED = ("metrics", "checkpoint", "evaluation", "export")
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What is watched.
+
+    Parameters
+    ----------
+    job : JobSpec
+    parameters : TrainParameters
+    evaluated_on : Dataset or None
+        The opened input of the first EvalSpec, if it is a data set.
+    links : Links
+    past : sequence of events
+        What earlier attempts left on disk.
+    """
+
+    job: JobSpec
+    parameters: TrainParameters
+    evaluated_on: Dataset | None
+    links: Links
+    past: Sequence[Event] = ()
+
+
+class Watch:
+    """Tells of one attempt at a job, for the time of a ``with`` block.
+
+    Parameters
+    ----------
+    watched : Watched
+    tracker : Tracker
+        Is told all that is to be recorded; it is closed by who made it, after the block.
+    logger : logger
+        Of the flow run.
+
+    Attributes
+    ----------
+    logs : RoleLogs
+        For the task runs of roles, to be handed on what their roles log.
+
+    Notes
+    -----
+    `handle` does not block; the rest happens in threads, which end with the block.
+    """
+
+    def __init__(self, watched: Watched, tracker: Tracker, logger: LoggerLike) -> None:
+        self._watched = watched
+        self._tracker = tracker
+        self._logger = logger
+        job = watched.job
+        self.logs = RoleLogs(Path(job.model_dir.removeprefix("file://")) / "logs" / "roles.log")
+        self._progress = Progress(job.train_spec.max_steps, watched.parameters.best.metric)
+        self._artifacts = Artifacts(watched.parameters.experiment)
+        self._plotter = Plotter(
+            job,
+            watched.evaluated_on,
+            lambda file, content: tracker.handle({"kind": "artifact", "file": file, "content": content}),
+            (lambda: tracker.history("loss")) if job.attempt > 1 else None,
+        )
+        self._evaluations: dict[tuple[int, str], dict[str, Any]] = {}
+        self._system = SystemMetrics()
+        self._line = TerminalLine()
+        self._stack = ExitStack()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="psflow-watch", daemon=True)
+
+    def __enter__(self) -> Self:
+        for event in self._watched.past:
+            self._tracker.handle(event)
+            self._take(event)
+            self._plotter.recall(event)
+        self._link()
+        self._stack.enter_context(self._line)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._is_over.set()
+        self._thread.join()
+        self._stack.close()
+        self._logger.info(self._progress.line())
+        self._note()
+        self._artifacts.table("evaluations", list(self._evaluations.values()), "Each checkpoint that was evaluated.")
+        self._show_in_prefect()
+        self._plotter.close(PLOT_SECS if kind is None else 0.0, draws=kind is None)
+        self._artifacts.close(ARTIFACT_SECS if kind is None else ARTIFACT_SECS / 2)
+        self.logs.close()
+
+    @property
+    def first_step_at(self) -> float | None:
+        """Unix time of the first training step of any replica."""
+        return self._progress.first_step_at
+
+    def handle(self, event: Event) -> None:
+        """Take an event of a role, in the order of each role. Does not block."""
+        kind = event["kind"]
+        if kind == "log":
+            self.logs.handle(event)
+            return
+        self._take(event)
+        self._tell(event)
+        self._plotter.handle(event)
+        if kind in RECORDED:
+            self._tracker.handle({**event, "time": time.time()})
+
+    def _take(self, event: Event) -> None:
+        self._progress.handle(event)
+        if event["kind"] == "evaluation":
+            name = event.get("name") or "eval"
+            row = {"step": event["step"], "evaluation": name, **event["metrics"]}
+            self._evaluations[event["step"], name] = row
+
+    def _tell(self, event: Event) -> None:
+        """Log what happens seldom."""
+        match event["kind"]:
+            case "checkpoint":
+                self._logger.info("checkpoint of step %s in %s", event["step"], event["path"])
+            case "evaluation":
+                of = f" on {event['name']}" if event.get("name") else ""
+                self._logger.info("evaluation of step %s%s: %s", event["step"], of, shown_metrics(event["metrics"]))
+            case "export":
+                what = "the best model so far" if event["best"] else "a model"
+                self._logger.info("exported %s, of step %s: %s", what, event["step"], event["path"])
+
+    def _run(self) -> None:
+        logged_at = noted_at = time.monotonic()
+        while not self._is_over.wait(SLICE_SECS):
+            now = time.monotonic()
+            self._line.show(self._progress.line())
+            self._show_in_prefect()
+            if now - logged_at >= LOG_SECS:
+                logged_at = now
+                extra = not_on_terminals if self._line.is_shown else {}
+                self._logger.info(self._progress.line(), extra=extra)
+            if now - noted_at >= NOTE_SECS:
+                noted_at = now
+                self._note()
+
+    def _show_in_prefect(self) -> None:
+        self._artifacts.progress(self._progress.percent or 0.0, self._progress.line())
+
+    def _note(self) -> None:
+        self._tracker.handle({"kind": "tags", "tags": {"psflow.progress": self._progress.line()}})
+        system = {"kind": "metrics", "step": self._progress.step, "values": self._system.sample(), "time": time.time()}
+        self._tracker.handle(system)
+
+    def _link(self) -> None:
+        page, dashboard = self._tracker.page, self._watched.links.dask_dashboard
+        self._artifacts.label(**{"psflow.mlflow_run": self._tracker.run_id})
+        if page is not None:
+            self._artifacts.link("mlflow-run", page, f"MLflow run {self._tracker.run_id}")
+        if dashboard is not None:
+            self._artifacts.link("dask-dashboard", dashboard, "Dask dashboard", "There as long as the cluster.")

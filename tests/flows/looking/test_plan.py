@@ -1,0 +1,128 @@
+"""``psflow plan`` says what would be done and what is missing; it starts nothing and writes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from distributed import LocalCluster
+
+from flows import cli
+from flows.looking.plan import plan
+from flows.parameters.configuration import read_settings
+from flows.parameters.train import parse_parameters
+from flows.running.building import build_training
+from ps_runtime.checkpoint.job_file import JobFile
+from ps_runtime.checkpoint.process import ProcessId
+from ps_runtime.errors import ConfigError
+
+CONF = """
+experiment: t
+model: {name: DNNClassifier, params: {hidden_units: [4], n_classes: 2}}
+input:
+  train: {format: csv, path: t.csv, label: y, batch_size: 2}
+  eval: {format: csv, path: t.csv, label: y}
+seed: 1
+train: {max_steps: 2, save_checkpoints_steps: 2}
+cluster: {ps: 2}
+"""
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n5,6,0\n")
+    Path("t.yaml").write_text(CONF)
+    return tmp_path
+
+
+def contents(directory: Path) -> list[str]:
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*"))
+
+
+def test_what_is_ready_is_told_and_nothing_is_written(directory: Path) -> None:
+    answer = plan(["t.yaml"])
+    facts = answer.facts
+    assert (answer.exit_code, facts["ready"], facts["faults"]) == (0, True, [])
+    assert facts["model"] == {"name": "DNNClassifier", "variables": 4, "bytes": 88, "tables": []}
+    assert facts["input"] == {"train": 3, "eval": 3}
+    assert facts["model_dir"]["state"] == "a new job"
+    assert [role["role"] for role in facts["roles"]] == ["ps-0", "ps-1", "chief-0", "worker-0", "evaluator-0"]
+    assert facts["roles"][0]["bytes"] > 0
+    assert facts["cluster"]["slots"] == 5
+    assert facts["prefect"]["address"] is None
+    assert facts["mlflow"] == {
+        "address": f"sqlite:///{directory}/mlflow.db",
+        "state": "a file, will be made",
+        "ok": True,
+    }
+    assert answer.lines is not None
+    assert answer.lines[-1] == "ready; nothing was started or written"
+    assert contents(directory) == ["t.csv", "t.yaml"]
+
+
+def test_a_job_that_is_there_is_resumed_or_done() -> None:
+    settings = read_settings(["t.yaml"])
+    training = build_training(parse_parameters(settings.values, settings.origins))
+    training.estimator.train(training.train_spec.input_fn, max_steps=2)
+    assert plan(["t.yaml"]).facts["model_dir"]["state"] == "is at step 2: there is nothing left to train"
+    assert plan(["t.yaml", "train.max_steps=9"]).facts["model_dir"]["state"] == "resumes from step 2"
+
+
+def test_every_fault_is_told_not_only_the_first(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
+    monkeypatch.setattr("flows.looking.endpoints.named_api_url", lambda: "http://127.0.0.1:1/api")
+    monkeypatch.setattr("ps_runtime.cluster.connecting.CONNECT_TIMEOUT_SECS", 0.2)
+    answer = plan(["t.yaml", "input.eval.label=z", "cluster.address=tcp://127.0.0.1:1"])
+    assert answer.exit_code == 2
+    faults = answer.facts["faults"]
+    assert len(faults) == 4
+    for fault, words in zip(
+        faults,
+        (
+            "t.csv has no column 'z'; its columns are 'a', 'b', 'y'",
+            "no Dask scheduler answers at tcp://127.0.0.1:1 within 0.2 s",
+            "the Prefect API at http://127.0.0.1:1/api does not answer",
+            "the MLflow store http://127.0.0.1:1 cannot be used",
+        ),
+        strict=True,
+    ):
+        assert words in fault
+    assert answer.lines is not None
+    assert answer.lines[-4:] == [f"- {fault}" for fault in faults]
+    assert contents(directory) == ["t.csv", "t.yaml"]
+
+
+def test_a_cluster_is_asked_for_its_slots() -> None:
+    with LocalCluster(
+        n_workers=1, threads_per_worker=4, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
+    ) as few:
+        answer = plan(["t.yaml", f"cluster.address={few.scheduler_address}"])
+        assert answer.facts["faults"] == [
+            f"the job has 5 roles, but the Dask cluster at {few.scheduler_address} has 4 free slots; "
+            "start more Dask workers, or ask for fewer roles (cluster.ps, cluster.workers)"
+        ]
+        assert answer.facts["cluster"] == {"address": few.scheduler_address, "slots": 4, "free": 4}
+        assert plan(["t.yaml", "cluster.ps=1", f"cluster.address={few.scheduler_address}"]).facts["ready"]
+
+
+def test_a_job_that_somebody_else_runs_is_refused_or_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = JobFile("runs/t")
+    job.claim()
+    monkeypatch.setattr(ProcessId, "is_alive", lambda self: True)
+    monkeypatch.setattr(ProcessId, "current", lambda: ProcessId("elsewhere", "boot", 7, 7))
+    assert "is in use by process" in plan(["t.yaml"]).facts["faults"][0]
+    answer = plan(["t.yaml", "resume.when_running=wait"])
+    assert answer.facts["faults"] == []
+    assert "up to 60 s: model_dir" in answer.facts["waits"]
+
+
+def test_what_is_no_configuration_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"command line: cluster\.pss: unknown key; did you mean 'ps'\?"):
+        plan(["t.yaml", "cluster.pss=2"])
+
+
+def test_the_command_ends_with_2_where_something_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["plan", "t.yaml"]) == 0
+    assert cli.run(["plan", "t.yaml", "input.eval.label=z"]) == 2
+    assert "not ready:\n- " in capsys.readouterr().out

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+from typing import Literal
+
+from flows.parameters.base import Parameters
+from flows.parameters.train import TrainParameters
+
+
+class Kind(Parameters):
+    name: Literal["one"]
+    size: Literal[1, 2] = 1
+
+
+def test_a_form_offers_the_one_value_of_a_field_that_can_have_no_other() -> None:
+    fields = Kind.model_json_schema()["properties"]
+    assert fields["name"] == {"type": "string", "title": "Name", "default": "one", "enum": ["one"]}
+    assert fields["size"]["enum"] == [1, 2]
+
+
+def test_no_field_of_a_training_has_a_constant_which_forms_would_leave_out() -> None:
+    assert "'const'" not in str(TrainParameters.model_json_schema())

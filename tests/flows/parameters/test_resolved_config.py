@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.parameters.resolved_config import has_config, read_config, resolve, write_config
+from flows.parameters.train import TrainParameters, parse_parameters
+from ps_runtime.config.files import load
+from ps_runtime.errors import ConfigError
+
+CONF = """
+experiment: t
+model: {name: "my.module:line", params: {rate: 1e-3, name: "1e-3", "no": "no", units: [4, 5], none: null}}
+input:
+  train: {format: csv, path: t.csv, label: y}
+  eval: {format: csv, path: "s3://key:secret@bucket/t.csv", label: y}
+train: {max_steps: 2, save_checkpoints_steps: 2}
+resume: {allow_changes: true}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.yaml").write_text(CONF)
+
+
+def parsed(*overrides: str) -> TrainParameters:
+    return parse_parameters(load(["t.yaml"], overrides).values, {})
+
+
+def test_what_is_written_is_read_again_and_is_a_configuration_of_its_own(tmp_path: Path) -> None:
+    parameters = resolve(parsed(), seed=7)
+    assert not has_config("runs/t")
+    write_config("runs/t", parameters)
+    assert has_config("runs/t")
+    assert read_config("runs/t") == parameters
+    assert parse_parameters(load([tmp_path / "runs/t/config.yaml"]).values, {}) == parameters
+
+
+def test_it_means_the_same_from_another_directory(tmp_path: Path) -> None:
+    parameters = resolve(parsed("code_dir=src"), seed=7)
+    assert parameters.model_dir == f"{tmp_path}/runs/t"
+    assert parameters.code_dir == f"{tmp_path}/src"
+    assert parameters.input.train.path == f"{tmp_path}/t.csv"  # type: ignore[union-attr]
+    assert parameters.input.eval.path == "s3://key:secret@bucket/t.csv"  # type: ignore[union-attr]
+    assert resolve(parameters) == parameters
+
+
+def test_the_seed_of_the_job_fills_an_open_one_only() -> None:
+    assert resolve(parsed(), seed=7).seed == 7
+    assert resolve(parsed("seed=3"), seed=7).seed == 3
+
+
+def test_what_was_asked_of_one_start_is_not_kept() -> None:
+    write_config("m", resolve(parsed("resume.fork=elsewhere"), seed=7))
+    assert "resume" not in Path("m/config.yaml").read_text()
+    assert read_config("m").resume.fork is None
+
+
+def test_a_directory_that_was_moved_is_found_where_it_is(tmp_path: Path) -> None:
+    write_config("runs/t", resolve(parsed(), seed=7))
+    Path("runs").rename("old")
+    assert read_config("old/t").model_dir == f"{tmp_path}/old/t"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, r"m/config\.yaml: expected the configuration of a training, there is none; name its model_dir"),
+        (b"\xff", r"m/config\.yaml: expected UTF-8 text, got the byte 0xff"),
+        (b"- 1", r"m/config\.yaml:1: expected a mapping of keys to values, got list"),
+        (b"", "experiment: is missing"),
+        (b"a: [", r"m/config\.yaml:1: "),
+        (b"experiment: t\nmodle: 3", r"m/config\.yaml:2: modle: unknown key; did you mean 'model'\?"),
+    ],
+)
+def test_a_damaged_one_is_told_with_its_place(content: bytes | None, words: str) -> None:
+    Path("m").mkdir()
+    if content is not None:
+        Path("m/config.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=words):
+        read_config("m")

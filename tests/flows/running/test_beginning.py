@@ -1,0 +1,149 @@
+"""A start beside what its model_dir holds; the jobs were trained in this process."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from flows.parameters.resolved_config import write_config
+from flows.parameters.train import TrainParameters, parse_parameters
+from flows.running.beginning import begin, tell
+from flows.running.building import build_training
+from flows.running.planning import plan_attempt
+from ps_runtime.checkpoint.job_file import JobFile
+from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.config.files import load
+from ps_runtime.errors import CheckpointError, ModelDirError, UsageError
+
+CONF = """
+experiment: t
+model: {name: DNNClassifier, params: {hidden_units: [4], n_classes: 2}}
+input:
+  train: {format: csv, path: t.csv, label: y, batch_size: 2}
+  eval: {format: csv, path: t.csv, label: y}
+train: {max_steps: 4, save_checkpoints_steps: 2}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n5,6,0\n")
+    Path("t.yaml").write_text(CONF)
+
+
+def parsed(*overrides: str) -> TrainParameters:
+    return parse_parameters(load(["t.yaml"], overrides).values, {})
+
+
+def trained(*overrides: str) -> TrainParameters:
+    """Train as a flow would, but in this process."""
+    parameters = begin(parsed(*overrides)).parameters
+    training = build_training(parameters)
+    training.estimator.train(training.train_spec.input_fn, max_steps=4)
+    write_config(parameters.model_dir, parameters)
+    return parameters
+
+
+def test_a_new_job_has_a_seed_of_its_own_and_keeps_it() -> None:
+    parameters = trained()
+    beginning = begin(parsed())
+    assert (beginning.parameters, beginning.changes, beginning.fork) == (parameters, (), None)
+    assert parameters.seed is not None
+
+
+def test_more_steps_elsewhere_are_told_and_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    trained()
+    beginning = begin(parsed("train.max_steps=9", "cluster.workers=3"), load([], ["train.max_steps=9"]))
+    with caplog.at_level(logging.INFO):
+        tell(beginning, logging.getLogger("t"))
+    assert caplog.messages == [
+        "changed since the last start: train.max_steps: 4 -> 9 (command line)",
+        "changed since the last start: cluster.workers: 1 -> 3",
+    ]
+
+
+def test_another_optimizer_and_seed_are_refused_unless_allowed() -> None:
+    trained("seed=3")
+    other = ("seed=4", "model.params.optimizer={name: Adam}", "train.max_steps=9")
+    words = (
+        r"(?s)^runs/t was trained with other values of keys .* \(--fork DIR, resume\.fork\).*--allow-changes.*:\n"
+        r"  model\.params\.optimizer\.name: Adagrad -> Adam\n.*  seed: 3 -> 4$"
+    )
+    with pytest.raises(UsageError, match=words):
+        begin(parsed(*other))
+    beginning = begin(parsed(*other, "resume.allow_changes=true"))
+    assert len(beginning.changes) >= 3
+    assert not beginning.parameters.resume.allow_changes, "the next start is asked again"
+
+
+def test_before_the_first_checkpoint_everything_may_change() -> None:
+    parameters = begin(parsed()).parameters
+    write_config(parameters.model_dir, parameters)
+    assert begin(parsed("seed=4")).changes == ()
+
+
+def test_a_fork_goes_on_from_the_latest_checkpoint_as_a_job_of_its_own() -> None:
+    parent = trained("seed=3")
+    parent_job = JobFile("runs/t").read()
+    assert parent_job is not None
+    beginning = begin(parsed("seed=4", "resume.fork=runs/b", "train.max_steps=9"))
+    assert [change.key for change in beginning.changes] == ["seed", "model_dir", "train.max_steps"]
+    assert beginning.parameters.model_dir == f"{Path.cwd()}/runs/b"
+
+    for attempts in (2, 3):
+        with plan_attempt(beginning.parameters, beginning.fork) as attempt:
+            assert attempt.number == attempts, "it knows the lives of the parent"
+            write_config(attempt.model_dir, beginning.parameters)
+    record = JobFile("runs/b").read()
+    assert record is not None
+    assert record.job_id != parent_job.job_id
+    assert record.facts["forked_from"] == {
+        "job_id": parent_job.job_id,
+        "run_id": None,
+        "model_dir": parent.model_dir,
+        "step": 4,
+    }
+    assert CheckpointStore("runs/b").steps() == [4]
+
+    training = build_training(beginning.parameters)
+    training.estimator.train(training.train_spec.input_fn, max_steps=9)
+    assert training.estimator.latest_checkpoint().endswith("step_00000009")
+    assert CheckpointStore("runs/t").latest() == 4
+    again = begin(parsed("seed=4", "resume.fork=runs/b", "train.max_steps=9"))
+    assert again.changes == (), "it is compared with itself by now"
+    with pytest.raises(UsageError, match="seed: 4 -> 5"):
+        begin(parsed("seed=5", "resume.fork=runs/b"))
+
+
+def test_a_fork_that_cannot_be() -> None:
+    with pytest.raises(ModelDirError, match=r"/runs/t has no checkpoint to fork from; train it first"):
+        begin(parsed("resume.fork=runs/b"))
+    trained()
+    with pytest.raises(ModelDirError, match="expected a fork in another directory than its model_dir"):
+        begin(parsed("resume.fork=runs/../runs/t"))
+    trained("model_dir=runs/c")
+    with pytest.raises(ModelDirError, match=r"runs/c holds a job that is no fork of .*/runs/t; choose another"):
+        begin(parsed("resume.fork=runs/c"))
+    beginning = begin(parsed("resume.fork=runs/b", "model.params.hidden_units=[9]"))
+    with pytest.raises(ModelDirError, match=r"/runs/t holds checkpoints of another model"):
+        plan_attempt(beginning.parameters, beginning.fork)
+    assert not Path("runs/b").exists()
+
+
+def test_a_copy_that_was_cut_off_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained()
+    beginning = begin(parsed("resume.fork=runs/b"))
+
+    def cut_off(*_: object) -> None:
+        raise CheckpointError("b", "power failed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CheckpointStore, "commit", cut_off)
+        with pytest.raises(CheckpointError, match="power failed"):
+            plan_attempt(beginning.parameters, beginning.fork).__enter__()
+    again = begin(parsed("resume.fork=runs/b"))
+    with plan_attempt(again.parameters, again.fork):
+        assert CheckpointStore("runs/b").steps() == [4]

@@ -1,0 +1,156 @@
+"""What is told of a job, to whom."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from flows.parameters.train import parse_parameters
+from flows.watching import watch as module
+from flows.watching.links import Links
+from flows.watching.watch import Watch, Watched
+
+CONF = {
+    "experiment": "t",
+    "model": {"name": "m:line"},
+    "input": {"train": {"name": "m:points"}, "eval": {"name": "m:points"}},
+    "train": {"max_steps": 600},
+    "best": {"metric": "accuracy", "mode": "max"},
+}
+CHECKPOINT = {"kind": "checkpoint", "role": "chief-0", "step": 300, "path": "c/300"}
+EVALUATION = {"kind": "evaluation", "role": "evaluator-0", "step": 300, "name": None, "metrics": {"accuracy": 0.5}}
+METRICS = {"kind": "metrics", "role": "chief-0", "step": 400, "values": {"loss": 0.25}}
+LOG = {"kind": "log", "role": "worker-0", "time": 0.0, "level": 20, "logger": "mine", "message": "said"}
+
+
+class Seen:
+    """Stands for Prefect, MLflow and the plots: what each was told."""
+
+    def __init__(self) -> None:
+        self.tracked: list[dict[str, Any]] = []
+        self.artifacts: list[tuple[str, Any]] = []
+        self.closed: dict[str, Any] = {}
+        self.has_progress = threading.Event()
+        self.tracker: Any = SimpleNamespace(handle=self.tracked.append, run_id="r1", page="http://host/r1")
+
+    def make_artifacts(self, name: str) -> Any:
+        def take(kind: str) -> Callable[..., None]:
+            return lambda *given, **named: self.artifacts.append((kind, given or named))
+
+        def progress(*given: Any) -> None:
+            self.artifacts.append(("progress", given))
+            self.has_progress.set()
+
+        return SimpleNamespace(
+            link=take("link"), label=take("label"), table=take("table"), progress=progress, close=lambda secs: None
+        )
+
+    def make_plotter(self, *given: Any) -> Any:
+        return SimpleNamespace(
+            handle=lambda event: None,
+            recall=lambda event: None,
+            close=lambda secs, **how: self.closed.update(how),
+        )
+
+    def of(self, kind: str) -> list[Any]:
+        return [event for event in self.tracked if event["kind"] == kind]
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Seen:
+    seen = Seen()
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(module, "Artifacts", seen.make_artifacts)
+    monkeypatch.setattr(module, "Plotter", seen.make_plotter)
+    monkeypatch.setattr(module, "SLICE_SECS", 0.01)
+    return seen
+
+
+def watch(seen: Seen, tmp_path: Path, *past: dict[str, Any]) -> Watch:
+    job: Any = SimpleNamespace(model_dir=str(tmp_path), attempt=1, train_spec=SimpleNamespace(max_steps=600))
+    links = Links("f1", None, "http://host/dask", str(tmp_path), "m")
+    watched = Watched(job, parse_parameters(CONF, {}), None, links, past)
+    return Watch(watched, seen.tracker, logging.getLogger("flow"))
+
+
+def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "flow"]
+
+
+def test_the_same_line_for_the_log_prefect_and_mlflow(
+    seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with watch(seen, tmp_path) as watching:
+        for event in (CHECKPOINT, EVALUATION, METRICS):
+            watching.handle(event)
+        assert seen.has_progress.wait(10)
+    line = "step 400/600 (67 %), loss 0.25, evaluated 300: accuracy 0.5"
+    assert messages(caplog)[-1] == line
+    assert seen.of("tags")[-1]["tags"] == {"psflow.progress": line}
+    assert [given for kind, given in seen.artifacts if kind == "progress"][-1] == (pytest.approx(66.67, abs=0.01), line)
+
+
+def test_what_happens_seldom_is_logged_and_everything_is_recorded(
+    seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with watch(seen, tmp_path) as watching:
+        for event in (CHECKPOINT, METRICS, EVALUATION, {"kind": "listening", "role": "ps-0", "address": {}}):
+            watching.handle(event)
+    assert messages(caplog)[:2] == ["checkpoint of step 300 in c/300", "evaluation of step 300: accuracy 0.5"]
+    assert [event["kind"] for event in seen.tracked][:3] == ["checkpoint", "metrics", "evaluation"]
+    assert seen.of("metrics")[-1]["values"]["system/cpu_utilization_percentage"] >= 0
+    tables = [given for kind, given in seen.artifacts if kind == "table"]
+    assert tables[0][1] == [{"step": 300, "evaluation": "eval", "accuracy": 0.5}]
+
+
+def test_the_past_is_recorded_again_but_no_news(seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with watch(seen, tmp_path, CHECKPOINT, EVALUATION):
+        pass
+    assert messages(caplog) == ["step 300/600 (50 %), evaluated 300: accuracy 0.5"]
+    assert [event["kind"] for event in seen.tracked[:2]] == ["checkpoint", "evaluation"]
+
+
+def test_links_lead_from_prefect_to_mlflow_and_dask(seen: Seen, tmp_path: Path) -> None:
+    with watch(seen, tmp_path):
+        pass
+    links = [given for kind, given in seen.artifacts if kind == "link"]
+    assert [link[:2] for link in links] == [("mlflow-run", "http://host/r1"), ("dask-dashboard", "http://host/dask")]
+    assert ("label", {"psflow.mlflow_run": "r1"}) in seen.artifacts
+
+
+def test_logs_of_roles_go_to_their_file(seen: Seen, tmp_path: Path) -> None:
+    with watch(seen, tmp_path) as watching:
+        watching.handle(LOG)
+    assert "worker-0 INFO mine: said" in (tmp_path / "logs" / "roles.log").read_text()
+    assert seen.of("log") == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_plots_are_drawn_unless_something_went_wrong(seen: Seen, tmp_path: Path, fails: bool) -> None:
+    try:
+        with watch(seen, tmp_path):
+            if fails:
+                raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        assert fails
+    assert seen.closed == {"draws": not fails}
+
+
+def test_a_long_job_logs_its_progress_now_and_then(
+    seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOG_SECS", 0.0)
+    monkeypatch.setattr(module, "NOTE_SECS", 0.0)
+    has_note = threading.Event()
+    handle = seen.tracker.handle
+    seen.tracker.handle = lambda event: (handle(event), has_note.set() if event["kind"] == "tags" else None)
+    with watch(seen, tmp_path) as watching:
+        watching.handle(METRICS)
+        assert has_note.wait(10)
+        assert messages(caplog)[-1].startswith("step 400/600")
