@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections import deque
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ps_runtime.cluster.failures import trace_in_role
-from ps_runtime.errors import RoleFailedError
+from ps_runtime.errors import PsflowError, RoleFailedError
 from ps_runtime.roles.logs import FROM_A_ROLE
 
 __all__ = ["RoleLogs", "leave_traces_out"]
@@ -30,13 +31,13 @@ _log = logging.getLogger(__name__)
 
 
 def leave_traces_out() -> None:
-    """Keep Prefect from logging the traceback of what a job fails of a second and third time. Idempotent."""
+    """Keep Prefect from logging tracebacks of errors that say all there is to say, some of them thrice. Idempotent."""
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).addFilter(_without_trace)  # which takes a filter once, however often it is given
 
 
 def _without_trace(record: logging.LogRecord) -> bool:
-    if record.exc_info and isinstance(record.exc_info[1], RoleFailedError):
+    if record.exc_info and isinstance(record.exc_info[1], PsflowError):
         record.exc_info = None
     return True
 
@@ -66,13 +67,13 @@ class RoleLogs:
     def handle(self, event: Mapping[str, Any]) -> None:
         """Take what a role has logged."""
         with self._lock:
-            if self._file is not None:
-                self._file.handle(_record(event))
             logger = self._loggers.get(event["role"])
             if logger is None:
                 self._early.setdefault(event["role"], deque(maxlen=MAX_EARLY)).append(event)
             else:
                 _pass_on(logger, event)
+            if self._file is not None:  # after the logger: what it says of a full disk is not the cause of anything
+                self._file.handle(_record(event))
 
     @contextmanager
     def to(self, role: str, logger: LoggerLike) -> Iterator[None]:
@@ -129,7 +130,7 @@ class _File(RotatingFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name that logging gives it
         if not self.has_failed:
             self.has_failed = True
-            _log.warning("what roles log is not kept in %s", self.baseFilename, exc_info=True)
+            _log.warning("what roles log is not kept in %s: %s", self.baseFilename, sys.exc_info()[1])
 
 
 def _record(event: Mapping[str, Any]) -> logging.LogRecord:

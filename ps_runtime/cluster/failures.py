@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 
-from ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError
+from ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, UsageError
 from ps_runtime.specs.roles import RoleId
 
 __all__ = ["root_cause", "trace_in_role"]
@@ -33,15 +33,33 @@ def root_cause(errors: Sequence[tuple[RoleId, BaseException]]) -> RoleFailedErro
 
 
 def trace_in_role(failure: RoleFailedError) -> str:
-    """Return the traceback of what a role failed with, from where the role begins; "" if it was killed."""
+    """Return the traceback of what a role failed with, from where the role begins; "" if there is nothing to look up.
+
+    That is so if it was killed, and if the code of the user has no part in it: the sentence has it all.
+    """
     error = failure.__cause__
-    if error is None:
+    if error is None or not _is_of_user(error):
         return ""
     begin: TracebackType | None = error.__traceback__
     while begin is not None and not _is_of_role(begin):
         begin = begin.tb_next
     frames = error.__traceback__ if begin is None else begin.tb_next
     return "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+
+
+def _is_of_user(error: BaseException) -> bool:
+    """Return whether something else than an error of psflow, or of the system where psflow ran into it, is behind it."""
+    if not isinstance(error, PsflowError):
+        return True
+    of_system = () if isinstance(error, UsageError) else (OSError,)
+    return not all(isinstance(behind, (PsflowError, *of_system)) for behind in _chain(error))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Give an error and those that it came from, as a traceback shows them."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
 def _is_of_role(frame: TracebackType) -> bool:

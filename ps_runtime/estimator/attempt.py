@@ -206,14 +206,17 @@ class Attempt:
         )
 
     def _renew(self) -> None:
+        fault = ""
         while not self._released.wait(RENEW_SECS):
             try:
                 self._file.renew()
             except ModelDirError as error:
                 self._loss = error
                 return
-            except (PsflowError, OSError):
-                logger.exception("the lease of %s could not be renewed", self.model_dir)
+            except (PsflowError, OSError) as error:
+                if str(error) != fault:
+                    fault = str(error)
+                    logger.warning("the lease of %s could not be renewed, it is tried again: %s", self.model_dir, error)
 
 
 def job_seed(model_dir: str, wanted: int | None) -> int:

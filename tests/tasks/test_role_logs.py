@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ps_runtime.errors import RoleFailedError
+from ps_runtime.errors import ConfigError, RoleFailedError
 from tasks import role_logs as module
 from tasks.role_logs import RoleLogs, leave_traces_out
 
@@ -48,11 +48,14 @@ def test_each_task_run_gets_what_its_role_logs(tmp_path: Path, caplog: pytest.Lo
 def test_a_file_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "roles.log").mkdir()
     logs = RoleLogs(tmp_path / "roles.log")
-    for _ in range(3):
-        logs.handle(log("ps-0", "x"))
+    with logs.to("ps-0", logging.getLogger("ps")):
+        for _ in range(3):
+            logs.handle(log("ps-0", "the cause", logging.ERROR))
     logs.close()
-    [record] = caplog.records
-    assert f"not kept in {tmp_path / 'roles.log'}" in record.getMessage()
+    first, record, *others = caplog.records
+    assert [told.getMessage() for told in (first, *others)] == ["mine: the cause"] * 3
+    assert f"not kept in {tmp_path / 'roles.log'}: [Errno 21] Is a directory" in record.getMessage()
+    assert record.exc_info is None
 
 
 def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -90,11 +93,11 @@ def test_why_the_job_failed_is_told_once_by_the_role_that_caused_it(
 
 
 @pytest.mark.parametrize("name", ["prefect.flow_runs", "prefect.task_runs"])
-def test_prefect_does_not_repeat_the_trace_of_a_role(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_prefect_tells_no_trace_of_an_error_that_says_it_all(name: str, caplog: pytest.LogCaptureFixture) -> None:
     leave_traces_out()
-    for error in (RoleFailedError("chief-0", "x"), ValueError("of the flow itself")):
+    for error in (RoleFailedError("chief-0", "x"), ConfigError(("y",)), ValueError("of the flow itself")):
         try:
             raise error
         except Exception:
             logging.getLogger(name).exception("it failed")
-    assert [record.exc_info is not None for record in caplog.records] == [False, True]
+    assert [record.exc_info is not None for record in caplog.records] == [False, False, True]

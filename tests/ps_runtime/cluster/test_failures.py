@@ -7,7 +7,16 @@ from pathlib import Path
 import pytest
 
 from ps_runtime.cluster.failures import root_cause, trace_in_role
-from ps_runtime.errors import BrokenPeerError, ClosedError, NanLossError, RoleFailedError, StoppedError
+from ps_runtime.errors import (
+    BrokenPeerError,
+    CheckpointError,
+    ClosedError,
+    ModelFnError,
+    NanLossError,
+    RoleFailedError,
+    StoppedError,
+    StorageError,
+)
 from ps_runtime.specs.roles import Role, RoleId
 
 PS, CHIEF, WORKER = RoleId(Role.PS, 0), RoleId(Role.CHIEF, 0), RoleId(Role.WORKER, 0)
@@ -49,6 +58,19 @@ def test_a_killed_role_has_no_trace() -> None:
     killed = RoleFailedError("ps-0", "its Dask worker vanished")
     assert root_cause([(PS, killed)]) is killed
     assert trace_in_role(killed) == ""
+
+
+def test_an_error_of_psflow_is_told_without_a_trace_unless_another_lies_behind_it() -> None:
+    def trace(error: Exception, behind: Exception | None) -> str:
+        error.__cause__ = behind
+        return trace_in_role(root_cause([(CHIEF, error)]))
+
+    full = StorageError("shard", "No space left on device", 0)
+    assert trace(CheckpointError("of step 300", str(full)), ClosedError("ps-0")) == ""
+    assert trace(full, OSError(28, "No space left on device")) == ""
+    assert "ValueError: no luck" in trace(ModelFnError(("it failed",)), raised())
+    assert "FileNotFoundError" in trace(ModelFnError(("it failed",)), FileNotFoundError("mine"))
+    assert "FileNotFoundError" in trace(FileNotFoundError("mine"), None)
 
 
 def test_trace_begins_where_the_role_does() -> None:

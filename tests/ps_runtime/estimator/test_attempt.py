@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import CheckpointError, ModelDirError
+from ps_runtime.errors import CheckpointError, ModelDirError, StorageError
 from ps_runtime.estimator import attempt as attempt_module
 from ps_runtime.estimator.attempt import Attempt, job_seed
 from ps_runtime.model.scope import get_variable
@@ -70,6 +70,22 @@ def test_an_attempt_that_is_made_again_holds_its_lease(make, monkeypatch):
         with attempt:
             assert renewed.wait(30)
             assert attempt.number == number
+
+
+def test_a_lease_that_cannot_be_renewed_is_told_of_once(make, monkeypatch, caplog):
+    tries = threading.Semaphore(0)
+
+    def renew(self: object) -> None:
+        tries.release()
+        raise StorageError("job.json", "No space left on device", 0)
+
+    monkeypatch.setattr(attempt_module, "RENEW_SECS", 0.001)
+    monkeypatch.setattr(attempt_module.JobFile, "renew", renew)
+    with Attempt(make(), TrainSpec(shuffled, 3), None):
+        assert all(tries.acquire(timeout=30) for _ in range(4))
+    [told] = [record for record in caplog.records if "could not be renewed" in record.getMessage()]
+    assert "No space left on device" in told.getMessage()
+    assert told.exc_info is None
 
 
 def test_a_second_job_on_a_living_model_dir_is_refused(make):
