@@ -48,7 +48,7 @@ def trace_in_role(failure: RoleFailedError) -> str:
 
 
 def _is_of_user(error: BaseException) -> bool:
-    """Return whether something else than an error of psflow, or of the system where psflow ran into it, is behind it."""
+    """Return whether more lies behind it than errors of psflow, and of the system where psflow ran into them."""
     if not isinstance(error, PsflowError):
         return True
     of_system = () if isinstance(error, UsageError) else (OSError,)
