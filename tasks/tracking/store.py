@@ -51,7 +51,7 @@ def is_sqlite(uri: str) -> bool:
 
 
 def prepare_store(uri: str | None = None) -> str:
-    """Create the store if it is not there yet, make it MLflow's default in this process, and return its address.
+    """Create the store if it is not there yet, and return its address.
 
     Parameters
     ----------
@@ -73,15 +73,15 @@ def prepare_store(uri: str | None = None) -> str:
     -----
     Blocks for about three seconds when the store is new. Call it before other processes use the store: a SQLite store
     that several processes create at once is left broken. (A lock on its folder covers other callers of this function.)
-    """
-    import mlflow
 
+    MLflow's default of this process stays what it is, and so does ``MLFLOW_TRACKING_URI``, which children inherit: the
+    address goes to `mlflow_client`.
+    """
     store = store_uri(uri)
     server = found().mlflow_uri(store)
     uri = server or store
     keep_quiet()
     try:
-        mlflow.set_tracking_uri(uri)
         with _folder_lock(uri):
             _create_whole(uri)
             mlflow_client(uri).search_experiments(max_results=1)

@@ -18,8 +18,7 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def store(empty_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # prepare_store sets it; a test must not hand it to the next
+def store(empty_store: Path, tmp_path: Path) -> str:
     path = tmp_path / "mlflow.db"
     shutil.copy(empty_store, path)
     return prepare_store(f"sqlite:///{path}")

@@ -30,7 +30,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setenv("PREFECT_HOME", str(place / "prefect"))
-        patch.setenv("MLFLOW_TRACKING_URI", "")  # prepare_store sets it; these tests must not hand it to others
         yield place
         take_down()
 

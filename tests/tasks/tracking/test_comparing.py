@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,10 @@ from tasks.tracking.store import mlflow_client, prepare_store
 
 
 @pytest.fixture(scope="module")
-def uri(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def uri(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     path = tmp_path_factory.mktemp("runs") / "mlflow.db"
     shutil.copy(empty_store, path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", "")  # prepare_store sets it; a test must not hand it to the next
-        yield prepare_store(f"sqlite:///{path}")
+    return prepare_store(f"sqlite:///{path}")
 
 
 def record(uri: str, job: str, rate: float, digest: str, loss: float) -> Run:

@@ -18,19 +18,13 @@ WAIT_SECS = 30.0
 
 
 @pytest.fixture(scope="module")
-def served(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+def server(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
     folder = tmp_path_factory.mktemp("served")
     shutil.copy(empty_store, folder / "mlflow.db")
     server = MlflowServer(f"sqlite:///{folder}/mlflow.db", folder)
     server.start()
     yield server
     server.stop()
-
-
-@pytest.fixture
-def server(served: MlflowServer, monkeypatch: pytest.MonkeyPatch) -> MlflowServer:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # prepare_store sets it; a test must not hand it to the next
-    return served
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -5,6 +5,7 @@ import os
 import traceback
 from pathlib import Path
 
+import mlflow
 import pytest
 
 from ps_runtime.errors import ConfigError
@@ -22,6 +23,15 @@ def test_path_of_a_store_becomes_absolute(store: str, tmp_path: Path, monkeypatc
 def test_environment_names_the_store(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     assert prepare_store() == store
+
+
+def test_default_of_the_process_stays_what_it_is(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.chdir(tmp_path)
+    before = mlflow.get_tracking_uri()
+    prepare_store(f"sqlite:///{tmp_path}/other.db")
+    assert "MLFLOW_TRACKING_URI" not in os.environ
+    assert mlflow.get_tracking_uri() == before
 
 
 def test_server_that_does_not_answer(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
