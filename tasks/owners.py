@@ -10,16 +10,23 @@ from ps_runtime.checkpoint.job_file import JobFile
 from ps_runtime.checkpoint.process import ProcessId
 from ps_runtime.errors import CheckpointError
 
-__all__ = ["JOB_ID", "MODEL_DIR", "OWNER", "is_stray", "owner_text"]
+__all__ = ["JOB_ID", "KIND", "MODEL_DIR", "OWNER", "TRAIN", "is_stray", "owner_text", "trains"]
 
 OWNER = "psflow.owner"
 JOB_ID = "psflow.job_id"
 MODEL_DIR = "psflow.model_dir"
+KIND, TRAIN = "psflow.kind", "train"
+"""What a run does; one that does not say it trains."""
 
 
 def owner_text() -> str:
     """Return this process as text, for the tag or label `OWNER`."""
     return json.dumps(asdict(ProcessId.current()))
+
+
+def trains(notes: Mapping[str, object]) -> bool:
+    """Return whether the run with these tags or labels is that of a job, and not one about a job, such as a replay."""
+    return notes.get(KIND, TRAIN) == TRAIN
 
 
 def is_stray(notes: Mapping[str, object]) -> bool:
@@ -50,9 +57,9 @@ def _owner(text: object) -> ProcessId | None:
 
 
 def _is_left(notes: Mapping[str, object], owner: ProcessId) -> bool:
-    """Return whether nobody owns the job of a run by now, or somebody else does."""
+    """Return whether nobody owns the job of a run by now, or somebody else does; runs about a job own none."""
     model_dir, job_id = notes.get(MODEL_DIR), notes.get(JOB_ID)
-    if not model_dir or not job_id:
+    if not model_dir or not job_id or not trains(notes):
         return False
     job = JobFile(str(model_dir))
     try:

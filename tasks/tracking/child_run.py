@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import ConfigError, UsageError
+from tasks.owners import JOB_ID, KIND, MODEL_DIR
 from tasks.tracking.models import RecordedModels
 from tasks.tracking.pages import run_page
 from tasks.tracking.points import Points
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KIND", "MODEL_DIR", "TrainingRun", "find_training_run", "open_child_run"]
 
-KIND, MODEL_DIR, PARENT = "psflow.kind", "psflow.model_dir", "mlflow.parentRunId"
+PARENT = "mlflow.parentRunId"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class TrainingRun:
     run_id: str
     experiment: str
     model_dir: str
+    job_id: str | None = None
 
 
 def find_training_run(uri: str, run_id: str) -> TrainingRun | None:
@@ -57,7 +59,7 @@ def find_training_run(uri: str, run_id: str) -> TrainingRun | None:
         raise _unanswered(uri, error) from None
     if MODEL_DIR not in run.data.tags:
         raise UsageError((f"the MLflow run {run_id} is no training of psflow: it has no tag {MODEL_DIR}",))
-    return TrainingRun(run_id, experiment, run.data.tags[MODEL_DIR])
+    return TrainingRun(run_id, experiment, run.data.tags[MODEL_DIR], run.data.tags.get(JOB_ID))
 
 
 def open_child_run(
@@ -105,6 +107,8 @@ def open_child_run(
     named = {KIND: kind, MODEL_DIR: without_secrets(model_dir), **tags}
     if parent is not None:
         named[PARENT] = parent.run_id
+        if parent.job_id is not None:
+            named[JOB_ID] = parent.job_id
     try:
         known = None if is_new else _find(client, parent.experiment if parent else experiment, named)
         run = open_run(

@@ -87,7 +87,7 @@ class RecordedModels:
         self._record(f"checkpoint-{step}", step, tags, None)
 
     def record_export(self, event: Mapping[str, Any]) -> BestModel:
-        """Record an export with its bytes, register it, and move the alias ``best`` if it is the best so far."""
+        """Record an export with its bytes, register it, and move the alias ``best`` if it is the best one."""
         step, exporter = int(event["step"]), str(event["exporter"])
         tags = {
             KIND: "export",
@@ -177,9 +177,8 @@ class RecordedModels:
                 raise
 
     def _move_alias(self, name: str, version: str) -> None:
-        """Move the alias forward; an event told again must not move it back to an older version of this run."""
-        current = str(self._client.get_registered_model(name).aliases.get(BEST, ""))
-        if current not in self._versions.values() or int(current) < int(version):
+        """Let the alias stand for what was told last: a resume tells first what ``best.json`` says."""
+        if str(self._client.get_registered_model(name).aliases.get(BEST, "")) != version:
             self._client.set_registered_model_alias(name, BEST, version)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import ConfigError
-from tasks.owners import JOB_ID, OWNER, owner_text
+from tasks.owners import JOB_ID, KIND, OWNER, owner_text, trains
 from tasks.tracking.points import valid_key
 from tasks.tracking.store import artifact_location
 
@@ -59,7 +59,7 @@ def open_run(
     ``psflow.param.<name>`` has the last. A description that somebody has written or changed stays as it is.
     """
     if run_id is None:
-        run = _create_or_find(client, _experiment_id(client, experiment), run_name, tags.get(JOB_ID))
+        run = _create_or_find(client, _experiment_id(client, experiment), run_name, tags)
     else:
         run = _resume(client, run_id)
     values = {valid_key(name): str(value) for name, value in params.items()}
@@ -82,17 +82,18 @@ def _digest(text: str) -> str:
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
 
-def _create_or_find(client: MlflowClient, experiment_id: str, run_name: str, job_id: str | None) -> Run:
+def _create_or_find(client: MlflowClient, experiment_id: str, run_name: str, tags: Mapping[str, str]) -> Run:
     from mlflow.tracking.context.registry import resolve_tags
 
-    own = resolve_tags() | {OWNER: owner_text()}
-    if job_id is None:
-        return client.create_run(experiment_id, run_name=run_name, tags=own)
-    found = client.search_runs([experiment_id], f"tags.`{JOB_ID}` = '{job_id}'", max_results=1)
-    if found:
-        return _resume(client, found[0].info.run_id)
-    # with the tag from its first moment, so that no kill leaves a run that cannot be found
-    return client.create_run(experiment_id, run_name=run_name, tags=own | {JOB_ID: job_id})
+    job_id = tags.get(JOB_ID)
+    if job_id is not None and trains(tags):
+        runs = client.search_runs([experiment_id], f"tags.`{JOB_ID}` = '{job_id}'")
+        found = next((run for run in runs if trains(run.data.tags)), None)
+        if found is not None:
+            return _resume(client, found.info.run_id)
+    # with these tags from its first moment, so that no kill leaves a run that cannot be found, or is taken for another
+    known = {key: tags[key] for key in (JOB_ID, KIND) if key in tags}
+    return client.create_run(experiment_id, run_name=run_name, tags=resolve_tags() | {OWNER: owner_text()} | known)
 
 
 def _resume(client: MlflowClient, run_id: str) -> Run:

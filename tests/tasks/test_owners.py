@@ -9,7 +9,7 @@ import pytest
 
 from ps_runtime.checkpoint.job_file import JobFile, JobRecord, Owner
 from ps_runtime.checkpoint.process import ProcessId
-from tasks.owners import JOB_ID, MODEL_DIR, OWNER, is_stray, owner_text
+from tasks.owners import JOB_ID, KIND, MODEL_DIR, OWNER, is_stray, owner_text
 
 ME = ProcessId.current()
 ELSEWHERE = ProcessId("elsewhere", "another boot", 1, 1)
@@ -40,6 +40,7 @@ def test_of_another_host_the_lease_of_the_job_decides(tmp_path: Path, expires_in
     notes: dict[str, object] = {OWNER: text(ELSEWHERE), MODEL_DIR: str(tmp_path), JOB_ID: "j1"}
     assert is_stray(notes) is is_over
     assert not is_stray(notes | {JOB_ID: "another"})
+    assert not is_stray(notes | {KIND: "evaluate"})  # it never owned the job
 
 
 def test_a_job_that_was_taken_over_shows_that_its_owner_elsewhere_is_gone(tmp_path: Path) -> None:

@@ -68,7 +68,8 @@ def test_only_flow_runs_of_psflow_without_a_process_are_closed(client: SyncPrefe
         assert states(client, run_id) == ["RUNNING", "PENDING", "RUNNING"]
 
 
-def test_only_mlflow_runs_without_a_process_are_closed(store: str) -> None:
+def test_only_mlflow_runs_without_a_process_are_closed(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
     client = MlflowClient(store)
     runs = [client.create_run("0", tags=tags).info.run_id for tags in ({OWNER: DEAD}, {OWNER: owner_text()}, {})]
 

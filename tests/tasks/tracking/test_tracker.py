@@ -182,6 +182,16 @@ def test_export_told_again_after_a_resume_is_recorded_once(
     assert again.best == first.best
 
 
+def test_an_alias_left_behind_by_a_kill_is_set_right_by_the_next_attempt(
+    store: str, open_tracker: OpenTracker, exported: Path
+) -> None:
+    first = open_tracker()
+    tell(first, export(exported, 100, "1"), export(exported, 200, "2"), status="KILLED")
+    moved_back = export(exported, 100, "1")  # best.json says so; the alias was to follow
+    tell(open_tracker(run_id=first.run_id), moved_back)
+    assert MlflowClient(store, store).get_model_version_by_alias("psflow-digits", "best").version == 1
+
+
 def test_a_new_run_takes_the_alias_over(store: str, open_tracker: OpenTracker, exported: Path) -> None:
     tell(open_tracker(), export(exported, 100, "1"), export(exported, 200, "2"))
     tell(open_tracker(), export(exported, 50, "1"))
