@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -31,6 +32,8 @@ from ps_runtime.transport.socket_server import SocketServer
 __all__ = ["Post", "PsParts", "run_ps"]
 
 SLICE_SECS = 0.2
+AWAKE_SECS = 0.001
+"""A step of a small model: whoever takes longer can wait until a ps wakes up."""
 LOST_AFTER_SECS = 15.0
 """A replica whose connection broke may come back within this time; longer than replicas try to."""
 LINGER_SECS = 10.0
@@ -114,6 +117,7 @@ def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:
         unix=job.transport != "tcp",
         arena=arena,
         max_connections=_max_connections(job.num_workers + 1),
+        awake_secs=_awake_secs(job),
     )
     try:
         context.emit("listening", address=server.address.to_dict())
@@ -135,6 +139,11 @@ def _sample_of(server: SocketServer, shard: Shard) -> Sample:
 def _max_connections(num_replicas: int) -> int:
     """Return how many connections there is room for: a replica may be back before its last one is seen to break."""
     return max(256, 2 * num_replicas + 64)
+
+
+def _awake_secs(job: JobSpec) -> float:
+    """Return how much of a wait may be spent awake: none where the roles of a step have to share cores."""
+    return AWAKE_SECS if job.num_ps + job.num_workers + 1 <= len(os.sched_getaffinity(0)) else 0.0
 
 
 def _arena_for(transport: str) -> Callable[[int], Arena]:

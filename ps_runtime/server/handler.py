@@ -16,7 +16,7 @@ from ps_runtime.server.job_desk import JobDesk
 from ps_runtime.server.peers import Peer, Purpose
 from ps_runtime.server.shard import Shard
 from ps_runtime.transport.base import Reply
-from ps_runtime.transport.message import MAX_JSON_BYTES, NO_BODY, Kind, Message, refusal
+from ps_runtime.transport.message import MAX_JSON_BYTES, NO_BODY, Body, Kind, Message, refusal
 from ps_runtime.transport.payloads import PushBuffer
 
 __all__ = ["JobKey", "PsHandler", "Storage"]
@@ -70,6 +70,8 @@ class PsHandler:
         self._newest: dict[int, int] = {}
         self._training: dict[int, int] = {}
         """The connection of each training replica: the one that it came by last."""
+        self._pushes: dict[int, tuple[PushBuffer, ...]] = {}
+        """The last two of each connection, which uses two places in turn."""
         self._writing: tuple[int, int | None] | None = None
         """The step that is being written, and who waits for it."""
         self._written: tuple[int, Mapping[str, Any]] | None = None
@@ -112,6 +114,7 @@ class PsHandler:
         """Take note that connection `peer` is gone."""
         if self._writing is not None and self._writing[1] == peer:
             self._writing = (self._writing[0], None)
+        self._pushes.pop(peer, None)
         who = self._peers.pop(peer, None)
         if who is None or self.desk is None:
             return []
@@ -197,7 +200,7 @@ class PsHandler:
 
     def _push(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_train(message)
-        push = PushBuffer(self.shard.push_layout, message.body)
+        push = self._views_of_push(peer, message.body)
         try:
             self.shard.check_rows(push)
         except InputError as error:
@@ -211,6 +214,18 @@ class PsHandler:
         replies = self.desk.due()
         self.shard.keep(who.life)
         return replies
+
+    def _views_of_push(self, peer: int, body: Body) -> PushBuffer:
+        """Return the views of a push: those of an earlier one where it lies in the same place."""
+        if self.shard.tables:
+            return PushBuffer(self.shard.push_layout, body)  # what it knows of its rows is of this one alone
+        known = self._pushes.get(peer, ())
+        for push in known:
+            if push.body is body:
+                return push
+        push = PushBuffer(self.shard.push_layout, body)
+        self._pushes[peer] = (push, *known[:1])
+        return push
 
     def _initialize(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)

@@ -17,7 +17,7 @@ __all__ = ["INLINE_BYTES", "Mailbox", "Tray"]
 INLINE_BYTES = 4096
 """Bodies up to that go through the socket: there they cost no more."""
 _PAGE_BYTES = 4096
-_MAX_ROOMS = 64
+_MAX_VIEWS = 64
 
 
 class Tray:
@@ -29,7 +29,7 @@ class Tray:
         The halves, of one size.
     """
 
-    __slots__ = ("_addresses", "_halves", "_rooms", "nbytes", "turn")
+    __slots__ = ("_addresses", "_halves", "_views", "nbytes", "turn")
 
     def __init__(self, first: NDArray[np.uint8], second: NDArray[np.uint8]) -> None:
         self.nbytes = first.size
@@ -37,19 +37,11 @@ class Tray:
         """The half that the next body goes to."""
         self._halves = (first.data, second.data)
         self._addresses = {_address(half): turn for turn, half in enumerate(self._halves)}
-        self._rooms: dict[tuple[int, int], memoryview] = {}
+        self._views: dict[tuple[int, int], memoryview] = {}
 
     def room(self, nbytes: int) -> memoryview | None:
         """Return where a body of `nbytes` can be made, as a rule the same view each time; None if it does not fit."""
-        if nbytes > self.nbytes:
-            return None
-        key = self.turn, nbytes
-        room = self._rooms.get(key)
-        if room is None:
-            if len(self._rooms) >= _MAX_ROOMS:
-                self._rooms.clear()  # bodies with rows have a size of their own each
-            room = self._rooms[key] = self._halves[self.turn][:nbytes]
-        return room
+        return None if nbytes > self.nbytes else self._view(self.turn, nbytes)
 
     def put(self, body: memoryview) -> int:
         """Put a body into the tray, unless it was made there; return the flags that say where, 0 if it does not fit."""
@@ -64,7 +56,9 @@ class Tray:
         return IN_MAILBOX | SECOND_HALF if turn else IN_MAILBOX
 
     def get(self, flags: int, nbytes: int) -> memoryview:
-        """Return the body that the peer put where `flags` say. The peer can still change it.
+        """Return the body that the peer put where `flags` say, as a rule the same view each time.
+
+        The peer can still change it.
 
         Raises
         ------
@@ -73,7 +67,15 @@ class Tray:
         """
         if nbytes > self.nbytes:
             raise ProtocolError("peer", f"announced {nbytes} bytes in a mailbox of {self.nbytes}")
-        return self._halves[1 if flags & SECOND_HALF else 0][:nbytes]
+        return self._view(1 if flags & SECOND_HALF else 0, nbytes)
+
+    def _view(self, turn: int, nbytes: int) -> memoryview:
+        view = self._views.get((turn, nbytes))
+        if view is None:
+            if len(self._views) >= _MAX_VIEWS:
+                self._views.clear()  # bodies with rows have a size of their own each
+            view = self._views[turn, nbytes] = self._halves[turn][:nbytes]
+        return view
 
 
 class Mailbox:

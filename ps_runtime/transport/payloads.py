@@ -95,7 +95,7 @@ class PushBuffer:
         if len(buffer) < layout.rows_start or (len(buffer) != layout.rows_start and not layout.rows.tables):
             raise ProtocolError("peer", f"expected a push of {layout.rows_start} bytes, got {len(buffer)}")
         self._layout = layout
-        self.body = memoryview(buffer)
+        self.body = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
         """The buffer itself, to be sent."""
         self.bytes: NDArray[np.uint8] = np.frombuffer(buffer, np.uint8)
         if not self.bytes.flags.writeable:

@@ -23,6 +23,7 @@ from ps_runtime.transport.listeners import is_same_user, listen_on_tcp, listen_o
 from ps_runtime.transport.marks import LARGE_BYTES, Marks
 from ps_runtime.transport.message import HEADER, Kind, Message, refusal
 from ps_runtime.transport.sharing import new_mailbox, what_is_shared
+from ps_runtime.transport.waiting import Waiting
 
 __all__ = ["SocketServer"]
 
@@ -47,6 +48,8 @@ class SocketServer:
         Peers beyond that are turned away.
     hello_timeout_secs : float
         A peer that has said nothing the handler accepts for so long is disconnected.
+    awake_secs : float
+        How much of a wait may be spent awake, see `Waiting`.
     clock : function
         Returns seconds, never going back.
 
@@ -64,6 +67,7 @@ class SocketServer:
         arena: Arena | None = None,
         max_connections: int = 256,
         hello_timeout_secs: float = 10.0,
+        awake_secs: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._handler = handler
@@ -84,6 +88,7 @@ class SocketServer:
         self._transports_before: set[str] = set()
         self._num_accepted = self._num_messages = self._num_refused = self._bytes_in = self._bytes_out = 0
         self._selector = selectors.DefaultSelector()
+        self._waiting = Waiting(self._selector, awake_secs)
         self._wake_reader, self._wake_writer = socket.socketpair()
         self._wake_reader.setblocking(False)
         self._wake_writer.setblocking(False)
@@ -125,7 +130,7 @@ class SocketServer:
             raise ClosedError("the server of a ps")
         if self._strangers:
             timeout_secs = max(0.0, min(timeout_secs, next(iter(self._strangers.values())) - self._clock()))
-        for key, events in self._selector.select(timeout_secs):
+        for key, events in self._waiting.select(timeout_secs):
             key.data(events)
         if self._strangers:
             self._drop_strangers()

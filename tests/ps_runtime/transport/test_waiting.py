@@ -1,0 +1,96 @@
+import selectors
+import socket
+import time
+
+import pytest
+
+from ps_runtime.transport import waiting
+from ps_runtime.transport.waiting import Waiting
+
+AWAKE_SECS = 0.5
+
+
+class CountingSelector(selectors.DefaultSelector):
+    """Counts the waits that sleep, and those that only look."""
+
+    def __init__(self):
+        super().__init__()
+        self.num_sleeps = self.num_looks = 0
+        self.on_look = lambda: None
+
+    def select(self, timeout=None):
+        if timeout == 0:
+            self.num_looks += 1
+            self.on_look()
+        else:
+            self.num_sleeps += 1
+        return super().select(timeout)
+
+
+@pytest.fixture
+def selector():
+    with CountingSelector() as selector:
+        yield selector
+
+
+@pytest.fixture
+def ends(selector):
+    here, there = socket.socketpair()
+    with here, there:
+        selector.register(here, selectors.EVENT_READ, "a peer")
+        yield here, there
+
+
+def wait_shortly(waiting_, ends):
+    """Wait for a message that is there already."""
+    here, there = ends
+    there.send(b"x")
+    ((key, _),) = waiting_.select(1.0)
+    assert key.data == "a peer"
+    here.recv(1)
+
+
+def test_the_first_wait_is_spent_asleep_and_the_one_after_a_short_one_awake(selector, ends):
+    waits = Waiting(selector, AWAKE_SECS)
+    wait_shortly(waits, ends)
+    assert (selector.num_sleeps, selector.num_looks) == (1, 0)
+    selector.on_look = lambda: ends[1].send(b"x") if selector.num_looks == 10 else None
+    assert waits.select(1.0)
+    assert (selector.num_sleeps, selector.num_looks) == (1, 10)
+
+
+def test_a_wait_is_awake_only_for_so_long_and_ends_in_time(selector, ends):
+    waits = Waiting(selector, 0.02)
+    wait_shortly(waits, ends)
+    began_at = time.monotonic()
+    assert waits.select(0.1) == []
+    assert time.monotonic() - began_at >= 0.1
+    assert selector.num_sleeps == 2
+    num_looks = selector.num_looks
+    assert num_looks > 0
+    assert waits.select(0.001) == []
+    assert selector.num_looks == num_looks, "the wait before was long, so this one is spent asleep"
+
+
+def test_without_time_to_be_awake_every_wait_is_spent_asleep(selector, ends):
+    waits = Waiting(selector, 0.0)
+    wait_shortly(waits, ends)
+    wait_shortly(waits, ends)
+    assert (selector.num_sleeps, selector.num_looks) == (2, 0)
+
+
+def test_where_somebody_wants_the_core_waits_are_spent_asleep_for_a_while(selector, ends, monkeypatch):
+    preemptions = iter(range(100))
+    monkeypatch.setattr(waiting, "_num_preemptions", lambda: next(preemptions))
+    clock = [0.0]
+    monkeypatch.setattr(waiting.time, "monotonic", lambda: clock[0])
+    waits = Waiting(selector, AWAKE_SECS)
+    for pause_secs in (0.01, 0.02, 0.04):
+        wait_shortly(waits, ends)  # asleep
+        num_looks = selector.num_looks
+        clock[0] += 1.0
+        wait_shortly(waits, ends)  # awake, and disturbed
+        assert selector.num_looks == num_looks + 1
+        clock[0] += 0.9 * pause_secs
+        wait_shortly(waits, ends)
+        assert selector.num_looks == num_looks + 1, "in the pause"
