@@ -6,21 +6,16 @@ import os
 from pathlib import Path
 
 from ps_runtime.data.files import without_secrets
+from tasks.prefect_health import health_fault
+from tasks.tracking.run import missing_run
 from tasks.tracking.store import keep_quiet, mlflow_client, reason_of, sqlite_path
 
-__all__ = ["prefect_fault", "store_fault"]
+__all__ = ["prefect_fault", "run_fault", "store_fault"]
 
 
 def prefect_fault(url: str, timeout_secs: float = 10.0) -> str | None:
     """Return why the Prefect API at `url` cannot be used, or None if it answers within `timeout_secs`."""
-    from prefect.client.orchestration import get_client
-    from prefect.settings import PREFECT_API_REQUEST_TIMEOUT, PREFECT_API_URL, temporary_settings
-
-    with (
-        temporary_settings({PREFECT_API_URL: url, PREFECT_API_REQUEST_TIMEOUT: timeout_secs}),
-        get_client(sync_client=True) as client,
-    ):
-        error = client.api_healthcheck()
+    error = health_fault(url, timeout_secs)
     if error is None:
         return None
     reason = reason_of(error)
@@ -44,6 +39,33 @@ def store_fault(uri: str) -> str | None:
     except Exception as error:  # each kind of store has errors of its own
         where, reason = without_secrets(uri), reason_of(error)
         return f"the MLflow store {where} cannot be used: {reason}; start it, or correct MLFLOW_TRACKING_URI"
+    return None
+
+
+def run_fault(uri: str, run_id: str) -> str | None:
+    """Return why a job cannot go on with its MLflow run, or None if the store `uri`, which can be used, has it.
+
+    Parameters
+    ----------
+    uri : str
+        Without a fault, as `store_fault` says.
+    run_id : str
+        As job.json has it.
+    """
+    from mlflow.exceptions import MlflowException
+
+    path = sqlite_path(uri)
+    if path is not None and not path.exists():
+        return missing_run(uri, run_id)
+    keep_quiet()
+    try:
+        run = mlflow_client(uri).get_run(run_id)
+    except MlflowException as error:
+        if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+            return missing_run(uri, run_id)
+        return f"the MLflow store {without_secrets(uri)} does not tell of the run {run_id}: {reason_of(error)}"
+    if run.info.lifecycle_stage == "deleted":
+        return f"the MLflow run {run_id} of this job was deleted; restore it (mlflow runs restore --run-id {run_id})"
     return None
 
 

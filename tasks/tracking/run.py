@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-__all__ = ["DatasetInfo", "open_run"]
+__all__ = ["DatasetInfo", "missing_run", "open_run"]
 
 MAX_DIGEST_LENGTH = 36
 NOTE, OWN_NOTE = "mlflow.note.content", "psflow.note"
@@ -105,13 +105,16 @@ def _resume(client: MlflowClient, run_id: str) -> Run:
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
-        raise ConfigError(
-            (
-                f"the MLflow run {run_id} of this job is not in {without_secrets(client.tracking_uri)}; "
-                "set MLFLOW_TRACKING_URI to the store that has it, or start with another model_dir",
-            )
-        ) from None
+        raise ConfigError((missing_run(client.tracking_uri, run_id),)) from None
     return client.get_run(run_id)
+
+
+def missing_run(uri: str, run_id: str) -> str:
+    """Return what to say of a job whose run `run_id` is not in the store `uri`."""
+    return (
+        f"the MLflow run {run_id} of this job is not in {without_secrets(uri)}; "
+        "set MLFLOW_TRACKING_URI to the store that has it, or start with another model_dir"
+    )
 
 
 def _experiment_id(client: MlflowClient, name: str) -> str:
