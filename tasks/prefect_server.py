@@ -23,11 +23,14 @@ from typing import IO
 from ps_runtime.config.environment import child_environment
 from ps_runtime.errors import RoleFailedError, WaitTimeoutError
 from tasks.local_servers import found
+from tasks.prefect_health import health_fault
 
 __all__ = ["LocalPrefectServer", "has_pages", "named_api_url", "prefect_api"]
 
 PROGRAM = Path(__file__).with_name("prefect_server_process.py")
 LOG_TAIL_BYTES = 2000
+LAST_TRY_SECS = 0.5
+"""For an API that is asked when hardly any time is left."""
 
 SETTINGS = {
     "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
@@ -207,15 +210,12 @@ def _no_dead_links() -> Iterator[None]:
 
 
 def _wait_for_named_api(url: str, timeout_secs: float) -> None:
-    from prefect.client.orchestration import get_client
-
     deadline = time.monotonic() + timeout_secs
-    with get_client(sync_client=True) as client:
-        while (error := client.api_healthcheck()) is not None:
-            if time.monotonic() > deadline:
-                what = f"{error}; start it, or unset PREFECT_API_URL to use a local one (of psflow up: psflow down)"
-                raise WaitTimeoutError(what, f"the Prefect API at {url}", timeout_secs) from error
-            time.sleep(0.5)
+    while (error := health_fault(url, max(deadline - time.monotonic(), LAST_TRY_SECS))) is not None:
+        if time.monotonic() > deadline:
+            what = f"{error}; start it, or unset PREFECT_API_URL to use a local one (of psflow up: psflow down)"
+            raise WaitTimeoutError(what, f"the Prefect API at {url}", timeout_secs) from error
+        time.sleep(0.5)
 
 
 def _flush(timeout_secs: float = 5.0) -> None:
