@@ -169,7 +169,7 @@ class ClusterJob:
             self._changed.wait_for(lambda: self._cause is not None or self._all_ended(), SETTLE_SECS)
             if self._cause is None:
                 self._cause = root_cause(
-                    [(role, error) for role in self._futures if (error := self._error(role)) is not None]
+                    [(role, error) for role in self._slots if (error := self._error(role)) is not None]
                 )
                 self._changed.notify_all()
             return self._cause
@@ -228,7 +228,7 @@ class ClusterJob:
 
     def _look(self) -> None:
         """Find out about Dask workers that have left and of which nobody has told."""
-        gone = self._presence.missing({self._slots[role] for role in self._futures if not self._has_ended(role)})
+        gone = self._presence.missing({slot for role, slot in self._slots.items() if not self._has_ended(role)})
         if gone:
             with self._changed:
                 self._vanished |= gone
@@ -251,7 +251,7 @@ class ClusterJob:
         return all(self._has_ended(role) for role in self._futures)
 
     def _any_error(self) -> bool:
-        return any(self._error(role) is not None for role in self._futures)
+        return any(self._error(role) is not None for role in self._slots)
 
     def _has_ended(self, role: RoleId) -> bool:
         return role in self._reports or self._error(role) is not None
