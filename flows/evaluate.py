@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -12,14 +11,15 @@ from typing import Any
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
-from prefect.states import Cancelled
 
 from flows.parameters.evaluate import EvaluateParameters
 from flows.replay.plan import ReplayPlan, plan_replay
 from flows.replay.results import ReplayResults
 from flows.running.interrupts import InterruptedRunError, Interrupts
 from flows.running.invocation import invoke, invoked
+from flows.running.task_runs import TaskRuns
 from flows.watching.artifacts import Artifacts
+from flows.watching.run_end import closed_on_error
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.cluster.connecting import open_cluster
 from ps_runtime.errors import CheckpointError
@@ -32,8 +32,6 @@ from tasks.tracking.tracker import Tracker
 __all__ = ["evaluate", "evaluate_flow"]
 
 CLUSTER_TIMEOUT_SECS = 60.0
-TASK_RUN_END_SECS = 2.0
-"""For the task runs to take over how the evaluations have ended."""
 
 
 def evaluate(parameters: EvaluateParameters) -> dict[str, Any]:
@@ -93,8 +91,7 @@ def evaluate_flow(parameters: EvaluateParameters) -> dict[str, Any] | State[Any]
             try:
                 _run(plan, parameters, results, artifacts, interrupts.check)
             except InterruptedRunError as interrupted:
-                invocation.received = interrupted.received
-                return Cancelled(message=f"{interrupted}; the same command goes on where it ended")
+                return invocation.cancelled(interrupted, "the same command goes on where it ended")
             finally:
                 artifacts.table("replay", results.rows(), "Metrics of each checkpoint that was asked for.")
         facts = results.facts() | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
@@ -132,17 +129,11 @@ def _outcomes(
     replay: Replay, plan: ReplayPlan, timeout_secs: float, check: Callable[[], None]
 ) -> Generator[Outcome, None, None]:
     """Yield what comes, while a task run stands for each checkpoint."""
-    stop = threading.Event()
-    task_runs = [
-        evaluate_steps.submit("..".join(map(str, dict.fromkeys((steps[0], steps[-1])))), steps, replay, stop)
-        for steps in in_task_runs(list(plan.wanted))
-    ]
-    try:
+    with TaskRuns() as task_runs:
+        for steps in in_task_runs(list(plan.wanted)):
+            title = "..".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
+            task_runs.submit(evaluate_steps, title, steps, replay, task_runs.stop)
         yield from replay.outcomes(timeout_secs, check)
-    finally:
-        stop.set()
-        for task_run in task_runs:
-            task_run.wait(TASK_RUN_END_SECS)
 
 
 @contextmanager
@@ -160,14 +151,8 @@ def _recorded(plan: ReplayPlan, results: ReplayResults) -> Iterator[Tracker]:
         datasets=plan.datasets,
         is_new=plan.is_forced,
     )
-    try:
+    with closed_on_error(tracker):
         yield tracker
-    except (InterruptedRunError, KeyboardInterrupt):
-        tracker.close("KILLED", timeout_secs=2.0)
-        raise
-    except BaseException:
-        tracker.close("FAILED", timeout_secs=5.0)
-        raise
     if not tracker.close("FAILED" if results.failures else "FINISHED"):
         get_run_logger().warning("MLflow did not take everything; the next evaluation of this training writes the rest")
 

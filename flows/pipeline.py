@@ -11,7 +11,6 @@ from typing import Any
 
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
-from prefect.states import Cancelled
 
 from flows.evaluate import evaluate_flow
 from flows.export import export_flow
@@ -102,8 +101,7 @@ def pipeline_flow(parameters: PipelineParameters) -> Facts | State[Any]:
                 get_run_logger().info("stage %s", stage)
                 facts[stage] = STAGES[stage](invocation.prepared, facts, interrupts)
         except InterruptedRunError as interrupted:
-            invocation.received = interrupted.received
-            return Cancelled(message=f"{interrupted}; the same command goes on where it ended")
+            return invocation.cancelled(interrupted, "the same command goes on where it ended")
         return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
 
 

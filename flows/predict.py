@@ -11,7 +11,6 @@ from typing import Any
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
-from prefect.states import Cancelled
 
 from flows.parameters.predict import PredictParameters
 from flows.running.interrupts import InterruptedRunError, Interrupts
@@ -84,8 +83,7 @@ def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
         try:
             facts = _run(invocation.prepared, parameters, interrupts)
         except InterruptedRunError as interrupted:
-            invocation.received = interrupted.received
-            return Cancelled(message=f"{interrupted}; the same command goes on where it ended")
+            return invocation.cancelled(interrupted, "the same command goes on where it ended")
         return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
 
 

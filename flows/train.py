@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,7 +11,6 @@ from typing import Any
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
-from prefect.states import Cancelled
 
 from flows.parameters.resolved_config import write_config
 from flows.parameters.train import TrainParameters
@@ -21,9 +19,11 @@ from flows.running.flow_run_labels import label_flow_run
 from flows.running.interrupts import InterruptedRunError, Interrupts
 from flows.running.invocation import invoke, invoked
 from flows.running.planning import CLUSTER_TIMEOUT_SECS, Planned, planned_training
+from flows.running.task_runs import TaskRuns
 from flows.watching.artifacts import show_summary
 from flows.watching.links import Links, current_links
 from flows.watching.recording import open_tracker, what_is_on_disk
+from flows.watching.run_end import closed_on_error
 from flows.watching.summary import Outcome, summarize
 from flows.watching.watch import Watch, Watched
 from ps_runtime.cluster.admission import Patience, check_capacity
@@ -37,9 +37,6 @@ from tasks.role_logs import RoleLogs
 from tasks.tracking.tracker import Tracker
 
 __all__ = ["train", "train_flow"]
-
-TASK_RUN_END_SECS = 2.0
-"""For the task run of a role to take over how the role has ended."""
 
 
 def train(parameters: TrainParameters, settings: Settings | None = None) -> dict[str, Any]:
@@ -89,8 +86,7 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
                 write_config(planned.attempt.model_dir, planned.beginning.parameters)
                 outcome = _run(planned, planned.beginning.parameters, interrupts)
         except InterruptedRunError as interrupted:
-            invocation.received = interrupted.received
-            return Cancelled(message=f"{interrupted}; the same command resumes from the last checkpoint")
+            return invocation.cancelled(interrupted, "the same command resumes from the last checkpoint")
         summary = summarize(outcome, wall_secs=time.monotonic() - invocation.started)
         show_summary(parameters.experiment, summary)
         return summary
@@ -128,30 +124,17 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
 @contextmanager
 def _recorded(planned: Planned, parameters: TrainParameters, links: Links) -> Iterator[Tracker]:
     """Open the MLflow run of the job; end it as the block ends."""
-    tracker = open_tracker(planned.store, planned.attempt, parameters, links)
-    try:
+    with closed_on_error(open_tracker(planned.store, planned.attempt, parameters, links)) as tracker:
         planned.attempt.note_run(tracker.run_id)
         yield tracker
-    except (InterruptedRunError, KeyboardInterrupt):
-        tracker.close("KILLED", timeout_secs=2.0)
-        raise
-    except BaseException:
-        tracker.close("FAILED", timeout_secs=5.0)
-        raise
 
 
 def _run_roles(
     run: ClusterJob, patience: Patience, check: Callable[[], None], logs: RoleLogs
 ) -> dict[str, dict[str, Any]]:
     """Start all roles, each with a task run of its own, and wait until they have ended; return their reports."""
-    stop = threading.Event()
-    task_runs = []
-    try:
-        with run:
-            run.start(patience, check)
-            task_runs = [run_role.submit(role, run, stop, logs) for role in run.job.roles]
-            return run.join(check)
-    finally:
-        stop.set()
-        for task_run in task_runs:
-            task_run.wait(TASK_RUN_END_SECS)
+    with TaskRuns() as task_runs, run:
+        run.start(patience, check)
+        for role in run.job.roles:
+            task_runs.submit(run_role, role, run, task_runs.stop, logs)
+        return run.join(check)

@@ -12,10 +12,12 @@ from typing import Any, Generic, TypeVar
 
 from prefect import tags
 from prefect.client.schemas.objects import State
+from prefect.states import Cancelled
 
 from flows.parameters.base import Parameters, value_of
 from flows.running.flow_run_labels import label_flow_run
 from flows.running.head_start import head_start
+from flows.running.interrupts import InterruptedRunError
 from ps_runtime.cluster.fork_server import start_fork_server
 from tasks.prefect_server import prefect_api
 from tasks.strays import FLOW_RUN_TAG, close_strays
@@ -43,6 +45,11 @@ class Invocation(Generic[T]):
     prepared: T
     started: float
     received: signal.Signals | None = None
+
+    def cancelled(self, interrupted: InterruptedRunError, what_then: str) -> State[Any]:
+        """Note the signal; return the state of a flow that it has ended, which says `what_then` goes on."""
+        self.received = interrupted.received
+        return Cancelled(message=f"{interrupted}; {what_then}")
 
 
 _current: ContextVar[Invocation[Any] | None] = ContextVar("psflow_invocation", default=None)

@@ -1,0 +1,43 @@
+"""Task runs that show in Prefect what runs elsewhere, on the cluster."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+from prefect import Task
+from prefect.futures import PrefectFuture
+
+__all__ = ["TaskRuns"]
+
+END_SECS = 2.0
+"""For each to take over how what it shows has ended."""
+
+
+class TaskRuns:
+    """Task runs that end with a ``with`` block.
+
+    Attributes
+    ----------
+    stop : threading.Event
+        Set at the end of the block: the tasks are to look at it.
+    """
+
+    def __init__(self) -> None:
+        self.stop = threading.Event()
+        self._futures: list[PrefectFuture[Any]] = []
+
+    def submit(self, task: Task[..., Any], *arguments: object) -> None:
+        """Start one, in a thread."""
+        self._futures.append(task.submit(*arguments))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop.set()
+        for future in self._futures:
+            future.wait(END_SECS)
