@@ -31,8 +31,6 @@ from tasks.tracking.tracker import Tracker
 
 __all__ = ["evaluate", "evaluate_flow"]
 
-CLUSTER_TIMEOUT_SECS = 60.0
-
 
 def evaluate(parameters: EvaluateParameters) -> dict[str, Any]:
     """Run the evaluation flow in this process, with a local Prefect server if none is named.
@@ -115,7 +113,7 @@ def _run(
         tracker = stack.enter_context(_recorded(plan, results))
         stack.enter_context(_pinned(plan))
         num_workers = min(parameters.cluster.workers, plan.num_wanted)
-        client = stack.enter_context(open_cluster(parameters.cluster.address, num_workers, CLUSTER_TIMEOUT_SECS))
+        client = stack.enter_context(open_cluster(parameters.cluster.address, num_workers))
         results.record_in(tracker)
         if tracker.page is not None:
             artifacts.link("replay-mlflow-run", tracker.page, f"MLflow run {tracker.run_id}")

@@ -23,8 +23,6 @@ from tasks.prediction.output import PredictionFolder, partitions
 
 __all__ = ["predict", "predict_flow"]
 
-CLUSTER_TIMEOUT_SECS = 60.0
-
 
 def predict(parameters: PredictParameters) -> dict[str, Any]:
     """Run the prediction flow in this process, with a local Prefect server if none is named.
@@ -96,7 +94,7 @@ def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrup
     left = [part for part in parts if part not in finished]
     if left:
         cluster = parameters.cluster
-        with open_cluster(cluster.address, cluster.workers, CLUSTER_TIMEOUT_SECS) as client:
+        with open_cluster(cluster.address, cluster.workers) as client:
             state = predict_partitions(client, job, left, lambda: interrupts.received is not None, return_state=True)
         interrupts.check()
         state.result()

@@ -18,7 +18,7 @@ from flows.running.beginning import tell
 from flows.running.flow_run_labels import label_flow_run
 from flows.running.interrupts import InterruptedRunError, Interrupts
 from flows.running.invocation import invoke, invoked
-from flows.running.planning import CLUSTER_TIMEOUT_SECS, Planned, planned_training
+from flows.running.planning import Planned, planned_training
 from flows.running.task_runs import TaskRuns
 from flows.watching.artifacts import show_summary
 from flows.watching.links import Links, current_links
@@ -104,7 +104,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
     cluster = parameters.cluster
     patience = Patience(cluster.admission_timeout_secs, cluster.when_full == "wait", get_run_logger().info)
     with ExitStack() as stack:
-        client = stack.enter_context(open_cluster(cluster.address, len(job.roles), CLUSTER_TIMEOUT_SECS))
+        client = stack.enter_context(open_cluster(cluster.address, len(job.roles)))
         check_capacity(client, len(job.roles))
         check()
         links = current_links(client, attempt.model_dir, parameters)

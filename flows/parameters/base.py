@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-__all__ = ["FUNCTION", "Alternatives", "Parameters", "value_of"]
+__all__ = ["FUNCTION", "Alternatives", "Parameters", "Strings", "value_of"]
 
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
 """``package.module:function``."""
+
+Strings = Annotated[tuple[str, ...], Field(strict=False)]
+"""A list, in files and in JSON."""
 
 
 class Parameters(BaseModel):

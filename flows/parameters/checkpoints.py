@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
-from flows.parameters.base import Parameters
+from flows.parameters.base import Parameters, Strings
 from ps_runtime.config.files import Origin, Settings, is_override, load
 
 __all__ = ["CheckpointSource", "source_settings"]
-
-Strings = Annotated[tuple[str, ...], Field(strict=False)]
 
 
 class CheckpointSource(Parameters):

@@ -1,4 +1,4 @@
-"""What the flow that evaluates old checkpoints can be told."""
+"""What the flow that evaluates old checkpoints can be told, alone or as a stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any
 
 from pydantic import Field
 
+from flows.parameters.base import Parameters
 from flows.parameters.checkpoints import CheckpointSource
+from flows.parameters.cluster import EvaluateClusterParameters
 from flows.parameters.parsing import parse_as
-from flows.parameters.predict import PredictClusterParameters
 from ps_runtime.config.files import Origin
 
-__all__ = ["EvaluateClusterParameters", "EvaluateParameters", "parse_evaluate_parameters"]
+__all__ = ["EvaluateChoice", "EvaluateParameters", "parse_evaluate_parameters"]
 
 
-class EvaluateClusterParameters(PredictClusterParameters):
-    """Where checkpoints are evaluated."""
-
-    admission_timeout_secs: float = Field(60.0, gt=0, description="Seconds to wait for a first free thread.")
-
-
-class EvaluateParameters(CheckpointSource):
-    """Everything that an evaluation flow is told."""
+class EvaluateChoice(Parameters):
+    """Which checkpoints are evaluated."""
 
     checkpoints: str = Field(
         "all", description="Which checkpoints: all, latest, best, last:5, 1000..9000, or steps such as 300,600."
     )
+
+
+class EvaluateParameters(EvaluateChoice, CheckpointSource):
+    """Everything that an evaluation flow is told."""
+
     force: bool = Field(False, description="Evaluate again what is in the record already.")
     record: str | None = Field(
         None, min_length=1, description="Directory for the record (evaluations.jsonl); null: model_dir."

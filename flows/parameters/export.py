@@ -1,4 +1,4 @@
-"""What the flow that exports a checkpoint can be told."""
+"""What the flow that exports a checkpoint can be told, alone or as a stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from flows.parameters.base import Parameters
 from flows.parameters.checkpoints import CheckpointSource
 from flows.parameters.parsing import parse_as
 from ps_runtime.config.files import Origin
 
-__all__ = ["ExportParameters", "parse_export_parameters"]
+__all__ = ["ExportChoice", "ExportParameters", "parse_export_parameters"]
 
 
-class ExportParameters(CheckpointSource):
-    """Everything that an export flow is told."""
+class ExportChoice(Parameters):
+    """Which checkpoint is exported and registered, and whether it is the best that is chosen anew."""
 
-    checkpoint: str = Field("best", description="Which checkpoint: best, latest, or a step such as 600.")
+    checkpoint: str = Field("best", min_length=1, description="Which checkpoint: best, latest, or a step such as 600.")
     metric: str | None = Field(
         None, min_length=1, description="Choose the best one anew by this metric; null: leave the choice as it is."
     )
@@ -32,6 +33,10 @@ class ExportParameters(CheckpointSource):
         if self.metric is not None and self.checkpoint != "best":
             raise ValueError(f"metric and mode choose the best checkpoint, but checkpoint is {self.checkpoint!r}")
         return self
+
+
+class ExportParameters(ExportChoice, CheckpointSource):
+    """Everything that an export flow is told."""
 
 
 def parse_export_parameters(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> ExportParameters:

@@ -8,17 +8,11 @@ from typing import Any
 from pydantic import Field
 
 from flows.parameters.base import Parameters
+from flows.parameters.cluster import PredictClusterParameters
 from flows.parameters.parsing import parse_as
 from ps_runtime.config.files import Origin
 
-__all__ = ["PredictClusterParameters", "PredictParameters", "parse_predict_parameters"]
-
-
-class PredictClusterParameters(Parameters):
-    """Where partitions are predicted."""
-
-    address: str | None = Field(None, description="Address of a Dask scheduler; null: start a cluster on this machine.")
-    workers: int = Field(2, ge=1, description="Dask workers of a cluster on this machine.")
+__all__ = ["PredictParameters", "parse_predict_parameters"]
 
 
 class PredictParameters(Parameters):

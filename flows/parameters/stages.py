@@ -6,11 +6,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from flows.parameters.base import Parameters
+from flows.parameters.base import Parameters, Strings
+from flows.parameters.evaluate import EvaluateChoice
+from flows.parameters.export import ExportChoice
 
 __all__ = [
     "EvaluateStage",
-    "ExportStage",
     "PredictStage",
     "ScheduleParameters",
     "Sections",
@@ -20,34 +21,12 @@ __all__ = [
 
 Stage = Literal["train", "evaluate", "export", "predict"]
 Stages = Annotated[tuple[Stage, ...], Field(strict=False)]
-Strings = Annotated[tuple[str, ...], Field(strict=False)]
 
 
-class EvaluateStage(Parameters):
+class EvaluateStage(EvaluateChoice):
     """Which checkpoints are evaluated after training; those in the record already are left out."""
 
-    checkpoints: str = Field(
-        "all", description="Which checkpoints: all, latest, best, last:5, 1000..9000, or steps such as 300,600."
-    )
     overrides: Strings = Field((), description="Changes of the configuration, such as input.eval.path=other.csv.")
-
-
-class ExportStage(Parameters):
-    """Which checkpoint is exported and registered, and becomes the best."""
-
-    checkpoint: str = Field("best", min_length=1, description="best, latest, or a step.")
-    metric: str | None = Field(
-        None, min_length=1, description="Choose the best one anew by this metric; null: leave the choice as it is."
-    )
-    mode: Literal["min", "max"] | None = Field(
-        None, description="Whether a smaller or a larger value of metric is better."
-    )
-
-    @model_validator(mode="after")
-    def _metric_has_a_mode(self) -> Self:
-        if (self.metric is None) != (self.mode is None):
-            raise ValueError("expected both metric and mode (min or max), or none of them")
-        return self
 
 
 class PredictStage(Parameters):
@@ -70,7 +49,7 @@ class StagesParameters(Parameters):
         None, description="Stages to run: train, evaluate, export, predict; null: all, predict if it has an input."
     )
     evaluate: EvaluateStage = Field(EvaluateStage(), description="Which checkpoints are evaluated after training.")
-    export: ExportStage = Field(ExportStage(), description="Which checkpoint is exported and becomes the best.")
+    export: ExportChoice = Field(ExportChoice(), description="Which checkpoint is exported and becomes the best.")
     predict: PredictStage = Field(PredictStage(), description="What the best model predicts.")
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from flows.parameters.base import Parameters
+from flows.parameters.cluster import ClusterParameters
 from flows.parameters.consistency import AsyncParameters, ConsistencyParameters, build_consistency
 from flows.parameters.evals import EvalName, EvalParameters, NamedEvalParameters
 from flows.parameters.input import DataInput, InputParameters, SourceParameters
@@ -18,7 +19,7 @@ from ps_runtime.config.files import Origin
 from ps_runtime.errors import UsageError
 from ps_runtime.specs.run_config import RunConfig
 
-__all__ = ["ClusterParameters", "ResumeParameters", "TrainParameters", "parse_parameters"]
+__all__ = ["ResumeParameters", "TrainParameters", "parse_parameters"]
 
 EXPERIMENT = r"^[A-Za-z0-9][\w.-]*$"
 """It names directories and registered models."""
@@ -59,18 +60,6 @@ class BestParameters(Parameters):
     metric: str = Field("loss", min_length=1, description="Evaluation metric to compare.")
     mode: Literal["min", "max"] = Field("min", description="Whether a smaller or a larger value is better.")
     exports_to_keep: int = Field(5, ge=1, description="Exports to keep on disk.")
-
-
-class ClusterParameters(Parameters):
-    """Where roles run, and how many there are."""
-
-    address: str | None = Field(None, description="Address of a Dask scheduler; null: start a cluster on this machine.")
-    ps: int = Field(1, ge=1, description="Parameter servers.")
-    workers: int = Field(1, ge=0, description="Workers beside the chief, which trains too.")
-    admission_timeout_secs: float = Field(60.0, gt=0, description="Seconds to wait for enough free slots.")
-    when_full: Literal["wait", "fail"] = Field(
-        "wait", description="Whether to wait for slots that other jobs have taken, or to fail at once."
-    )
 
 
 class ResumeParameters(Parameters):

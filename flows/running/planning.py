@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from prefect.logging import get_logger
 
-from flows.parameters.train import ClusterParameters, TrainParameters
+from flows.parameters.cluster import ClusterParameters
+from flows.parameters.train import TrainParameters
 from flows.running.beginning import Beginning, begin, placed
 from flows.running.building import build_training
 from flows.running.turns import await_turn
@@ -21,10 +22,7 @@ from ps_runtime.specs.roles import job_roles
 from tasks.export import check_exportable
 from tasks.tracking.store import prepare_store
 
-__all__ = ["CLUSTER_TIMEOUT_SECS", "Planned", "plan_attempt", "planned_training"]
-
-CLUSTER_TIMEOUT_SECS = 60.0
-"""For a Dask scheduler to answer, or a cluster on this machine to come up."""
+__all__ = ["Planned", "plan_attempt", "planned_training"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +61,7 @@ def _check_cluster(cluster: ClusterParameters) -> None:
     """Refuse a cluster that does not answer, or has too few slots, before there is a run that fails."""
     if cluster.address is not None:
         num_roles = len(job_roles(cluster.ps, cluster.workers, evaluator=True))
-        with open_cluster(cluster.address, num_roles, CLUSTER_TIMEOUT_SECS) as client:
+        with open_cluster(cluster.address, num_roles) as client:
             check_capacity(client, num_roles)
 
 

@@ -31,6 +31,8 @@ QUIET_LOCAL_CLUSTER = {
 
 CONNECT_TIMEOUT_SECS = 10.0
 """For a scheduler that exists."""
+START_TIMEOUT_SECS = 60.0
+"""For a cluster of our own."""
 CLOSE_TIMEOUT_SECS = 30.0
 """For the workers of a LocalCluster to end."""
 
@@ -38,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> Iterator[Client]:
+def open_cluster(address: str | None, num_slots: int, timeout_secs: float = START_TIMEOUT_SECS) -> Iterator[Client]:
     """Connect to a Dask cluster.
 
     Parameters
@@ -46,7 +48,7 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float) -> It
     address : str or None
         Of the scheduler; None starts a LocalCluster of `num_slots` processes with one thread each, on loopback.
     num_slots : int
-    timeout_secs : float
+    timeout_secs : float, optional
         For the workers of a LocalCluster to come up.
 
     Raises

@@ -1,0 +1,38 @@
+"""On which Dask cluster a flow runs, and how much of it it takes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from flows.parameters.base import Parameters
+
+__all__ = ["ClusterParameters", "EvaluateClusterParameters", "PredictClusterParameters"]
+
+
+class _Address(Parameters):
+    address: str | None = Field(None, description="Address of a Dask scheduler; null: start a cluster on this machine.")
+
+
+class ClusterParameters(_Address):
+    """Where roles run, and how many there are."""
+
+    ps: int = Field(1, ge=1, description="Parameter servers.")
+    workers: int = Field(1, ge=0, description="Workers beside the chief, which trains too.")
+    admission_timeout_secs: float = Field(60.0, gt=0, description="Seconds to wait for enough free slots.")
+    when_full: Literal["wait", "fail"] = Field(
+        "wait", description="Whether to wait for slots that other jobs have taken, or to fail at once."
+    )
+
+
+class PredictClusterParameters(_Address):
+    """Where partitions are predicted."""
+
+    workers: int = Field(2, ge=1, description="Dask workers of a cluster on this machine.")
+
+
+class EvaluateClusterParameters(PredictClusterParameters):
+    """Where checkpoints are evaluated."""
+
+    admission_timeout_secs: float = Field(60.0, gt=0, description="Seconds to wait for a first free thread.")
