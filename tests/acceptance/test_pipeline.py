@@ -10,22 +10,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from tests.flows.conftest import Project
-
-CONF = """
-experiment: small
-seed: 7
-model:
-  name: DNNClassifier
-  params: {hidden_units: [16], n_classes: 10, optimizer: {name: Adam, learning_rate: 0.003}}
-input:
-  train: {format: digits, split: train, batch_size: 32, shuffle: true}
-  eval: {format: digits, split: test}
-train: {max_steps: 60, save_checkpoints_steps: 30}
-cluster: {workers: 0}
-pipeline: {predict: {input: "digits:test"}}
-"""
-
+from tests.flows.conftest import PIPELINE_CONF, Project
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -40,7 +25,7 @@ def answer_of(project: Project, conf: str) -> dict[str, Any]:
 
 def test_each_stage_runs_once(tmp_path: Path) -> None:
     project = Project(tmp_path)
-    conf = project.write("small.yaml", CONF)
+    conf = project.write("small.yaml", PIPELINE_CONF)
     first = answer_of(project, conf)
     assert list(first) == ["train", "evaluate", "export", "predict", "wall_secs"]
     assert first["train"]["final_step"] == 60

@@ -15,20 +15,10 @@ import psutil
 import pytest
 
 from tests.acceptance.conftest import Served, wait_for
+from tests.flows.conftest import DIGITS_CONF
 
 pytestmark = pytest.mark.timeout(600)
 
-CONF = """
-experiment: {experiment}
-seed: 7
-model:
-  name: DNNClassifier
-  params: {hidden_units: [16], n_classes: 10, optimizer: {name: Adam, learning_rate: 0.003}}
-input:
-  train: {format: digits, split: train, batch_size: 32, shuffle: true}
-  eval: {format: digits, split: test}
-train: {max_steps: 60, save_checkpoints_steps: 30}
-"""
 SCHEDULE = """
 model_dir: runs/every_minute/{scheduled_time}
 schedule: {flow: train, cron: "* * * * *"}
@@ -44,7 +34,7 @@ CLOSE_SECS = 45.0
 def served(serve: Callable[..., Served], tmp_path_factory: pytest.TempPathFactory) -> Served:
     files = tmp_path_factory.mktemp("conf")
     for experiment, more in (("by_hand", ""), ("every_minute", SCHEDULE)):
-        (files / f"{experiment}.yaml").write_text(CONF.replace("{experiment}", experiment) + more)
+        (files / f"{experiment}.yaml").write_text(DIGITS_CONF.replace("small", experiment) + more)
     served = serve(f"{files}/by_hand.yaml", f"{files}/every_minute.yaml")
     wait_for(lambda: "train/every_minute, on" in log_of(served), START_SECS, "psflow serve")
     return served
@@ -132,7 +122,7 @@ def test_a_cancellation_ends_every_role_and_is_told_to_all(served: Served) -> No
 
 
 def test_a_cancellation_reaches_a_run_that_prefect_has_not_started(served: Served) -> None:
-    conf = served.project.write("here.yaml", CONF.replace("{experiment}", "here"))
+    conf = served.project.write("here.yaml", DIGITS_CONF.replace("small", "here"))
     process = served.project.start("train", conf, "train.max_steps=10000000", "train.save_checkpoints_steps=500")
     model_dir = served.project.path / "runs" / "here"
     wait_for(lambda: list(model_dir.glob("checkpoints/*/manifest.json")), START_SECS, "a checkpoint")

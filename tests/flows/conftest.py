@@ -16,6 +16,37 @@ ROOT = Path(__file__).parents[2]
 PSFLOW = Path(sys.executable).with_name("psflow")
 TIMEOUT_SECS = 110
 
+TABLE_CONF = """
+experiment: t
+model: {name: DNNClassifier, params: {hidden_units: [4], n_classes: 2}}
+input:
+  train: {format: csv, path: t.csv, label: y, batch_size: 2}
+  eval: {format: csv, path: t.csv, label: y}
+train: {max_steps: 2}
+"""
+"""Of the table that `table` writes; two steps are an epoch."""
+
+DIGITS_CONF = """
+experiment: small
+seed: 7
+model:
+  name: DNNClassifier
+  params: {hidden_units: [16], n_classes: 10, optimizer: {name: Adam, learning_rate: 0.003}}
+input:
+  train: {format: digits, split: train, batch_size: 32, shuffle: true}
+  eval: {format: digits, split: test}
+train: {max_steps: 60, save_checkpoints_steps: 30}
+"""
+"""What trains in a second, and for real."""
+
+PIPELINE_CONF = (
+    DIGITS_CONF
+    + """
+cluster: {workers: 0}
+pipeline: {predict: {input: "digits:test"}}
+"""
+)
+
 
 @dataclass(frozen=True)
 class Project:
@@ -62,6 +93,15 @@ class Project:
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
     return Project(tmp_path)
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a directory with ``t.csv`` and ``t.yaml``, its configuration."""
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n5,6,0\n")
+    Path("t.yaml").write_text(TABLE_CONF)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

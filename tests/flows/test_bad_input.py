@@ -18,23 +18,11 @@ from ps_runtime.config.files import load
 from ps_runtime.errors import ConfigError, InputError, ModelDirError, ModelFnError, UsageError
 from tests.flows.conftest import Project
 
-CONF = """
-experiment: t
-model: {name: DNNClassifier, params: {hidden_units: [4], n_classes: 2}}
-input:
-  train: {format: csv, path: t.csv, label: y, batch_size: 2}
-  eval: {format: csv, path: t.csv, label: y}
-train: {max_steps: 2}
-"""
-
 
 @pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def directory(table: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    Path("t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n5,6,0\n")
-    Path("t.yaml").write_text(CONF)
-    return tmp_path
+    return table
 
 
 def plan(*overrides: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,30 +17,20 @@ from flows.parameters.configuration import read_settings
 from flows.parameters.train import parse_parameters
 from flows.running.building import build_training
 from tasks.prefect_server import prefect_api
+from tests.flows.conftest import TABLE_CONF
 from tests.full_disk import run_on_small_disk
 
-CONF = """
-experiment: t
-model: {name: DNNClassifier, params: {hidden_units: [4], n_classes: 2}}
-input:
-  train: {format: csv, path: t.csv, label: y, batch_size: 2}
-  eval: {format: csv, path: t.csv, label: y}
-train: {max_steps: 2}
-"""
 OWN_FUNCTION = "or a function of yours as package.module:function"
 
 
 @pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def directory(table: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Have a small project, and no flow that begins: whatever is refused is refused before."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
     monkeypatch.setattr("flows.running.head_start.head_start", lambda *_: nullcontext())
     monkeypatch.setattr("flows.train.invoke", _only_prepare)
     monkeypatch.setattr("ps_runtime.cluster.connecting.CONNECT_TIMEOUT_SECS", 0.2)
-    Path("t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n5,6,0\n")
-    Path("t.yaml").write_text(CONF)
-    return tmp_path
+    return table
 
 
 def _only_prepare(
@@ -59,14 +49,14 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, exit_code: int = 2
 
 
 def test_a_misspelt_key(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("t.yaml").write_text(CONF.replace("max_steps", "max_step"))
+    Path("t.yaml").write_text(TABLE_CONF.replace("max_steps", "max_step"))
     assert said(capsys, "train", "t.yaml") == (
         "psflow: t.yaml:7: train.max_step: unknown key; did you mean 'max_steps'?\n"
     )
 
 
 def test_a_wrong_type(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("t.yaml").write_text(CONF.replace("max_steps: 2", "max_steps: many"))
+    Path("t.yaml").write_text(TABLE_CONF.replace("max_steps: 2", "max_steps: many"))
     assert said(capsys, "train", "t.yaml") == "psflow: t.yaml:7: train.max_steps: expected an integer, got 'many'\n"
 
 

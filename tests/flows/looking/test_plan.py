@@ -15,25 +15,18 @@ from flows.running.building import build_training
 from ps_runtime.checkpoint.job_file import JobFile
 from ps_runtime.checkpoint.process import ProcessId
 from ps_runtime.errors import ConfigError
+from tests.flows.conftest import TABLE_CONF
 
-CONF = """
-experiment: t
-model: {name: DNNClassifier, params: {hidden_units: [4], n_classes: 2}}
-input:
-  train: {format: csv, path: t.csv, label: y, batch_size: 2}
-  eval: {format: csv, path: t.csv, label: y}
+MORE = """
 seed: 1
-train: {max_steps: 2, save_checkpoints_steps: 2}
 cluster: {ps: 2}
 """
 
 
 @pytest.fixture(autouse=True)
-def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    Path("t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n5,6,0\n")
-    Path("t.yaml").write_text(CONF)
-    return tmp_path
+def directory(table: Path) -> Path:
+    Path("t.yaml").write_text(TABLE_CONF + MORE)
+    return table
 
 
 def contents(directory: Path) -> list[str]:

@@ -16,22 +16,12 @@ from ps_runtime.checkpoint.job_file import JobFile
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.config.files import load
 from ps_runtime.errors import CheckpointError, ModelDirError, UsageError
-
-CONF = """
-experiment: t
-model: {name: DNNClassifier, params: {hidden_units: [4], n_classes: 2}}
-input:
-  train: {format: csv, path: t.csv, label: y, batch_size: 2}
-  eval: {format: csv, path: t.csv, label: y}
-train: {max_steps: 4, save_checkpoints_steps: 2}
-"""
+from tests.flows.conftest import TABLE_CONF
 
 
 @pytest.fixture(autouse=True)
-def _directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n5,6,0\n")
-    Path("t.yaml").write_text(CONF)
+def _directory(table: Path) -> None:
+    Path("t.yaml").write_text(TABLE_CONF.replace("max_steps: 2", "max_steps: 4, save_checkpoints_steps: 2"))
 
 
 def parsed(*overrides: str) -> TrainParameters:
