@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from ps_runtime.checkpoint.reader import CheckpointReader
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.data.dataset import Dataset
 from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.evaluation import batches_of, predict_batch, read_values
+from ps_runtime.one_thread import one_thread
 from ps_runtime.roles.job_spec import JobSpec
 from tasks.plots_classifier import ClassScores
 
@@ -57,7 +57,7 @@ def class_scores(job: JobSpec, step: int, dataset: Dataset) -> ClassScores | Non
     labels: list[NDArray[Any]] = []
     probabilities: list[NDArray[Any]] = []
     num_rows = 0
-    with threadpool_limits(limits=1):
+    with one_thread():
         for features, label in itertools.islice(batches_of(dataset), job.eval_specs[0].steps):
             batch = _batch_scores(predict_batch(caller, features, values, step), label)
             if batch is None:

@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 import cloudpickle
 from distributed import Worker, get_worker
 from distributed.core import Status
-from threadpoolctl import threadpool_limits
 
 from ps_runtime.client.link import Dial
 from ps_runtime.errors import StoppedError
+from ps_runtime.one_thread import one_thread
 from ps_runtime.roles.chief import run_chief
 from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.evaluator import run_evaluator
@@ -53,7 +53,7 @@ def run_role(
     context = RoleContext(role, incarnation, lifeline.check, partial(worker.log_event, topic))
     context.emit("started")
     try:
-        with threadpool_limits(limits=1), told_logs(context):
+        with one_thread(), told_logs(context):
             if role.role is Role.PS:
                 return run_ps(job, context, host=str(urlsplit(worker.contact_address).hostname))
             dials = [ps_dial(Address.from_dict(a), job.transport, f"ps-{i}") for i, a in enumerate(addresses)]

@@ -6,9 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from threadpoolctl import threadpool_limits
-
 from ps_runtime.errors import StoppedError
+from ps_runtime.one_thread import one_thread
 from ps_runtime.roles.chief import run_chief
 from ps_runtime.roles.context import RoleContext
 from ps_runtime.roles.evaluator import run_evaluator
@@ -41,7 +40,7 @@ def run_local(job: JobSpec, on_event: Callable[[Event], None], check: Callable[[
     -----
     BLAS has one thread meanwhile, as in every role on a cluster: so the weights are the same bits there and here.
     """
-    with threadpool_limits(limits=1):
+    with one_thread():
         return _run(job, on_event, check)
 
 

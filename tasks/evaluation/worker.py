@@ -10,7 +10,6 @@ from typing import Any
 
 import cloudpickle
 from distributed import get_worker
-from threadpoolctl import threadpool_limits
 
 from ps_runtime.checkpoint.reader import CheckpointReader
 from ps_runtime.checkpoint.records import Evaluation
@@ -22,6 +21,7 @@ from ps_runtime.model.caller import ModelCaller
 from ps_runtime.model.evaluation import OpenedEvaluation, read_values
 from ps_runtime.model.training import EvalSpec
 from ps_runtime.model.values import ModelValues
+from ps_runtime.one_thread import one_thread
 
 __all__ = ["EvaluationJob", "Failure", "evaluate_checkpoint", "forget"]
 
@@ -130,7 +130,7 @@ def evaluate_checkpoint(pickled: bytes, replay: str, step: int, indexes: Sequenc
     worker = get_worker()
     worker.log_event(replay, {"begun": step})
     lifeline = Lifeline(worker, worker.get_current_task(), f"evaluation of step {step}")
-    with threadpool_limits(limits=1):
+    with one_thread():
         return _job(pickled, replay).evaluate(step, indexes, lifeline.check)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
 from ps_runtime.config.environment import telemetry_off
 from ps_runtime.errors import ModelFnError
+from ps_runtime.one_thread import one_thread
 from tasks.prediction.inputs import rows_of, same_input
 from tasks.prediction.model import ModelInfo, load_model
 from tasks.prediction.output import Partition, PredictionFolder, to_csv
@@ -49,7 +49,7 @@ def predict_partition(model: ModelInfo, path: str, digest: str, part: Partition,
     telemetry_off()
     dataset = same_input(path, model, digest)
     batches = []
-    with threadpool_limits(limits=1):
+    with one_thread():
         for start in range(part.start, part.stop, BATCH_ROWS):
             stop = min(start + BATCH_ROWS, part.stop)
             predictions = _loaded(model).predict(None, rows_of(dataset, start, stop, model))
