@@ -13,6 +13,8 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
+from prefect.exceptions import CancelledRun
+
 from ps_runtime.cluster.failures import trace_in_role
 from ps_runtime.errors import PsflowError, RoleFailedError
 from ps_runtime.roles.logs import FROM_A_ROLE
@@ -32,12 +34,12 @@ _log = logging.getLogger(__name__)
 
 def leave_traces_out() -> None:
     """Keep Prefect from logging tracebacks of errors that say all there is to say, some of them thrice. Idempotent."""
-    for name in ("prefect.flow_runs", "prefect.task_runs"):
+    for name in ("prefect.flow_runs", "prefect.task_runs", "prefect.engine"):
         logging.getLogger(name).addFilter(_without_trace)  # which takes a filter once, however often it is given
 
 
 def _without_trace(record: logging.LogRecord) -> bool:
-    if record.exc_info and isinstance(record.exc_info[1], PsflowError):
+    if record.exc_info and isinstance(record.exc_info[1], PsflowError | CancelledRun):
         record.exc_info = None
     return True
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.exceptions import CancelledRun
 
 from ps_runtime.errors import ConfigError, RoleFailedError
 from tasks import role_logs as module
@@ -92,12 +93,13 @@ def test_why_the_job_failed_is_told_once_by_the_role_that_caused_it(
     assert told in (tmp_path / "roles.log").read_text()
 
 
-@pytest.mark.parametrize("name", ["prefect.flow_runs", "prefect.task_runs"])
+@pytest.mark.parametrize("name", ["prefect.flow_runs", "prefect.task_runs", "prefect.engine"])
 def test_prefect_tells_no_trace_of_an_error_that_says_it_all(name: str, caplog: pytest.LogCaptureFixture) -> None:
     leave_traces_out()
-    for error in (RoleFailedError("chief-0", "x"), ConfigError(("y",)), ValueError("of the flow itself")):
+    told = RoleFailedError("chief-0", "x"), ConfigError(("y",)), CancelledRun("ended by SIGTERM")
+    for error in (*told, ValueError("of the flow itself")):
         try:
             raise error
         except Exception:
             logging.getLogger(name).exception("it failed")
-    assert [record.exc_info is not None for record in caplog.records] == [False, False, True]
+    assert [record.exc_info is not None for record in caplog.records] == [False, False, False, True]
