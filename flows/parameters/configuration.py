@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flows.parameters.faults import ALL_FILES
 from flows.parameters.parsing import parse_as
+from flows.parameters.resolved_config import CONFIG
 from flows.parameters.stages import Sections
 from ps_runtime.config.files import Origin, Settings, is_override, load
-from ps_runtime.errors import UsageError
+from ps_runtime.errors import ConfigError, UsageError
 
 __all__ = ["Conf", "read_conf", "read_settings"]
 
@@ -38,6 +40,8 @@ class Conf:
 def read_conf(arguments: Sequence[str], flags: Flags | None = None) -> Conf:
     """Read configuration files and overrides; later ones win, flags over all.
 
+    The ``config.yaml`` of a job is one of the directory where it is now, wherever it was written.
+
     Parameters
     ----------
     arguments : sequence of str
@@ -47,7 +51,7 @@ def read_conf(arguments: Sequence[str], flags: Flags | None = None) -> Conf:
     Raises
     ------
     ConfigError
-        If a file or an override cannot be read, or a section is wrong.
+        If a file or an override cannot be read, all of them are empty, or a section is wrong.
     UsageError
         If there is no file.
     """
@@ -56,7 +60,10 @@ def read_conf(arguments: Sequence[str], flags: Flags | None = None) -> Conf:
         raise UsageError(("expected at least one configuration file, such as conf/digits.yaml",))
     directory = os.path.dirname(os.path.abspath(files[0]))
     settings = Settings({"code_dir": directory}, {"code_dir": Origin(f"directory of {files[0]}")})
-    settings = settings.merged(load(files, [text for text in arguments if is_override(text)]))
+    loaded = load(files, [text for text in arguments if is_override(text)])
+    if not loaded.values:
+        raise ConfigError(tuple(f"{file}: is empty; expected a configuration" for file in files))
+    settings = settings.merged(Settings({}, {ALL_FILES: Origin(", ".join(files))})).merged(_placed(loaded))
     for flag, (key, value) in (flags or {}).items():
         settings = settings.merged(_at(key, value, Origin(flag)))
     own = {key: value for key, value in settings.values.items() if key in Sections.model_fields}
@@ -68,6 +75,17 @@ def read_conf(arguments: Sequence[str], flags: Flags | None = None) -> Conf:
 def read_settings(arguments: Sequence[str], flags: Flags | None = None) -> Settings:
     """Return what `read_conf` says to training."""
     return read_conf(arguments, flags).settings
+
+
+def _placed(settings: Settings) -> Settings:
+    """Return `settings` with the directory of the job whose ``config.yaml`` says model_dir: it may have been moved."""
+    origin = settings.origin("model_dir")
+    directory, name = os.path.split(os.path.abspath("" if origin is None else origin.source))
+    if origin is None or name != CONFIG or not os.path.isfile(os.path.join(directory, "job.json")):
+        return settings
+    if os.path.realpath(directory) == os.path.realpath(str(settings.values["model_dir"])):
+        return settings
+    return settings.merged(_at("model_dir", directory, Origin(f"directory of {origin.source}")))
 
 
 def _at(key: str, value: Any, origin: Origin) -> Settings:

@@ -11,7 +11,10 @@ from pydantic_core import ErrorDetails
 from ps_runtime.config.files import Origin
 from ps_runtime.errors import did_you_mean
 
-__all__ = ["faults_of"]
+__all__ = ["ALL_FILES", "faults_of"]
+
+ALL_FILES = ""
+"""The key whose origin is every file together: there a key is missed that none of them has."""
 
 EXPECTED = {
     "bool_type": "true or false",
@@ -47,19 +50,18 @@ def faults_of(error: ValidationError, model: type[BaseModel], origins: Mapping[s
     origins : mapping
         Where each dotted key was set; a key without an origin has that of the key above it.
     """
-    return tuple(
-        _sentence(detail, model, origins)
-        for detail in error.errors(include_url=False)
-        if detail["type"] != "default_factory_not_called"  # follows from another fault
-    )
+    details = error.errors(include_url=False)
+    told = (_sentence(d, model, origins) for d in details if d["type"] != "default_factory_not_called")  # follows
+    return tuple(dict.fromkeys(told))
 
 
 def _sentence(detail: ErrorDetails, model: type[BaseModel], origins: Mapping[str, Origin]) -> str:
     kinds = {kind.__name__: kind for kind in _models_below(model)}
     path = [str(part) for part in detail["loc"] if part not in kinds and part != KEY]
-    origin = next((origins[key] for key in _upwards(path) if key in origins), None)
-    where = [str(origin)] if origin else []
-    return ": ".join([*where, *([".".join(path)] if path else []), _what_is_wrong(detail, model, kinds)])
+    where = [*_upwards(path), *([ALL_FILES] if detail["type"] == "missing" else [])]
+    origin = next((str(origins[key]) for key in where if key in origins), "")
+    key = "" if origin == f"--{'-'.join(path).replace('_', '-')}" else ".".join(path)  # the option has its name
+    return ": ".join(filter(None, (origin, key, _what_is_wrong(detail, model, kinds))))
 
 
 def _what_is_wrong(detail: ErrorDetails, model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]) -> str:

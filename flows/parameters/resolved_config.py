@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from flows.parameters.faults import ALL_FILES
 from flows.parameters.train import ResumeParameters, TrainParameters, parse_parameters
 from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.config.files import dump, parse
+from ps_runtime.config.files import Origin, dump, parse
 from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import ConfigError
 from ps_runtime.estimator.model_dir import absolute
@@ -78,7 +79,9 @@ def read_config(model_dir: str) -> TrainParameters:
     except UnicodeDecodeError as error:
         raise ConfigError((f"{where}: expected UTF-8 text, got the byte {error.object[error.start]:#04x}",)) from None
     settings = parse(text, where)
-    parameters = parse_parameters(settings.values, settings.origins)
+    if not settings.values:
+        raise ConfigError((f"{where}: is empty; remove it, and start with the configuration file of that training",))
+    parameters = parse_parameters(settings.values, {ALL_FILES: Origin(where), **settings.origins})
     return parameters.model_copy(update={"model_dir": absolute(model_dir)})
 
 

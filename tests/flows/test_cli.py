@@ -157,7 +157,7 @@ def test_a_failure_has_an_exit_code_a_sentence_and_json(flow, capsys, error, exi
         (["train", DIGITS, "--jsn"], "No such option: --jsn"),
         (["predict", "--model", "m"], "Missing option '--input'"),
         ([*PREDICT, "cluster.worker=3"], "cluster.worker: unknown key; did you mean 'workers'?"),
-        ([*PREDICT[:2], "", *PREDICT[3:]], "--model: model: expected a string that is not empty, got ''"),
+        ([*PREDICT[:2], "", *PREDICT[3:]], "--model: expected a string that is not empty, got ''"),
     ],
 )
 def test_a_usage_error_starts_nothing_and_exits_with_2(flow, capsys, arguments, message):

@@ -39,6 +39,35 @@ def test_there_must_be_a_file() -> None:
         read_settings(["seed=3"])
 
 
+def test_what_no_file_has_is_missed_in_all_of_them(tmp_path: Path) -> None:
+    for name, text in (("a.yaml", "experiment: t"), ("b.yaml", CONF.partition("input:")[0]), ("c.yaml", "# later")):
+        (tmp_path / name).write_text(text)
+    a, b, c = (f"{tmp_path}/{name}.yaml" for name in "abc")
+    read = read_settings([a, b, c])
+    with pytest.raises(ConfigError, match=rf"^{a}, {b}, {c}: input: is missing$"):
+        parse_parameters(read.values, read.origins)
+    with pytest.raises(ConfigError, match=rf"^{c}: is empty; expected a configuration$"):
+        read_settings([c])
+
+
+def test_the_configuration_of_a_job_is_one_of_the_directory_where_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "copy" / "config.yaml"
+    file.parent.mkdir()
+    file.write_text(f"{CONF}model_dir: /old")
+
+    def found(*overrides: str) -> tuple[str, str]:
+        read = read_settings([str(file), *overrides])
+        return read.values["model_dir"], str(read.origin("model_dir"))
+
+    assert found() == ("/old", f"{file}:8")  # it is not that of a job
+    (file.parent / "job.json").touch()
+    assert found() == (str(file.parent), f"directory of {file}")
+    assert found("model_dir=new") == ("new", "command line")
+    (tmp_path / "link").symlink_to(file.parent)
+    file.write_text(f"{CONF}model_dir: {tmp_path}/link")
+    assert found() == (f"{tmp_path}/link", f"{file}:8")  # which is the same
+
+
 def test_training_does_not_see_the_sections_of_others(tmp_path: Path) -> None:
     read = conf(tmp_path, "schedule: {cron: 0 3 * * *}\npipeline: {predict: {input: a.csv}}")
     assert parse_parameters(read.settings.values, read.settings.origins).experiment == "t"

@@ -106,7 +106,7 @@ def test_the_best_one_stays_where_the_alias_cannot_be_moved(tmp_path: Path) -> N
         (["--metric", "auc"], "expected both metric and mode (min or max), or none of them"),
         (
             ["--metric", "auc", "--mode", "maxi"],
-            "--mode: mode: expected 'min' or 'max', got 'maxi'; did you mean 'max'?",
+            "--mode: expected 'min' or 'max', got 'maxi'; did you mean 'max'?",
         ),
         (["--metric", "acu", "--mode", "max"], "no metric 'acu'; did you mean 'auc'?"),
         (["--checkpoint", "4", "--metric", "auc", "--mode", "max"], "but checkpoint is '4'"),
