@@ -74,8 +74,9 @@ class CheckpointStore:
         return {step: self._times[step][0] for step in self.steps()}
 
     def path(self, step: int) -> str:
-        """Return the directory of the checkpoint of `step`, whether it is there or not."""
-        return self.files.path(_directory(step))
+        """Return the directory of the checkpoint of `step`, whether it is there or not: a path, or a URL."""
+        path = self.files.path(_directory(step))
+        return path if self.files.is_local else str(self.files.fs.unstrip_protocol(path))
 
     def latest(self) -> int | None:
         """Return the step of the newest checkpoint; None if there is none."""

@@ -6,7 +6,6 @@ import logging
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,9 @@ from numpy.typing import NDArray
 from ps_runtime.checkpoint.reader import CheckpointReader
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.data.input_pipeline import open_input
-from ps_runtime.errors import CheckpointError, UsageError, did_you_mean
+from ps_runtime.errors import UsageError, did_you_mean
 from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.estimator.checkpoint_path import checkpoint_at
 from ps_runtime.estimator.local import run_local
 from ps_runtime.estimator.model_dir import absolute
 from ps_runtime.model.caller import ModelCaller
@@ -141,7 +141,7 @@ class Estimator:
         checkpoint_path : str, optional
             Directory of a checkpoint; the latest if left out.
         name : str, optional
-            Prefix of the metrics' names.
+            What the log calls this evaluation, beside others. The metrics keep their names.
 
         Returns
         -------
@@ -157,7 +157,8 @@ class Estimator:
             step, values = reader.manifest.step, read_values(reader)
         opened = open_input(input_fn, mode=ModeKeys.EVAL, params=self.params)
         metrics = evaluate(self.caller, opened, values, step, steps)
-        return metrics if name is None else {f"{name}/{key}": value for key, value in metrics.items()}
+        logger.info("%s of step %d: %s", name or "evaluation", step, metrics)
+        return metrics
 
     def predict(
         self,
@@ -258,15 +259,8 @@ class Estimator:
 
     @contextmanager
     def _reader(self, checkpoint_path: str | None) -> Iterator[CheckpointReader]:
-        path = checkpoint_path or self.latest_checkpoint()
-        if path is None:
-            raise CheckpointError(self.model_dir, "there is no checkpoint yet; train first")
-        directory = PurePosixPath(path)
-        step = directory.name.removeprefix("step_")
-        if not step.isdigit():
-            raise CheckpointError(path, "expected the directory of a checkpoint, such as .../step_00001200")
-        store = CheckpointStore(str(directory.parent.parent))
-        with CheckpointReader.pinned(store, int(step), "estimator") as reader:
+        store, step = checkpoint_at(self.model_dir, checkpoint_path)
+        with CheckpointReader.pinned(store, step, "estimator") as reader:
             yield reader
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -10,14 +11,17 @@ import pytest
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.errors import CheckpointError, UsageError
 from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.estimator.estimator import Estimator
 from ps_runtime.estimator.local import run_local
 from ps_runtime.model.training import EvalSpec, TrainSpec
+from ps_runtime.specs.run_config import RunConfig
 from tests.ps_runtime.estimator.regression import (
     NUM_BATCHES,
     NUM_RECORDS,
     Rows,
     batches,
     records,
+    regression,
     shuffled,
 )
 
@@ -33,13 +37,28 @@ def test_evaluating_agrees_with_the_evaluator(make):
         assert estimator.evaluate(records, checkpoint_path=path) == evaluation.metrics
 
 
-def test_evaluates_part_of_an_input_under_a_name(make):
+def test_evaluates_part_of_an_input_under_a_name(make, caplog):
     estimator = make()
     estimator.train(shuffled, max_steps=3)
+    caplog.set_level("INFO", "ps_runtime.estimator.estimator")
     found = estimator.evaluate(records, steps=2, name="part")
-    assert found.keys() == {"part/mae", "part/loss", "part/global_step"}
-    assert found["part/global_step"] == 3
-    assert found["part/mae"] != estimator.evaluate(records)["mae"]
+    assert found.keys() == {"mae", "loss", "global_step"}
+    assert found["global_step"] == 3
+    assert found["mae"] != estimator.evaluate(records)["mae"]
+    assert [line.split(":")[0] for line in caplog.messages] == ["part of step 3", "evaluation of step 3"]
+
+
+def test_reads_back_what_it_wrote_to_a_url():
+    estimator = Estimator(regression, f"memory://{uuid.uuid4().hex}/model", RunConfig(save_checkpoints_steps=2))
+    estimator.train(shuffled, max_steps=3)
+    latest = estimator.latest_checkpoint()
+    assert latest.endswith("/model/checkpoints/step_00000003")
+    assert estimator.get_variable_names() == ["b", "w"]
+    assert estimator.get_variable_value("w").shape == (2,)
+    assert estimator.evaluate(records)["global_step"] == 3
+    assert estimator.evaluate(records, checkpoint_path=latest[:-1] + "2")["global_step"] == 2
+    other = Estimator(regression, f"memory://{uuid.uuid4().hex}")
+    assert len(list(other.predict(records, checkpoint_path=latest))) == NUM_RECORDS
 
 
 @pytest.mark.parametrize("input_fn", [records, batches])
