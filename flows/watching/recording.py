@@ -20,6 +20,7 @@ from ps_runtime.data.dataset import Dataset
 from ps_runtime.data.files import shown_path, without_secrets
 from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.fork import FORKED_FROM
+from ps_runtime.model.best import better
 from tasks.tracking.code_version import code_version
 from tasks.tracking.run import DatasetInfo
 from tasks.tracking.tracker import Tracker
@@ -52,6 +53,7 @@ def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, link
         },
         datasets=[dataset_info(context, dataset, parameters) for context, dataset in attempt.plan.datasets.items()],
         registered_model=parameters.registered_model,
+        better=better(parameters.best.metric, parameters.best.mode),
     )
     text = dump(public(parameters.model_dump(mode="json")))
     tracker.handle({"kind": "artifact", "file": CONFIG, "content": text.encode()})

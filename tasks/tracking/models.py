@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ps_runtime.data.files import without_secrets
+from ps_runtime.model.best import Better
+from tasks.tracking.best_alias import BestAlias, metric_tag
 from tasks.tracking.pages import checkpoint_page, link, run_page
 from tasks.tracking.points import valid_key
 
@@ -19,7 +21,6 @@ __all__ = ["BestModel", "RecordedModels"]
 
 KIND, STEP, PATH, EXPORTER, VERSION = "psflow.kind", "psflow.step", "psflow.path", "psflow.exporter", "psflow.version"
 CHECKPOINT, CHECKPOINT_MODEL = "psflow.checkpoint", "psflow.checkpoint_model"
-BEST = "best"
 
 Identity = tuple[str, ...]
 """Kind, then what tells two of a kind apart: the step of a checkpoint; exporter and version of an export."""
@@ -43,15 +44,26 @@ class RecordedModels:
     experiment_id, run_id : str
     registered_model : str or None
         The name under which exports are registered; None: they are not.
+    better : Better, optional
+        How the best one is compared with that of another run; see `BestAlias`.
     """
 
-    def __init__(self, client: MlflowClient, experiment_id: str, run_id: str, registered_model: str | None) -> None:
+    def __init__(
+        self,
+        client: MlflowClient,
+        experiment_id: str,
+        run_id: str,
+        registered_model: str | None,
+        better: Better | None = None,
+    ) -> None:
         self._client = client
         self._experiment_id = experiment_id
         self._run_id = run_id
         self._name = registered_model
+        self._alias = None if registered_model is None else BestAlias(client, registered_model, run_id, better)
         self._models: dict[Identity, LoggedModel] = {}
         self._versions: dict[Identity, str] = {}
+        self._registered_now: set[str] = set()
         self.best: BestModel | None = None
 
     def read(self) -> None:
@@ -87,8 +99,8 @@ class RecordedModels:
         self._record(f"checkpoint-{step}", step, tags, None)
 
     def record_export(self, event: Mapping[str, Any]) -> BestModel:
-        """Record an export with its bytes, register it, and move the alias ``best`` if it is the best one."""
-        step, exporter = int(event["step"]), str(event["exporter"])
+        """Record an export with its bytes, register it, and give it the alias ``best`` if it is the best one."""
+        step, exporter, metrics = int(event["step"]), str(event["exporter"]), event.get("metrics") or {}
         tags = {
             KIND: "export",
             STEP: str(step),
@@ -98,13 +110,13 @@ class RecordedModels:
             **self._made_of(step),
         }
         model = self._record(f"{exporter}-{step}", step, tags, str(event["path"]))
-        version = None if self._name is None else self._register(self._name, model, tags, event.get("metrics") or {})
+        version = None if self._name is None else self._register(self._name, model, tags, metrics)
         uri = f"models:/{model.model_id}" if version is None else f"models:/{self._name}/{version}"
         recorded = BestModel(uri, version, step)
         if event.get("best"):
             self.best = recorded
-            if self._name is not None and version is not None:
-                self._move_alias(self._name, version)
+            if self._alias is not None and version is not None:
+                self._alias.give(version, step, metrics, is_new=version in self._registered_now)
         return recorded
 
     def _record(self, name: str, step: int, tags: dict[str, str], path: str | None) -> LoggedModel:
@@ -141,10 +153,11 @@ class RecordedModels:
                 source=model.artifact_location,
                 run_id=self._run_id,
                 model_id=model.model_id,
-                tags=tags | {valid_key(f"eval.{k}"): str(v) for k, v in metrics.items()},
+                tags=tags | {metric_tag(k): str(v) for k, v in metrics.items()},
                 description=self._description(tags),
             )
             self._versions[identity] = str(version.version)
+            self._registered_now.add(str(version.version))
         return self._versions[identity]
 
     def _made_of(self, step: int) -> dict[str, str]:
@@ -175,11 +188,6 @@ class RecordedModels:
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
-
-    def _move_alias(self, name: str, version: str) -> None:
-        """Let the alias stand for what was told last: a resume tells first what ``best.json`` says."""
-        if str(self._client.get_registered_model(name).aliases.get(BEST, "")) != version:
-            self._client.set_registered_model_alias(name, BEST, version)
 
 
 def _identity(tags: Mapping[str, str]) -> Identity:

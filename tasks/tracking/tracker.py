@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import ConfigError
+from ps_runtime.model.best import Better
 from tasks.tracking.models import BestModel, RecordedModels
 from tasks.tracking.notes import Notes
 from tasks.tracking.pages import run_page
@@ -102,6 +103,7 @@ class Tracker:
         tags: Mapping[str, str] | None = None,
         datasets: Iterable[DatasetInfo] = (),
         registered_model: str | None = None,
+        better: Better | None = None,
     ) -> Tracker:
         """Create the run of a job, or resume it, and start to write.
 
@@ -118,6 +120,8 @@ class Tracker:
         datasets : iterable of DatasetInfo
         registered_model : str, optional
             The name under which exports are registered.
+        better : Better, optional
+            By what the best one takes the alias ``best`` from a version of another run; see `BestAlias`.
 
         Raises
         ------
@@ -137,7 +141,7 @@ class Tracker:
                 tags=tags or {},
                 datasets=datasets,
             )
-            models = RecordedModels(client, run.info.experiment_id, run.info.run_id, registered_model)
+            models = RecordedModels(client, run.info.experiment_id, run.info.run_id, registered_model, better)
             models.read()
             points = Points.of_run(client, run.info.run_id)
         except (MlflowException, OSError) as error:

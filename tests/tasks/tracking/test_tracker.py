@@ -192,12 +192,6 @@ def test_an_alias_left_behind_by_a_kill_is_set_right_by_the_next_attempt(
     assert MlflowClient(store, store).get_model_version_by_alias("psflow-digits", "best").version == 1
 
 
-def test_a_new_run_takes_the_alias_over(store: str, open_tracker: OpenTracker, exported: Path) -> None:
-    tell(open_tracker(), export(exported, 100, "1"), export(exported, 200, "2"))
-    tell(open_tracker(), export(exported, 50, "1"))
-    assert MlflowClient(store, store).get_model_version_by_alias("psflow-digits", "best").version == 3
-
-
 @pytest.fixture
 def away(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """While it holds True, MLflow does not answer."""

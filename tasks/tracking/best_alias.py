@@ -1,0 +1,115 @@
+"""The alias ``best`` of a registered model: which export takes it, and from whom."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ps_runtime.model.best import Better
+from tasks.tracking.points import valid_key
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities.model_registry import ModelVersion
+
+__all__ = ["BEST", "BestAlias", "metric_tag"]
+
+BEST = "best"
+
+_log = logging.getLogger(__name__)
+
+
+def metric_tag(name: str) -> str:
+    """Return under which tag a version has the metric `name` of its evaluation."""
+    return valid_key(f"eval.{name}")
+
+
+class BestAlias:
+    """The alias of one registered model, as the exports of one run see it.
+
+    Within a run it follows what ``best.json`` says. It is taken from a version of another run only by one that is
+    better by `better`; where the two cannot be compared, by an export that is new and of a trained model.
+
+    Parameters
+    ----------
+    client : MlflowClient
+    name : str
+        Of the registered model.
+    run_id : str
+    better : Better or None
+        How the job compares; None: versions of other runs cannot be compared with.
+    """
+
+    def __init__(self, client: MlflowClient, name: str, run_id: str, better: Better | None) -> None:
+        self._client = client
+        self._name = name
+        self._run_id = run_id
+        self._better = better
+        self._left_with: str | None = None
+
+    def give(self, version: str, step: int, metrics: Mapping[str, float], *, is_new: bool) -> bool:
+        """Let the alias stand for `version` of this run, unless it stays with that of another; return whether it does.
+
+        Parameters
+        ----------
+        version : str
+            Which the run holds for its best.
+        step : int
+            global_step of its checkpoint.
+        metrics : mapping of str to float
+            Of its evaluation.
+        is_new : bool
+            Whether it was registered by this process, not by an earlier attempt.
+
+        Notes
+        -----
+        Blocks for two or three requests. Of two runs that take the alias in the same moment the later has it.
+        """
+        holder = str(self._client.get_registered_model(self._name).aliases.get(BEST, ""))
+        if holder == version:
+            return True
+        if holder:
+            held = self._client.get_model_version(self._name, holder)
+            if held.run_id != self._run_id and not self._beats(held, step, metrics, is_new=is_new):
+                self._tell_that_it_stays(held, version, metrics)
+                return False
+        self._client.set_registered_model_alias(self._name, BEST, version)
+        return True
+
+    def _beats(self, held: ModelVersion, step: int, metrics: Mapping[str, float], *, is_new: bool) -> bool:
+        theirs = self._measured(held)
+        if self._better is None or theirs is None:
+            return is_new and step > 0
+        ours = metrics.get(self._better.metric, math.nan)
+        return self._better({self._better.metric: theirs}, {self._better.metric: ours})
+
+    def _measured(self, held: ModelVersion) -> float | None:
+        """Return what a version of another run has of our metric; None if that is not known."""
+        text = None if self._better is None else held.tags.get(metric_tag(self._better.metric))
+        try:
+            return None if text is None else float(text)
+        except ValueError:
+            return None
+
+    def _tell_that_it_stays(self, held: ModelVersion, version: str, metrics: Mapping[str, float]) -> None:
+        """Log why, once for each version that keeps it: every further best of this run would say the same."""
+        if self._left_with == str(held.version):
+            return
+        self._left_with = str(held.version)
+        theirs = self._measured(held)
+        if self._better is None or theirs is None:
+            why = "the two cannot be compared"
+        else:
+            ours = metrics.get(self._better.metric, math.nan)
+            why = f"{self._better.metric} {theirs:.4g} there, {ours:.4g} here, {self._better.mode} is better"
+        _log.warning(
+            "the alias %s of %s stays with version %s, of another training; version %s does not take it: %s; "
+            "psflow export --model-dir DIR gives it to this training all the same",
+            BEST,
+            self._name,
+            held.version,
+            version,
+            why,
+        )
