@@ -10,7 +10,8 @@ import contextlib
 import logging
 import re
 import secrets
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 
 from ps_runtime.checkpoint.file_store import FileStore
 
@@ -19,7 +20,8 @@ __all__ = ["STALE_SECS", "Pins"]
 logger = logging.getLogger(__name__)
 
 STALE_SECS = 3600.0
-"""The reader of an older pin is taken for dead."""
+"""The reader of a pin that was not renewed for so long is taken for dead."""
+RENEW_SECS = 600.0
 
 _NAME = re.compile(r"step_(\d+)\.at_(\d+)\.[\w-]+\.[0-9a-f]+")
 
@@ -31,21 +33,30 @@ class Pins:
     ----------
     files : FileStore
         Of the model_dir.
+    clock : callable
+        Returns Unix time.
+
+    Notes
+    -----
+    Thread-safe. While it holds any, one thread renews them all.
     """
 
-    def __init__(self, files: FileStore) -> None:
+    def __init__(self, files: FileStore, clock: Callable[[], float]) -> None:
         self._files = files
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._held: list[_Pin] = []
+        self._released = threading.Event()
 
     @contextlib.contextmanager
-    def hold(self, step: int, holder: str, now: float) -> Iterator[None]:
-        """Pin `step` for the duration of the block. `now` is Unix time, `holder` a name for people.
+    def hold(self, step: int, holder: str) -> Iterator[None]:
+        """Pin `step` for the duration of the block, however long that is. `holder` is a name for people.
 
         Where nothing can be written, the block runs without a pin, and a warning says what may happen then.
         """
-        who = re.sub(r"[^A-Za-z0-9_-]", "_", holder) or "_"
-        name = f"pins/step_{step:08d}.at_{int(now)}.{who}.{secrets.token_hex(4)}"
+        pin = _Pin(step, holder)
         try:
-            self._files.mark(name)
+            self._mark(pin)
         except OSError as error:
             logger.warning(
                 "%s reads checkpoint %d without a pin, so a training job may remove it meanwhile: %s",
@@ -55,10 +66,25 @@ class Pins:
             )
             yield
             return
+        self._begin_renewing(pin)
         try:
             yield
         finally:
-            self._files.remove(name)
+            self._end(pin)
+
+    def renew(self) -> None:
+        """Date the pins that are held anew; one that cannot be written keeps its date, and a warning says so."""
+        with self._lock:
+            for pin in self._held:
+                before = pin.name
+                try:
+                    self._mark(pin)
+                    if pin.name != before:
+                        self._files.remove(before)
+                except OSError as error:
+                    logger.warning(
+                        "the pin of checkpoint %d could not be renewed, it is tried again: %s", pin.step, error
+                    )
 
     def steps(self, now: float) -> set[int]:
         """Return the steps that are pinned at Unix time `now`; forget the pins of the dead."""
@@ -72,3 +98,37 @@ class Pins:
             else:
                 pinned.add(int(match[1]))
         return pinned
+
+    def _mark(self, pin: _Pin) -> None:
+        name = f"pins/step_{pin.step:08d}.at_{int(self._clock())}.{pin.holder}"
+        self._files.mark(name)
+        pin.name = name
+
+    def _begin_renewing(self, pin: _Pin) -> None:
+        with self._lock:
+            self._held.append(pin)
+            if len(self._held) == 1:
+                self._released = threading.Event()
+                threading.Thread(
+                    target=self._renew_until, args=(self._released,), name="psflow-pins", daemon=True
+                ).start()
+
+    def _end(self, pin: _Pin) -> None:
+        with self._lock:
+            self._held.remove(pin)
+            if not self._held:
+                self._released.set()
+            self._files.remove(pin.name)
+
+    def _renew_until(self, released: threading.Event) -> None:
+        while not released.wait(RENEW_SECS):
+            self.renew()
+
+
+class _Pin:
+    """A pin that is held, and the file that stands for it now."""
+
+    def __init__(self, step: int, holder: str) -> None:
+        self.step = step
+        self.holder = f"{re.sub(r'[^A-Za-z0-9_-]', '_', holder) or '_'}.{secrets.token_hex(4)}"
+        self.name = ""

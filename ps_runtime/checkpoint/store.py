@@ -55,7 +55,7 @@ class CheckpointStore:
     def __init__(self, model_dir: str, clock: Callable[[], float] = time.time) -> None:
         self.files = FileStore(model_dir)
         self.clock = clock
-        self._pins = Pins(self.files)
+        self._pins = Pins(self.files, clock)
         self._times: dict[int, tuple[float, float]] = {}
 
     def steps(self) -> list[int]:
@@ -156,14 +156,14 @@ class CheckpointStore:
 
     @contextlib.contextmanager
     def pin(self, step: int, holder: str) -> Iterator[Manifest]:
-        """Keep the checkpoint of `step` from being collected during the block, for at most an hour.
+        """Keep the checkpoint of `step` from being collected during the block.
 
         Raises
         ------
         CheckpointError
             If there is no such checkpoint (any more).
         """
-        with self._pins.hold(step, holder, self.clock()):
+        with self._pins.hold(step, holder):
             yield self.manifest(step)
 
     def collect_garbage(

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
+from ps_runtime.checkpoint import pins
 from ps_runtime.checkpoint.pins import STALE_SECS
 from ps_runtime.checkpoint.reader import CheckpointReader
 from ps_runtime.checkpoint.store import CheckpointStore
@@ -84,6 +86,57 @@ def test_a_stale_pin_holds_nothing(store: CheckpointStore, clock: Any, toy: Any)
         clock.now += 1
         assert store.collect_garbage(1, FOR_EVER, clock.now) == [1]
         assert store.files.names("pins") == []
+
+
+def test_a_renewed_pin_holds_on(store: CheckpointStore, clock: Any, toy: Any) -> None:
+    for step in (1, 2, 3):
+        toy.save(store, step)
+    with store.pin(1, "slow"), store.pin(2, "slow"):
+        for _ in range(3):
+            clock.now += STALE_SECS
+            store._pins.renew()
+        assert len(store.files.names("pins")) == 2
+        assert store.collect_garbage(1, FOR_EVER, clock.now) == []
+    assert store.files.names("pins") == []
+    assert store.collect_garbage(1, FOR_EVER, clock.now) == [1, 2]
+
+
+def test_pins_are_renewed_as_long_as_one_is_held(
+    store: CheckpointStore, toy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed = threading.Event()
+    monkeypatch.setattr(pins, "RENEW_SECS", 0.001)
+    monkeypatch.setattr(store._pins, "renew", renewed.set)
+    toy.save(store, 1)
+    before = threading.active_count()
+    with store.pin(1, "slow"):
+        with store.pin(1, "fast"):
+            pass
+        renewed.clear()
+        assert renewed.wait(10)
+        renewer = next(thread for thread in threading.enumerate() if thread.name == "psflow-pins")
+    renewer.join(10)
+    assert threading.active_count() == before
+
+
+def test_a_pin_that_cannot_be_renewed_stays(
+    store: CheckpointStore, clock: Any, toy: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
+    toy.save(store, 1)
+
+    def refuse(name: str) -> None:
+        raise OSError(28, "No space left on device")
+
+    with store.pin(1, "slow"):
+        before = store.files.names("pins")
+        monkeypatch.setattr(store.files, "mark", refuse)
+        clock.now += 10
+        store._pins.renew()
+        assert store.files.names("pins") == before
+    assert store.files.names("pins") == []
+    assert caplog.messages == [
+        "the pin of checkpoint 1 was not renewed, it is tried again: [Errno 28] No space left on device"
+    ]
 
 
 def test_pinning_what_is_gone_says_so_and_leaves_no_pin(store: CheckpointStore) -> None:
