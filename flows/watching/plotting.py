@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import logging
 import threading
@@ -101,7 +102,8 @@ class Plotter:
         self._has_failed = False
         self._is_closing = threading.Event()
         self._has_best = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="psflow-plotter", daemon=True)
+        context = contextvars.copy_context()  # which knows the flow run, as whatever logs here may have to
+        self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-plotter", daemon=True)
         self._thread.start()
 
     def handle(self, event: Event) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 import time
@@ -104,7 +105,8 @@ class Watch:
         self._line = TerminalLine()
         self._stack = ExitStack()
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="psflow-watch", daemon=True)
+        context = contextvars.copy_context()  # which knows the flow run, and the server that its log goes to
+        self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-watch", daemon=True)
 
     def __enter__(self) -> Self:
         for event in self._watched.past:

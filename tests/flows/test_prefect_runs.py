@@ -1,0 +1,97 @@
+"""What a real Prefect server is told of flow runs and of the task runs in them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prefect import flow, get_run_logger
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+from prefect.client.schemas.objects import State
+from prefect.logging.handlers import APILogWorker
+from prefect.settings import get_current_settings
+
+from flows.parameters.train import parse_parameters
+from flows.watching import plotting
+from flows.watching import watch as watching
+from flows.watching.links import Links
+from flows.watching.watch import Watch, Watched
+from tasks.prefect_server import prefect_api
+from tests.flows.watching.test_watch import CONF, EVALUATION, METRICS
+
+BEST = {"kind": "export", "role": "evaluator-0", "step": 300, "best": True, "metrics": {}, "path": "e"}
+LINE = "step 400/600 (67 %), loss 0.25, evaluated 300: accuracy 0.5, best 300"
+
+pytestmark = pytest.mark.cluster(shared=True)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SyncPrefectClient]:
+    with prefect_api(), get_client(sync_client=True) as client:
+        yield client
+
+
+class Addresses(logging.Handler):
+    """Notes, for each thread that logs, the Prefect server that its log goes to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, str | None] = {}
+        self.has_all = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.seen[threading.current_thread().name] = get_current_settings().api.url
+        if {"psflow-watch", "psflow-plotter"} <= self.seen.keys():
+            self.has_all.set()
+
+
+@pytest.fixture
+def addresses() -> Iterator[Addresses]:
+    handler = Addresses()
+    loggers = [logging.getLogger(name) for name in ("prefect.flow_runs", plotting.__name__)]
+    for logger in loggers:
+        logger.addHandler(handler)
+    yield handler
+    for logger in loggers:
+        logger.removeHandler(handler)
+
+
+def test_all_that_is_logged_of_a_job_goes_to_the_server_of_its_flow_run(
+    server: SyncPrefectClient, addresses: Addresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "LOG_SECS", 0.0)
+    monkeypatch.setattr(watching, "SLICE_SECS", 0.01)
+    monkeypatch.setattr(plotting, "FIRST_SECS", 0.0)
+    monkeypatch.setattr(plotting, "learning_curves", None)  # which fails, and is logged
+    job: Any = SimpleNamespace(model_dir=str(tmp_path), attempt=1, train_spec=SimpleNamespace(max_steps=600))
+    tracker: Any = SimpleNamespace(handle=lambda event: None, run_id="r1", page=None)
+
+    @flow
+    def watched() -> None:
+        links = Links("f1", None, None, str(tmp_path), "m")
+        with Watch(Watched(job, parse_parameters(CONF, {}), None, links), tracker, get_run_logger()) as watch:
+            for event in (
+                METRICS,
+                EVALUATION,
+                {"kind": "export", "step": 300, "best": True, "metrics": {}, "path": "e"},
+            ):
+                watch.handle(event)
+            assert addresses.has_all.wait(10)
+
+    state: State[Any] = watched(return_state=True)
+    assert state.is_completed()
+    assert set(addresses.seen.values()) == {str(server.api_url)[: -len("/")]}
+    [worker] = [one for one in APILogWorker._instances.values() if isinstance(one, APILogWorker)]
+    worker.drain()
+    run_id = state.state_details.flow_run_id
+    assert run_id is not None
+    logs = server.read_logs(LogFilter(flow_run_id=LogFilterFlowRunId(any_=[run_id])))
+    assert [log.message for log in logs].count(
+        "step 400/600 (67 %), loss 0.25, evaluated 300: accuracy 0.5, best 300"
+    ) > 1
