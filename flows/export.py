@@ -19,7 +19,7 @@ from ps_runtime.checkpoint.file_store import FileStore
 from ps_runtime.checkpoint.reader import CheckpointReader
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.data.input_pipeline import open_input
-from ps_runtime.model.best import BestRecord
+from ps_runtime.model.best import BestRecord, better
 from ps_runtime.model.evaluation import batches_of, first_rows, predict_batch, read_values
 from ps_runtime.model.export_directory import ExportDirectory
 from ps_runtime.model.exporters import ExportBundle
@@ -107,15 +107,14 @@ def export_checkpoint(plan: ExportPlan) -> dict[str, Any]:
             exported = add_export(directory, lambda path: _write(path, plan), plan.step, plan.saved_at)
             is_new = exported.version not in before
         registered = registration.register(exported, plan.metrics)
-        if plan.is_best:
-            _move(directory, registration, exported, registered, plan)
+        has_alias = plan.is_best and _move(directory, registration, exported, registered, plan)
         if is_new and plan.is_best:
             directory.keep(plan.training.parameters.best.exports_to_keep)  # now, when the best one is the newest
     return {
         "model_uri": registered.model_uri,
         "version": registered.version,
         "registered_model": name,
-        "alias": BEST if plan.is_best else None,
+        "alias": BEST if has_alias else None,
         "step": plan.step,
         "metrics": {key: value for key, value in plan.metrics.items() if key != "global_step"},
         "path": exported.path,
@@ -127,12 +126,16 @@ def export_checkpoint(plan: ExportPlan) -> dict[str, Any]:
 
 def _move(
     directory: ExportDirectory, registration: Registration, exported: Exported, registered: BestModel, plan: ExportPlan
-) -> None:
-    """Move ``best.json`` and the alias, both or none."""
+) -> bool:
+    """Move ``best.json`` and the alias, both or none; return whether the alias did not stay with another training."""
     assert registered.version is not None
     record = BestRecord(plan.step, dict(plan.metrics), exported.version, exported.path)
     with moved_best(directory, record):
-        registration.move_alias(registered.version)
+        if plan.takes_alias:
+            registration.move_alias(registered.version)
+            return True
+        best = plan.training.parameters.best
+        return registration.offer_alias(registered.version, plan.step, plan.metrics, better(best.metric, best.mode))
 
 
 def _run_id(plan: ExportPlan) -> str:

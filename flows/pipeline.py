@@ -122,7 +122,9 @@ def _evaluate(parameters: PipelineParameters, facts: Facts, interrupts: Interrup
 
 
 def _export(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts) -> Facts:
-    values = parameters.pipeline.export.model_dump(mode="json") | {"model_dir": _model_dir(parameters)}
+    stage = parameters.pipeline.export
+    placed = {"model_dir": _model_dir(parameters), "takes_alias": stage.metric is not None}
+    values = stage.model_dump(mode="json") | placed
     return _result(export_flow, parse_as(ExportParameters, values, {}), interrupts)
 
 

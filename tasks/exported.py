@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 from ps_runtime.checkpoint.file_store import FileStore
 from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import ConfigError
-from ps_runtime.model.best import BestRecord
+from ps_runtime.model.best import BestRecord, Better
 from ps_runtime.model.export_directory import ExportDirectory
 from tasks.export import checkpoint_of
+from tasks.tracking.best_alias import BEST, BestAlias
 from tasks.tracking.models import BestModel, RecordedModels
 from tasks.tracking.store import mlflow_client, reason_of
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BEST", "CHOSEN", "Exported", "Registration", "add_export", "exports_of", "moved_best"]
 
-BEST = "best"
-"""The exporter whose ``best.json`` and alias are moved."""
 CHOSEN = "chosen"
 """Stands for the exporter of checkpoints that a person has named."""
 
@@ -110,6 +109,12 @@ class Registration:
         """Let the alias ``best`` stand for `version`; ConfigError if MLflow does not take that."""
         with self._told():
             self._client.set_registered_model_alias(self._name, BEST, version)
+
+    def offer_alias(self, version: str, step: int, metrics: Mapping[str, float], better: Better) -> bool:
+        """Do as `move_alias`, unless the alias stays with another run; see `BestAlias`. Return whether it was moved."""
+        with self._told():
+            alias = BestAlias(self._client, self._name, self._run_id, better)
+            return alias.give(version, step, metrics, is_new=False)
 
     @contextmanager
     def _told(self) -> Iterator[None]:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from flows.parameters.base import Parameters
-from flows.parameters.checkpoints import CheckpointSource
+from flows.parameters.checkpoints import CheckpointSource, OneCheckpoint
 from flows.parameters.parsing import parse_as
 from ps_runtime.config.files import Origin
 
@@ -18,7 +18,7 @@ __all__ = ["ExportChoice", "ExportParameters", "parse_export_parameters"]
 class ExportChoice(Parameters):
     """Which checkpoint is exported and registered, and whether it is the best that is chosen anew."""
 
-    checkpoint: str = Field("best", min_length=1, description="Which checkpoint: best, latest, or a step such as 600.")
+    checkpoint: OneCheckpoint = Field("best", description="Which checkpoint: best, latest, or a step such as 600.")
     metric: str | None = Field(
         None, min_length=1, description="Choose the best one anew by this metric; null: leave the choice as it is."
     )
@@ -30,13 +30,17 @@ class ExportChoice(Parameters):
     def _metric_has_a_mode(self) -> Self:
         if (self.metric is None) != (self.mode is None):
             raise ValueError("expected both metric and mode (min or max), or none of them")
-        if self.metric is not None and self.checkpoint != "best":
+        if self.metric is not None and self.checkpoint.strip() != "best":
             raise ValueError(f"metric and mode choose the best checkpoint, but checkpoint is {self.checkpoint!r}")
         return self
 
 
 class ExportParameters(ExportChoice, CheckpointSource):
     """Everything that an export flow is told."""
+
+    takes_alias: bool = Field(
+        True, description="Whether the best one takes the alias best from a better model of another training, too."
+    )
 
 
 def parse_export_parameters(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> ExportParameters:

@@ -42,6 +42,8 @@ class ExportPlan:
         Below which name it is or will be.
     is_best : bool
         Whether it becomes, or is, the best one.
+    takes_alias : bool
+        Whether the best one takes the alias from a better model of another training, too.
     passed_over : tuple of int
         Steps of checkpoints that were better, but are gone.
     columns : tuple of str
@@ -57,6 +59,7 @@ class ExportPlan:
     exported: Exported | None
     exporter: str
     is_best: bool
+    takes_alias: bool
     passed_over: tuple[int, ...]
     columns: tuple[str, ...]
 
@@ -99,6 +102,7 @@ def plan_export(parameters: ExportParameters) -> ExportPlan:
         choice.exported,
         choice.exported.exporter if choice.exported else BEST if is_best else CHOSEN,
         is_best,
+        parameters.takes_alias,
         choice.passed_over,
         columns,
     )

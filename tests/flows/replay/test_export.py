@@ -79,6 +79,21 @@ def test_the_best_one_is_chosen_anew_and_moved(trained: Path) -> None:
 
 
 @pytest.mark.usefixtures("servers")
+def test_a_person_takes_the_alias_from_a_better_training_and_a_pipeline_does_not(trained: Path) -> None:
+    evaluated(trained)
+    make(trained, metric="auc", mode="max")
+    client = MlflowClient(f"sqlite:///{trained.parent}/mlflow.db")
+    run_id = client.create_run("0").info.run_id
+    theirs = client.create_model_version("psflow-line", "there", run_id, tags={"eval.loss": "0.01"})
+    client.set_registered_model_alias("psflow-line", "best", theirs.version)
+
+    assert make(trained, takes_alias=False)["alias"] is None
+    assert versions(trained) == (2, "2")
+    assert make(trained)["alias"] == "best"
+    assert versions(trained) == (2, "1")
+
+
+@pytest.mark.usefixtures("servers")
 def test_a_better_one_that_is_gone_is_told(trained: Path) -> None:
     evaluated(trained, AUC | {2: 0.95})
     shutil.rmtree(trained / "checkpoints" / "step_00000002")
@@ -110,7 +125,7 @@ def test_the_best_one_stays_where_the_alias_cannot_be_moved(tmp_path: Path) -> N
         ),
         (["--metric", "acu", "--mode", "max"], "no metric 'acu'; did you mean 'auc'?"),
         (["--checkpoint", "4", "--metric", "auc", "--mode", "max"], "but checkpoint is '4'"),
-        (["--checkpoint", "all"], "checkpoint: expected best, latest, or a step such as 600; got 'all'"),
+        (["--checkpoint", "all"], "--checkpoint: expected best, latest, or a step such as 600; got 'all'"),
         (["--checkpoint", "5"], "no such checkpoint: {} has none of step 5, the nearest is 4; there are 0, 2, 4, 6"),
         ([], "no such checkpoint: {} has no best one"),
         (
