@@ -135,7 +135,7 @@ def test_a_pin_that_cannot_be_renewed_stays(
         assert store.files.names("pins") == before
     assert store.files.names("pins") == []
     assert caplog.messages == [
-        "the pin of checkpoint 1 was not renewed, it is tried again: [Errno 28] No space left on device"
+        "the pin of checkpoint 1 could not be renewed, it is tried again: [Errno 28] No space left on device"
     ]
 
 
