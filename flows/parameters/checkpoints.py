@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from flows.parameters.base import Parameters, Strings
+from ps_runtime.checkpoint.selection import Selection
 from ps_runtime.config.files import Origin, Settings, is_override, load
+from ps_runtime.errors import UsageError
 
-__all__ = ["CheckpointSource", "source_settings"]
+__all__ = ["CheckpointSource", "Checkpoints", "OneCheckpoint", "source_settings"]
+
+
+def _read_by(parse: Callable[[str], Selection]) -> AfterValidator:
+    """Refuse a text that `parse` does not read."""
+
+    def checked(text: str) -> str:
+        try:
+            parse(text)
+        except UsageError as error:
+            raise ValueError("; ".join(error.faults)) from None
+        return text
+
+    return AfterValidator(checked)
+
+
+Checkpoints = Annotated[str, _read_by(Selection.parse)]
+"""Which checkpoints are meant, of those that there are."""
+OneCheckpoint = Annotated[str, _read_by(Selection.parse_one)]
+"""Which single one is meant."""
 
 
 class CheckpointSource(Parameters):

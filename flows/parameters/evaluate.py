@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from flows.parameters.base import Parameters
-from flows.parameters.checkpoints import CheckpointSource
+from flows.parameters.checkpoints import Checkpoints, CheckpointSource
 from flows.parameters.cluster import EvaluateClusterParameters
 from flows.parameters.parsing import parse_as
 from ps_runtime.config.files import Origin
@@ -19,7 +19,7 @@ __all__ = ["EvaluateChoice", "EvaluateParameters", "parse_evaluate_parameters"]
 class EvaluateChoice(Parameters):
     """Which checkpoints are evaluated."""
 
-    checkpoints: str = Field(
+    checkpoints: Checkpoints = Field(
         "all", description="Which checkpoints: all, latest, best, last:5, 1000..9000, or steps such as 300,600."
     )
 

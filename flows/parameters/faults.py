@@ -30,6 +30,7 @@ EXPECTED = {
     "string_pattern_mismatch": "a string that matches {pattern}",
     "string_too_short": "a string that is not empty",
     "string_type": "a string",
+    "too_short": "at least {min_length} of them",
     "tuple_type": "a list",
     "union_tag_not_found": "a mapping",
 }

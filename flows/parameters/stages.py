@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 Stage = Literal["train", "evaluate", "export", "predict"]
-Stages = Annotated[tuple[Stage, ...], Field(strict=False)]
+Stages = Annotated[tuple[Stage, ...], Field(strict=False, min_length=1)]
 
 
 class EvaluateStage(EvaluateChoice):

@@ -65,9 +65,9 @@ class Selection:
         [300, 600, 900]
         """
         parts = tuple(part.strip() for part in text.split(","))
-        faults = [f"checkpoints: expected {FORMS}; got {part!r}{_near(part)}" for part in parts if not _is_known(part)]
+        faults = [f"expected {FORMS}; got {part!r}{_near(part)}" for part in parts if not _is_known(part)]
         if faults:
-            raise UsageError(tuple(faults))
+            raise UsageError(tuple(dict.fromkeys(faults)))
         return cls(parts)
 
     @classmethod
@@ -75,7 +75,7 @@ class Selection:
         """Read a form that says which single checkpoint is wanted; UsageError if it has none of these forms."""
         part = text.strip()
         if not part.isdecimal() and part not in ("best", "latest"):
-            raise UsageError((f"checkpoint: expected {ONE_FORMS}; got {part!r}{_near(part)}",))
+            raise UsageError((f"expected {ONE_FORMS}; got {part!r}{_near(part)}",))
         return cls((part,))
 
     def choose(self, available: Available) -> list[int]:
@@ -134,4 +134,4 @@ def _is_known(part: str) -> bool:
 def _near(part: str) -> str:
     if match := _RANGE.fullmatch(part):
         return f"; did you mean {match[2]}..{match[1]}?"
-    return did_you_mean(part, (*WORDS, "last:5"))
+    return "" if part.startswith("last:") else did_you_mean(part, (*WORDS, "last:5"))

@@ -35,11 +35,12 @@ def test_chooses(text: str, steps: list[int]) -> None:
     [
         (
             "lates",
-            r"^checkpoints: expected all, latest, .* or steps such as 300,600; got 'lates'; did you mean 'latest'",
+            r"^expected all, latest, .* or steps such as 300,600; got 'lates'; did you mean 'latest'",
         ),
         ("", r"got ''$"),
-        ("300,,600", r"got ''$"),
-        ("last:0", r"got 'last:0'; did you mean 'last:5'\?$"),
+        ("300,,600,", r"^expected [^\n]*; got ''$"),
+        ("last:0", r"got 'last:0'$"),
+        ("lst:3", r"got 'lst:3'; did you mean 'last:5'\?$"),
         ("-3", r"got '-3'$"),
         ("9..3", r"got '9\.\.3'; did you mean 3\.\.9\?$"),
         ("1..", r"got '1\.\.'$"),
@@ -95,5 +96,5 @@ def test_a_single_checkpoint(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["all", "last:1", "300,600", "0..9", "bes"])
 def test_what_is_not_a_single_checkpoint(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^checkpoint: expected best, latest, or a step such as 600; got "):
+    with pytest.raises(UsageError, match=r"^expected best, latest, or a step such as 600; got "):
         Selection.parse_one(text)
