@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 
 from fsspec.core import url_to_fs
 from fsspec.utils import get_protocol
@@ -29,7 +30,7 @@ def check_local(model_dir: str) -> None:
     Raises
     ------
     UsageError
-        If it is no local directory. Its store is not asked.
+        If it is no local directory, nor can become one. The store of a URL is not asked.
     """
     if not _is_local(model_dir):
         raise UsageError(
@@ -38,16 +39,24 @@ def check_local(model_dir: str) -> None:
                 f"got a URL of {get_protocol(model_dir)}; choose a directory on a disk that all hosts share",
             )
         )
+    there = _nearest(model_dir)
+    if not os.path.isdir(there):
+        raise UsageError((f"model_dir {model_dir}: expected a directory, but {there} is a file; choose another",))
 
 
 def check_model_dir(model_dir: str, model: ModelSpec) -> None:
-    """Refuse a model_dir that holds another model, or what is left of one.
+    """Refuse a model_dir that holds another model, or what is left of one, or that cannot be written to.
 
     Raises
     ------
     ModelDirError
         Saying each difference to the latest checkpoint, or each file that is left though no checkpoint is.
+    UsageError
+        If it is local and no directory, or one without rights.
     """
+    if _is_local(model_dir):
+        check_local(model_dir)
+        _check_writable(model_dir)
     store = CheckpointStore(model_dir)
     latest = store.latest()
     if latest is None:
@@ -62,6 +71,28 @@ def check_model_dir(model_dir: str, model: ModelSpec) -> None:
                 *differences,
             )
         )
+
+
+def _check_writable(model_dir: str) -> None:
+    """Refuse a local directory that is not there and cannot be made, or in which nothing can be written.
+
+    The file with which it is tried has no name where the system knows such files, and is gone at once elsewhere.
+    """
+    there = _nearest(model_dir)
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        reason = f"{there} cannot be written to: {error.strerror}; correct its rights, or choose another"
+        raise UsageError((f"model_dir {model_dir}: {reason}",)) from None
+
+
+def _nearest(model_dir: str) -> str:
+    """Return the path of a local `model_dir`, or of the nearest one above it that exists."""
+    path = absolute(model_dir)
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path
 
 
 def _check_empty(files: FileStore) -> None:

@@ -85,7 +85,10 @@ def test_training_does_not_see_the_sections_of_others(tmp_path: Path) -> None:
         ("schedule: {interval_secs: 0.5}", r"schedule\.interval_secs: expected a number >= 1\.0, got 0\.5"),
         ("pipeline: {stages: [trian]}", r"pipeline\.stages\.0: expected .*'trian'; did you mean 'train'\?"),
         ("pipeline: {stages: []}", r"t\.yaml:8: pipeline\.stages: expected at least 1 of them, got \[\]"),
-        ("pipeline: {evaluate: {checkpoints: al}}", r"t\.yaml:8: pipeline\.evaluate\.checkpoints: expected all, .*'al'"),
+        (
+            "pipeline: {evaluate: {checkpoints: al}}",
+            r"t\.yaml:8: pipeline\.evaluate\.checkpoints: expected all, .*'al'",
+        ),
         ("pipeline: {export: {checkpoint: all}}", r"pipeline\.export\.checkpoint: expected best, latest, or a step"),
         (
             "pipeline: {export: {checkpoint: latest, metric: auc, mode: max}}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -68,6 +69,29 @@ def test_a_local_url_is_a_path(tmp_path, scheme):
     assert estimator.model_dir == estimator.config.model_dir == f"{tmp_path}/model"
     train(estimator, BestExporter())
     assert Path(tmp_path, "model/export/best/best.json").exists()
+
+
+@pytest.mark.parametrize("below", ["", "/deeper/still"])
+def test_a_file_is_no_model_dir(tmp_path, below):
+    Path(tmp_path, "file").touch()
+    words = rf"^model_dir {tmp_path}/file{below}: expected a directory, but {tmp_path}/file is a file; choose another$"
+    with pytest.raises(UsageError, match=words):
+        train(Estimator(regression, f"{tmp_path}/file{below}"))
+
+
+def test_where_nothing_can_be_written_no_training_begins():
+    words = r"^model_dir /proc/m/n: /proc cannot be written to: .*; correct its rights, or choose another$"
+    with pytest.raises(UsageError, match=words):
+        train(Estimator(regression, "/proc/m/n"))
+
+
+def test_what_is_looked_at_stays_as_it_is(make):
+    estimator = make()
+    os.makedirs(estimator.model_dir)
+    before = os.stat(estimator.model_dir).st_mtime_ns
+    Attempt(estimator, TrainSpec(shuffled, 6), spec())
+    assert os.listdir(estimator.model_dir) == []
+    assert os.stat(estimator.model_dir).st_mtime_ns == before
 
 
 def test_exports_to_a_url_are_refused_before_its_store_is_asked():
