@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ps_runtime.checkpoint.manifest import Manifest
 from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.checkpoint.tensor_file import TensorFile
 
 __all__ = ["copy_checkpoint"]
-
-CHUNK_BYTES = 8 * 2**20
 
 
 def copy_checkpoint(source: CheckpointStore, target: CheckpointStore, step: int, holder: str) -> Manifest:
@@ -26,16 +23,12 @@ def copy_checkpoint(source: CheckpointStore, target: CheckpointStore, step: int,
     Raises
     ------
     CheckpointError
-        If `source` has no such checkpoint, its files are not those of its manifest, or `target` has one already.
+        If `source` has no such checkpoint, its files are not those of its manifest, to the last bit, or `target` has
+        one already.
     """
     with source.pin(step, holder) as manifest:
         for shard in manifest.shards:
-            with source.files.local_path(source.shard_name(step, shard)) as path:
-                target.files.write(target.shard_name(step, shard), _chunks(path))
+            name = source.shard_name(step, shard)
+            file = TensorFile(source.files, name, nbytes=shard.nbytes, checksum=shard.checksum)
+            target.files.write(target.shard_name(step, shard), file.chunks())
         return target.commit(manifest)
-
-
-def _chunks(path: str) -> Iterator[bytes]:
-    with open(path, "rb") as stream:
-        while chunk := stream.read(CHUNK_BYTES):
-            yield chunk

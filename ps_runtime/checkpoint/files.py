@@ -71,10 +71,15 @@ def replacing(path: str) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def storing(path: str) -> Iterator[None]:
-    """Raise a StorageError that names `path` for whatever the operating system refuses in the block."""
+    """Raise a StorageError that names `path` for whatever the operating system refuses in the block.
+
+    What it says of a file elsewhere, such as one that was to be copied, is left alone.
+    """
     try:
         yield
     except OSError as error:
+        if _is_elsewhere(error, path):
+            raise
         place = path
         while not os.path.exists(place):
             place = os.path.dirname(place) or "."
@@ -149,6 +154,13 @@ def locked(path: str) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _is_elsewhere(error: OSError, path: str) -> bool:
+    """Return whether `error` names files, and none of them is a parent of `path`, or in the directory of `path`."""
+    directory = os.path.dirname(os.path.abspath(path))
+    named = [os.path.abspath(name) for name in (error.filename, error.filename2) if isinstance(name, str)]
+    return bool(named) and not any(os.path.commonpath([name, directory]) in (name, directory) for name in named)
 
 
 def _reason(error: OSError) -> str:

@@ -119,23 +119,34 @@ class TensorFile:
         for start, target in ordered:
             _scatter(self._reader.blocks(start, start + target.size), [(start, target)])
 
-    def _prove(self, ordered: Sequence[Wanted]) -> None:
-        checksum = 0
+    def chunks(self) -> Iterator[memoryview]:
+        """Yield the whole file; each chunk is overwritten by the next.
 
-        def counted() -> Iterator[tuple[int, NDArray[np.uint8]]]:
-            nonlocal checksum
+        Raises
+        ------
+        CheckpointError
+            After the last one if the bytes are not those that were written, or as soon as they cannot be read.
+        """
+        return (block.data for _, block in self._proven_blocks())
+
+    def _prove(self, ordered: Sequence[Wanted]) -> None:
+        _scatter(self._proven_blocks(), ordered)
+        self._is_proven = True
+
+    def _proven_blocks(self) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+        checksum = 0
+        try:
             for position, block in self._reader.blocks(0, self._nbytes):
                 checksum = zlib.crc32(block.data, checksum)
                 yield position, block
-
-        _scatter(counted(), ordered)
+        except OSError as error:
+            raise CheckpointError(self.path, f"it cannot be read: {error}; use another checkpoint") from error
         if _tell(checksum) != self._checksum:
             raise CheckpointError(
                 self.path,
                 f"its bytes have changed: checksum {_tell(checksum)}, expected {self._checksum}; "
                 "use another checkpoint",
             )
-        self._is_proven = True
 
     def _read_header(self) -> dict[str, TensorPlace]:
         try:

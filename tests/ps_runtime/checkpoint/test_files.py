@@ -115,3 +115,13 @@ def test_what_cannot_be_written_is_told_with_its_place(tmp_path: Any, error: OSE
     assert (again.path, again.reason) == (path, reason)
     assert again.free_bytes > 0
     assert str(again).startswith(f"{path} could not be written: {reason} (")
+
+
+def test_a_file_elsewhere_is_not_told_as_one_that_could_not_be_written(tmp_path: Any) -> None:
+    path = str(tmp_path / "export" / "1")
+    with pytest.raises(FileNotFoundError, match=r"missing\.py"), storing(path):
+        (tmp_path / "missing.py").read_bytes()
+    with pytest.raises(StorageError, match="export/1 could not be written: No space left on device"), storing(path):
+        raise OSError(
+            28, "No space left on device", "/elsewhere/a.py", None, str(tmp_path / "export" / ".tmp" / "a.py")
+        )
