@@ -37,6 +37,10 @@ class Outcome:
         Unix time of the first training step; None if there was nothing left to train.
     mlflow_page, prefect_page : str or None
         Of the runs, where their servers have pages.
+    is_tracked : bool
+        Whether the MLflow run has all that it was told of.
+    num_lost : int
+        Events or points that it has not.
     """
 
     job: JobSpec
@@ -46,6 +50,8 @@ class Outcome:
     first_step_at: float | None
     mlflow_page: str | None = None
     prefect_page: str | None = None
+    is_tracked: bool = True
+    num_lost: int = 0
 
 
 def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
@@ -68,6 +74,7 @@ def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
         "input": {key: chief["job"][key] for key in ("examples", "epochs_completed", "repeats", "misses")},
         "train": chief["train"],
         "roles": {role: {key: report[key] for key in ROLE_KEYS} for role, report in reports.items()},
+        "mlflow": {"complete": outcome.is_tracked, "lost": outcome.num_lost},
         "pages": {"mlflow": outcome.mlflow_page, "prefect": outcome.prefect_page},
         "wall_secs": {"total": round(wall_secs, 3), "to_first_step": first_step},
     }
@@ -77,6 +84,8 @@ def shown(summary: Mapping[str, Any]) -> list[str]:
     """Return what of a summary people read in a terminal."""
     best, pages, secs = summary["best"], summary["pages"], summary["wall_secs"]
     max_steps, first_step = summary["max_steps"], secs["to_first_step"]
+    lacks = f"{summary['mlflow']['lost']} events" if summary["mlflow"]["lost"] else "how the run ended"
+    lacks += "; the same command writes what is on disk, metrics of training are not"
     lines = {
         "trained": f"to step {summary['final_step']}{'' if max_steps is None else f' of {max_steps}'}, "
         f"{secs['total']:.1f} s{'' if first_step is None else f', the first step after {first_step:.1f} s'}",
@@ -85,6 +94,7 @@ def shown(summary: Mapping[str, Any]) -> list[str]:
         "model": None if best is None else best["model_uri"] or best["export_path"],
         "model_dir": summary["model_dir"],
         "MLflow run": pages["mlflow"] or summary["run_id"],
+        "MLflow lacks": None if summary["mlflow"]["complete"] else lacks,
         "Prefect run": pages["prefect"],
     }
     return [f"{what:<12} {text}" for what, text in lines.items() if text is not None]

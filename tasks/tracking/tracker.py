@@ -168,6 +168,11 @@ class Tracker:
             self._num_kept += num_points
         self._events.append(event)
 
+    @property
+    def num_lost(self) -> int:
+        """How many events or points were dropped, or wait and, once it is closed, will not be written."""
+        return self._num_dropped + self._num_pending
+
     def history(self, key: str) -> list[tuple[int, float]]:
         """Return the points of a metric that the run has, as (step, value). Blocks for a request or more."""
         return [(m.step, m.value) for m in self._client.get_metric_history(self.run_id, key)]
@@ -175,7 +180,7 @@ class Tracker:
     def statistics(self) -> dict[str, Any]:
         """Return how many events or points wait, are written and dropped, and the last failure."""
         return {
-            "pending": len(self._events) + len(self._unwritten) + len(self._notes),
+            "pending": self._num_pending,
             "written": self._num_written,
             "dropped": self._num_dropped,
             "failures": self._writes.num_failures,
@@ -188,16 +193,22 @@ class Tracker:
         Returns
         -------
         bool
-            Whether all of it was written within `timeout_secs`. What was not is in the log, and in `statistics`.
+            Whether the run has all that it was told of, within `timeout_secs`. What it lacks is in the log, and
+            counted by `num_lost`.
         """
         if self._ended_as is None:
             self._deadline = time.monotonic() + timeout_secs
             self._ended_as = status
             self._wake.set()
         self._thread.join(timeout_secs)
-        if self._num_dropped or not self._is_complete:
+        is_whole = self._is_complete and not self._num_dropped
+        if not is_whole:
             _log.warning("MLflow run %s is not complete: %s", self.run_id, self.statistics())
-        return self._is_complete
+        return is_whole
+
+    @property
+    def _num_pending(self) -> int:
+        return len(self._events) + len(self._unwritten) + len(self._notes)
 
     def _run(self) -> None:
         delay = WRITE_EVERY_SECS

@@ -29,6 +29,7 @@ SUMMARY = {
         "export_path": "e/1",
         "model_uri": "models:/d/1",
     },
+    "mlflow": {"complete": True, "lost": 0},
     "pages": {"mlflow": "http://127.0.0.1:5000/#/runs/a1b2", "prefect": None},
     "wall_secs": {"total": 12.34, "to_first_step": 4.56},
 }
@@ -71,6 +72,14 @@ def test_train_hands_files_and_overrides_to_the_flow(flow, capsys):
         "model_dir    runs/digits",
         "MLflow run   http://127.0.0.1:5000/#/runs/a1b2",
     ]
+
+
+@pytest.mark.parametrize(("lost", "words"), [(3, "3 events"), (0, "how the run ended")])
+def test_what_mlflow_lacks_is_told(flow, capsys, lost, words):
+    flow(lambda parameters: SUMMARY | {"mlflow": {"complete": False, "lost": lost}})
+    assert cli.run(["train", DIGITS]) == 0
+    lacks = f"MLflow lacks {words}; the same command writes what is on disk, metrics of training are not"
+    assert lacks in capsys.readouterr().out.splitlines()
 
 
 def test_predict_shows_a_line_for_each_fact(flow, capsys):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,7 @@ from mlflow import MlflowClient
 
 from tasks.tracking import Tracker, prepare_store
 from tests.mlflow_server import MlflowServer
-
-WAIT_SECS = 30.0
+from tests.tasks.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +23,6 @@ def server(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     server.start()
     yield server
     server.stop()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_SECS
-    while not condition():
-        assert time.monotonic() < deadline
-        threading.Event().wait(0.05)
 
 
 @pytest.mark.cluster(shared=True)

@@ -71,6 +71,6 @@ def test_file_that_mlflow_refuses_is_dropped(
     tracker = open_tracker()
     tracker.handle(artifact("../outside", b""))
     tracker.handle({"kind": "metrics", "step": 1, "values": {"loss": 1.0}})
-    assert tracker.close(timeout_secs=20)
+    assert not tracker.close(timeout_secs=20)
     assert "loss" in MlflowClient(store, store).get_run(tracker.run_id).data.metrics
     assert "the file ../outside" in caplog.text

@@ -14,6 +14,7 @@ from ps_runtime.errors import ConfigError
 from tasks.tracking import Tracker
 from tasks.tracking import tracker as tracker_module
 from tasks.tracking.writes import MAX_ATTEMPTS
+from tests.tasks.waiting import wait_until
 
 OpenTracker = Callable[..., Tracker]
 
@@ -48,10 +49,10 @@ def export(path: Path, step: int, version: str, *, best: bool = True) -> dict[st
     }
 
 
-def tell(tracker: Tracker, *events: dict[str, Any], status: Any = "FINISHED") -> None:
+def tell(tracker: Tracker, *events: dict[str, Any], status: Any = "FINISHED", is_whole: bool = True) -> None:
     for event in events:
         tracker.handle(event)
-    assert tracker.close(status, timeout_secs=20), tracker.statistics()
+    assert tracker.close(status, timeout_secs=20) == is_whole, tracker.statistics()
 
 
 def curve(store: str, run_id: str, key: str) -> list[tuple[int, float]]:
@@ -215,8 +216,7 @@ def test_events_are_kept_while_mlflow_is_away(store: str, open_tracker: OpenTrac
     away[0] = True
     tracker.handle(metrics(1, loss=1))
     tracker.handle(checkpoint(1))
-    while tracker.statistics()["failures"] < 2 * MAX_ATTEMPTS:
-        pass
+    wait_until(lambda: tracker.statistics()["failures"] >= 2 * MAX_ATTEMPTS)
     away[0] = False
     tell(tracker, metrics(2, loss=2))
     assert curve(store, tracker.run_id, "loss") == [(1, 1), (2, 2)]
@@ -229,7 +229,7 @@ def test_close_does_not_wait_for_ever(open_tracker: OpenTracker, away: list[bool
     tracker.handle(metrics(1, loss=1))
     tracker.handle(checkpoint(1))
     assert not tracker.close(timeout_secs=0.1)
-    assert tracker.statistics()["pending"] == 2
+    assert tracker.statistics()["pending"] == tracker.num_lost == 2
     assert "no route to host" in tracker.statistics()["last_error"]
 
 
@@ -241,8 +241,10 @@ def test_event_that_can_never_be_written_is_dropped(store: str, open_tracker: Op
         {"kind": "no such"},
         export(tmp_path / "gone", 5, "1"),
         metrics(2, loss=2),
+        is_whole=False,
     )
-    assert tracker.statistics()["dropped"] == 3
+    assert tracker.statistics()["dropped"] == tracker.num_lost == 3
+    assert MlflowClient(store, store).get_run(tracker.run_id).info.status == "FINISHED"
     assert tracker.best is None
     assert curve(store, tracker.run_id, "loss") == [(2, 2)]
 
@@ -259,7 +261,7 @@ def test_one_bad_point_takes_no_other_with_it(
 
     tracker = open_tracker()
     monkeypatch.setattr(MlflowClient, "log_batch", refuse_37)
-    tell(tracker, *[metrics(step, loss=step) for step in range(1, 101)])
+    tell(tracker, *[metrics(step, loss=step) for step in range(1, 101)], is_whole=False)
     assert [step for step, _ in curve(store, tracker.run_id, "loss")] == [s for s in range(1, 101) if s != 37]
     assert tracker.statistics()["dropped"] == 1
 
@@ -278,9 +280,8 @@ def test_what_is_kept_has_an_end(
     dropped = tracker.statistics()["dropped"]
     assert dropped >= 89
     away[0] = False
-    while tracker.statistics()["pending"]:
-        pass
-    tell(tracker, metrics(101, loss=1))
+    wait_until(lambda: not tracker.statistics()["pending"])
+    tell(tracker, metrics(101, loss=1), is_whole=False)
     assert tracker.statistics()["dropped"] == dropped
     assert len(curve(store, tracker.run_id, "loss")) == 101 - dropped
     assert len(MlflowClient(store, store).search_logged_models(["1"])) == 1
@@ -323,7 +324,7 @@ def test_password_is_in_no_log(
 
     monkeypatch.setattr(MlflowClient, "create_logged_model", refuse)
     tracker = open_tracker()
-    tell(tracker, checkpoint(1) | {"path": "s3://key:s3cret@bucket/step_1"})
+    tell(tracker, checkpoint(1) | {"path": "s3://key:s3cret@bucket/step_1"}, is_whole=False)
     assert "s3://bucket/step_1" in caplog.text
     assert "http://host/api refused s3://bucket/x" in caplog.text
     assert "s3cret" not in caplog.text + str(tracker.statistics())
