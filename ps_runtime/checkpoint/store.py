@@ -106,6 +106,16 @@ class CheckpointStore:
             raise CheckpointError(path, f"it is the manifest of step {manifest.step}, expected {step}")
         return manifest
 
+    def wrong_sizes(self, step: int) -> list[str]:
+        """Return a sentence for each file of the checkpoint of `step` that is missing or has another size. Cheap.
+
+        Raises
+        ------
+        CheckpointError
+            As `manifest`.
+        """
+        return self._wrong_sizes(self.manifest(step))
+
     def shard_name(self, step: int, shard: ShardFile) -> str:
         """Return the name of a shard file in `files`."""
         return f"{_directory(step)}/{shard.name}"
@@ -144,10 +154,8 @@ class CheckpointStore:
         path = self.files.path(_manifest_name(manifest.step))
         if faults := manifest.faults():
             raise CheckpointError(path, "; ".join(faults))
-        for shard in manifest.shards:
-            size = self.files.size(self.shard_name(manifest.step, shard))
-            if size != shard.nbytes:
-                raise CheckpointError(path, f"{shard.name} has {size} bytes, expected {shard.nbytes}; write it again")
+        if faults := self._wrong_sizes(manifest):
+            raise CheckpointError(path, f"{'; '.join(faults)}; write it again")
         now = self.clock()
         since = min((first for _, first in self._known_times().values()), default=now)
         stamped = replace(manifest, saved_at=now, first_saved_at=since)
@@ -227,6 +235,14 @@ class CheckpointStore:
             saved_at, since = self._times[step]
             firsts.setdefault(int((saved_at - since) // period_secs), step)
         return {step for period, step in firsts.items() if period > 0}
+
+    def _wrong_sizes(self, manifest: Manifest) -> list[str]:
+        sizes = {shard: self.files.size(self.shard_name(manifest.step, shard)) for shard in manifest.shards}
+        return [
+            f"{shard.name} {'is missing' if size is None else f'has {size} bytes'}, expected {shard.nbytes} bytes"
+            for shard, size in sizes.items()
+            if size != shard.nbytes
+        ]
 
     def _must_be_open(self, step: int) -> None:
         """Refuse a step whose checkpoint stands; make way where a damaged manifest does."""

@@ -30,6 +30,8 @@ from ps_runtime.errors import CheckpointError
 
 __all__ = ["TensorFile", "Wanted", "write_tensors"]
 
+REMEDY = "use another checkpoint; a training resumes from the one before if this one's directory is removed"
+
 Wanted = tuple[int, NDArray[np.uint8]]
 """Bytes of a file: where they begin, and the array that takes them."""
 
@@ -89,7 +91,7 @@ class TensorFile:
         size = files.size(name)
         if size != nbytes:
             found = "is missing" if size is None else f"has {size} bytes"
-            raise CheckpointError(self.path, f"the file {found}, expected {nbytes} bytes; restore another checkpoint")
+            raise CheckpointError(self.path, f"the file {found}, expected {nbytes} bytes; {REMEDY}")
         with files.local_path(name) as path:
             self._reader = DirectReader(path)
         self._tensors = self._read_header()
@@ -98,7 +100,7 @@ class TensorFile:
         """Return where the tensor `key` lies; CheckpointError if there is none."""
         place = self._tensors.get(key)
         if place is None:
-            raise CheckpointError(self.path, f"there is no tensor {key!r}; use another checkpoint")
+            raise CheckpointError(self.path, f"there is no tensor {key!r}; {REMEDY}")
         return place
 
     def read(self, wanted: Iterable[Wanted]) -> None:
@@ -140,12 +142,11 @@ class TensorFile:
                 checksum = zlib.crc32(block.data, checksum)
                 yield position, block
         except OSError as error:
-            raise CheckpointError(self.path, f"it cannot be read: {error}; use another checkpoint") from error
+            raise CheckpointError(self.path, f"it cannot be read: {error}; {REMEDY}") from error
         if _tell(checksum) != self._checksum:
             raise CheckpointError(
                 self.path,
-                f"its bytes have changed: checksum {_tell(checksum)}, expected {self._checksum}; "
-                "use another checkpoint",
+                f"its bytes have changed: checksum {_tell(checksum)}, expected {self._checksum}; {REMEDY}",
             )
 
     def _read_header(self) -> dict[str, TensorPlace]:

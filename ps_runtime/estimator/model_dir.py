@@ -62,6 +62,7 @@ def check_model_dir(model_dir: str, model: ModelSpec) -> None:
     if latest is None:
         _check_empty(store.files)
         return
+    _check_whole(store, latest)
     differences = store.manifest(latest).model.differences(model)
     if differences:
         raise ModelDirError(
@@ -93,6 +94,15 @@ def _nearest(model_dir: str) -> str:
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     return path
+
+
+def _check_whole(store: CheckpointStore, latest: int) -> None:
+    faults = store.wrong_sizes(latest)
+    if faults:
+        before = [step for step in store.steps() if step < latest]
+        remedy = f"remove that directory to resume from step {before[-1]}" if before else "choose another model_dir"
+        what = f"the latest checkpoint, {store.path(latest)}, is damaged; restore its files, or {remedy}:"
+        raise ModelDirError((what, *faults))
 
 
 def _check_empty(files: FileStore) -> None:

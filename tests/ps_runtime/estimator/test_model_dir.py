@@ -104,3 +104,33 @@ def test_without_exporters_a_url_will_do():
     estimator = Estimator(regression, "memory://test_model_dir")
     train(estimator)
     assert steps_of(estimator.model_dir)[-1] == 6
+
+
+def test_a_damaged_latest_checkpoint_is_told_before_anything_starts(make):
+    estimator = make()
+    train(estimator)
+    shard = next(Path(estimator.latest_checkpoint()).glob("shard_*"))
+    size = shard.stat().st_size
+    os.truncate(shard, 100)
+    words = (
+        r"^the latest checkpoint, .*/step_00000006, is damaged; restore its files, or remove that directory to resume "
+        rf"from step 5:\n{shard.name} has 100 bytes, expected {size} bytes$"
+    )
+    with pytest.raises(ModelDirError, match=words):
+        train(make())
+    shard.unlink()
+    with pytest.raises(ModelDirError, match=rf"{shard.name} is missing, expected {size} bytes"):
+        train(make())
+    shutil.rmtree(shard.parent)
+    train(make())
+    assert steps_of(estimator.model_dir) == [0, 5, 6]
+
+
+def test_a_damaged_only_checkpoint_has_none_before_it(make):
+    estimator = make(save_checkpoints_secs=600)
+    train(estimator)
+    for step in steps_of(estimator.model_dir)[:-1]:
+        shutil.rmtree(Path(estimator.model_dir, f"checkpoints/step_{step:08d}"))
+    os.truncate(next(Path(estimator.latest_checkpoint()).glob("shard_*")), 100)
+    with pytest.raises(ModelDirError, match="is damaged; restore its files, or choose another model_dir:"):
+        train(make())
