@@ -18,6 +18,8 @@ from tasks.role_logs import RoleLogs, leave_traces_out
 __all__ = ["run_role"]
 
 SLICE_SECS = 0.5
+LAST_SECS = 1.0
+"""For a role that is to end, and of which nothing is known yet."""
 
 leave_traces_out()
 
@@ -45,9 +47,11 @@ def run_role(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLog
 
 
 def _end_of(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLogs) -> dict[str, Any] | State[Any]:
-    while not stop.is_set():
+    is_last = False
+    while not is_last:
+        is_last = stop.is_set()  # then it is asked for once more: it may have ended before
         try:
-            report = job.wait(role, SLICE_SECS)
+            report = job.wait(role, LAST_SECS if is_last else SLICE_SECS)
         except StoppedError as error:
             return Cancelled(message=str(error))
         except Exception as error:  # whatever it failed with

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,8 +12,9 @@ from prefect.futures import PrefectFuture
 
 __all__ = ["TaskRuns"]
 
-END_SECS = 2.0
-"""For each to take over how what it shows has ended."""
+END_SECS = 30.0
+"""For all to take over how what they show has ended. Prefect waits for their threads in any case, but calls crashed
+those that end later."""
 
 
 class TaskRuns:
@@ -39,5 +41,13 @@ class TaskRuns:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop.set()
+        try:
+            self._await_all()
+        except KeyboardInterrupt:
+            self._await_all()
+            raise
+
+    def _await_all(self) -> None:
+        deadline = time.monotonic() + END_SECS
         for future in self._futures:
-            future.wait(END_SECS)
+            future.wait(max(0.0, deadline - time.monotonic()))

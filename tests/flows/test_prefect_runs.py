@@ -18,17 +18,22 @@ from prefect.logging.handlers import APILogWorker
 from prefect.settings import get_current_settings
 
 from flows.parameters.train import parse_parameters
+from flows.running.task_runs import TaskRuns
 from flows.watching import plotting
 from flows.watching import watch as watching
 from flows.watching.links import Links
 from flows.watching.watch import Watch, Watched
+from ps_runtime.errors import RoleFailedError, StoppedError
+from ps_runtime.specs.roles import Role, RoleId
 from tasks.prefect_server import prefect_api
+from tasks.role import run_role
+from tasks.role_logs import RoleLogs
 from tests.flows.watching.test_watch import CONF, EVALUATION, METRICS
+
+pytestmark = pytest.mark.cluster(shared=True)
 
 BEST = {"kind": "export", "role": "evaluator-0", "step": 300, "best": True, "metrics": {}, "path": "e"}
 LINE = "step 400/600 (67 %), loss 0.25, evaluated 300: accuracy 0.5, best 300"
-
-pytestmark = pytest.mark.cluster(shared=True)
 
 
 @pytest.fixture(scope="module")
@@ -95,3 +100,45 @@ def test_all_that_is_logged_of_a_job_goes_to_the_server_of_its_flow_run(
     assert [log.message for log in logs].count(
         "step 400/600 (67 %), loss 0.25, evaluated 300: accuracy 0.5, best 300"
     ) > 1
+
+
+class EndedJob:
+    """Stands for a job of whose roles each has ended, but for the chief."""
+
+    def wait(self, role: RoleId, timeout_secs: float) -> dict[str, Any] | None:
+        match role.role:
+            case Role.PS:
+                return {"exit": "finished"}
+            case Role.WORKER:
+                raise ValueError("no luck")
+            case Role.EVALUATOR:
+                raise StoppedError(str(role), "it was cancelled")
+        return None
+
+    def root_cause(self) -> RoleFailedError:
+        return RoleFailedError("worker-0", "ValueError('no luck')")
+
+
+def test_a_role_is_told_as_it_ended_though_nobody_waits_for_it_any_more(
+    server: SyncPrefectClient, tmp_path: Path
+) -> None:
+    states: dict[str, State[Any]] = {}
+
+    @flow
+    def ending() -> None:
+        with TaskRuns() as task_runs:
+            task_runs.stop.set()
+            for role in (Role.PS, Role.WORKER, Role.EVALUATOR, Role.CHIEF):
+                task_runs.submit(
+                    run_role, RoleId(role, 0), EndedJob(), task_runs.stop, RoleLogs(tmp_path / "roles.log")
+                )
+        states.update({role: future.state for role, future in zip("pwec", task_runs._futures, strict=True)})
+
+    ending()
+    said = {role: (state.name, state.message) for role, state in states.items()}
+    assert said.pop("w")[0] == "Failed"
+    assert said == {
+        "p": ("Completed", None),
+        "e": ("Cancelled", "evaluator-0 ends: it was cancelled"),
+        "c": ("Cancelled", "chief-0 did not end in time"),
+    }
