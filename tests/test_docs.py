@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import inspect
 import re
 import tomllib
 from collections.abc import Iterator
@@ -14,16 +15,19 @@ from typing import Any
 import dask
 import pytest
 
+import ps_runtime
 from flows.cli import app
 from flows.parameters.train import parse_parameters
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.config.files import load
+from ps_runtime.specs.roles import Role
 from ps_runtime.transport.message import HEADER, Kind
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PROTOCOL = ROOT / "docs" / "protocol.md"
 EMBEDDINGS = ROOT / "docs" / "embeddings.md"
+ESTIMATOR = ROOT / "docs" / "estimator.md"
 REPLAY = ROOT / "docs" / "howto" / "replay.md"
 PAGES = sorted([README, ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 PACKAGES = ("flows", "tasks", "ps_runtime", "benchmarks")
@@ -159,6 +163,18 @@ def test_every_class_that_is_named_exists() -> None:
             assert owner in classes, f"{page}: {text}"
             assert member is None or member in classes[owner], f"{page}: {text}"
     assert named > 20
+
+
+def test_what_estimator_is_said_to_lack_is_not_there() -> None:
+    table = ESTIMATOR.read_text().partition("| not there |")[2].partition("\n\n")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.count("|") > 2]
+    said = {name for cell in cells for name in re.findall(r"`([a-z_]+)`", cell.partition(" beyond ")[0])}
+    kinds = (ps_runtime.Estimator, ps_runtime.EstimatorSpec, ps_runtime.EvalSpec, ps_runtime.RunConfig)
+    there = {name for kind in kinds for name in (*dir(kind), *inspect.signature(kind).parameters)}
+    assert {"warm_start_from", "export_outputs", "scaffold", "master"} <= said
+    assert (said - {"evaluate", "predict", "hooks"}).isdisjoint(there | set(Role))
+    for function in (ps_runtime.Estimator.evaluate, ps_runtime.Estimator.predict, ps_runtime.EvalSpec):
+        assert "hooks" not in inspect.signature(function).parameters
 
 
 def test_every_name_of_the_face_is_there() -> None:
