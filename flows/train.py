@@ -112,9 +112,10 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
         watched = Watched(job, parameters, attempt.plan.datasets.get("eval"), links, what_is_on_disk(attempt))
         with Watch(watched, tracker, get_run_logger()) as watch:
             reports = _run_roles(ClusterJob(client, job, watch.handle), patience, check, watch.logs)
+        attempt.note_ended(reports["chief-0"]["statistics"]["job"]["global_step"])
         is_tracked = tracker.close("FINISHED")
         if is_tracked:
-            attempt.note_completed(reports["chief-0"]["statistics"]["job"]["global_step"])
+            attempt.note_completed()
         else:
             get_run_logger().warning(
                 "MLflow did not take everything; the same command writes what is on disk, metrics of training are not"

@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from ps_runtime.checkpoint.job_file import JobFile
+from ps_runtime.checkpoint.job_file import JobFile, JobRecord
 from ps_runtime.checkpoint.process import ProcessId
 from ps_runtime.errors import CheckpointError
+from ps_runtime.estimator.attempt import ENDED_STEP
 
-__all__ = ["JOB_ID", "KIND", "MODEL_DIR", "OWNER", "TRAIN", "is_stray", "owner_text", "trains"]
+__all__ = ["JOB_ID", "KIND", "MODEL_DIR", "OWNER", "TRAIN", "ended_step", "is_stray", "owner_text", "trains"]
 
 OWNER = "psflow.owner"
 JOB_ID = "psflow.job_id"
@@ -49,6 +50,31 @@ def is_stray(notes: Mapping[str, object]) -> bool:
     return not is_alive if is_alive is not None else _is_left(notes, owner)
 
 
+def ended_step(notes: Mapping[str, object]) -> int | None:
+    """Return at which step the training of a run came to its end; None if it did not, or its job cannot be read here.
+
+    Parameters
+    ----------
+    notes : mapping
+        Tags or labels of the run.
+    """
+    record = _job(notes)
+    step: int | None = None if record is None else record.facts.get(ENDED_STEP)
+    return step
+
+
+def _job(notes: Mapping[str, object]) -> JobRecord | None:
+    """Return what the model_dir of a run says of its job, if it is that job, and the run that of a training."""
+    model_dir, job_id = notes.get(MODEL_DIR), notes.get(JOB_ID)
+    if not model_dir or not job_id or not trains(notes):
+        return None
+    try:
+        record = JobFile(str(model_dir)).read()
+    except (CheckpointError, OSError, ValueError):
+        return None
+    return record if record is not None and record.job_id == job_id else None
+
+
 def _owner(text: object) -> ProcessId | None:
     try:
         return ProcessId(**json.loads(str(text)))
@@ -58,14 +84,12 @@ def _owner(text: object) -> ProcessId | None:
 
 def _is_left(notes: Mapping[str, object], owner: ProcessId) -> bool:
     """Return whether nobody owns the job of a run by now, or somebody else does; runs about a job own none."""
-    model_dir, job_id = notes.get(MODEL_DIR), notes.get(JOB_ID)
-    if not model_dir or not job_id or not trains(notes):
+    record = _job(notes)
+    if record is None:
         return False
-    job = JobFile(str(model_dir))
+    if record.owner is not None and record.owner.process != owner:
+        return True
     try:
-        record = job.read()
-        if record is None or record.job_id != job_id:
-            return False
-        return job.refusal() is None or (record.owner is not None and record.owner.process != owner)
+        return JobFile(str(notes[MODEL_DIR])).refusal() is None
     except (CheckpointError, OSError, ValueError):
         return False

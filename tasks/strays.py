@@ -6,19 +6,21 @@ import logging
 from typing import TYPE_CHECKING
 
 from ps_runtime.data.files import without_secrets
-from tasks.owners import is_stray
+from tasks.owners import OWNER, ended_step, is_stray
+from tasks.tracking.running import unended_runs
 from tasks.tracking.store import mlflow_client, prepare_store
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
 
-__all__ = ["FLOW_RUN_TAG", "close_flow_runs", "close_mlflow_runs", "close_strays"]
+__all__ = ["FLOW_RUN_TAG", "NOT_TOLD", "close_flow_runs", "close_mlflow_runs", "close_strays"]
 
 FLOW_RUN_TAG = "psflow"
-MAX_RUNS = 200
-"""Looked at in one go; more are closed the next time."""
+MAX_FLOW_RUNS = 200
+"""Looked at in one go, as many as Prefect gives; more are closed the next time."""
 MESSAGE = "its process is gone, killed or lost with its host; the same command resumes from the last checkpoint"
+NOT_TOLD = "it was trained to step {}, and MLflow could not be told; the same command writes what is on disk"
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ def close_flow_runs() -> int:
     running = {"type": {"any_": ["RUNNING", "CANCELLING"]}}
     mine = FlowRunFilter.model_validate({"tags": {"all_": [FLOW_RUN_TAG]}, "state": running})
     with get_client(sync_client=True) as client:
-        strays = [run for run in client.read_flow_runs(flow_run_filter=mine, limit=MAX_RUNS) if is_stray(run.labels)]
+        strays = [r for r in client.read_flow_runs(flow_run_filter=mine, limit=MAX_FLOW_RUNS) if is_stray(r.labels)]
         for run in strays:
             _crash(client, run)
     return len(strays)
@@ -65,21 +67,22 @@ def _crash(client: SyncPrefectClient, run: FlowRun) -> None:
 
     of_this = FlowRunFilter.model_validate({"id": {"any_": [run.id]}})
     open_tasks = TaskRunFilter.model_validate({"state": {"type": {"any_": ["PENDING", "RUNNING", "SCHEDULED"]}}})
-    for task_run in client.read_task_runs(flow_run_filter=of_this, task_run_filter=open_tasks, limit=MAX_RUNS):
+    for task_run in client.read_task_runs(flow_run_filter=of_this, task_run_filter=open_tasks, limit=MAX_FLOW_RUNS):
         client.set_task_run_state(task_run.id, Crashed(message=MESSAGE), force=True)
     client.set_flow_run_state(run.id, Crashed(message=MESSAGE), force=True)
     _log.warning("flow run %r is marked as crashed: %s", run.name, MESSAGE)
 
 
 def close_mlflow_runs() -> int:
-    """Mark MLflow runs of psflow without a process as killed; return how many."""
+    """Mark MLflow runs of psflow without a process as killed, or as finished if training was; return how many."""
     client = mlflow_client(prepare_store())
-    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-    if not experiments:
-        return 0
-    running = client.search_runs(experiments, "attributes.status = 'RUNNING'", max_results=MAX_RUNS)
-    strays = [run for run in running if is_stray(run.data.tags)]
+    strays = [run for run in unended_runs(client, OWNER) if is_stray(run.data.tags)]
     for run in strays:
-        client.set_terminated(run.info.run_id, "KILLED")
-        _log.warning("MLflow run %r is marked as killed: %s", run.info.run_name, MESSAGE)
+        step = ended_step(run.data.tags)
+        if step is None:
+            client.set_terminated(run.info.run_id, "KILLED")
+            _log.warning("MLflow run %r is marked as killed: %s", run.info.run_name, MESSAGE)
+        else:
+            client.set_terminated(run.info.run_id, "FINISHED")
+            _log.warning("MLflow run %r is marked as finished: %s", run.info.run_name, NOT_TOLD.format(step))
     return len(strays)

@@ -15,7 +15,8 @@ from flows.watching.role_figures import RoleFigures, role_figures, stragglers
 from ps_runtime.checkpoint.job_file import JobFile
 from ps_runtime.errors import CheckpointError
 from tasks.local_servers import found
-from tasks.owners import is_stray
+from tasks.owners import ended_step, is_stray
+from tasks.strays import NOT_TOLD
 from tasks.tracking.running import RunningRun, running_runs
 from tasks.tracking.store import sqlite_path, store_uri
 
@@ -77,7 +78,9 @@ def status() -> Answer:
 def _job(run: RunningRun, now: float) -> RunningJob:
     roles = role_figures({key: (figure.value, figure.at) for key, figure in run.figures.items()}, now)
     if is_stray(run.tags):
-        return RunningJob(run, roles, ["the process that ran it is gone; the same command resumes it"])
+        step = ended_step(run.tags)
+        gone = "the process that ran it is gone; the same command resumes it"
+        return RunningJob(run, roles, [gone if step is None else NOT_TOLD.format(step)])
     return RunningJob(run, roles, stragglers(roles))
 
 

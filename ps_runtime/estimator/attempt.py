@@ -24,10 +24,12 @@ from ps_runtime.roles.job_spec import JobSpec
 from ps_runtime.roles.logs import FROM_A_ROLE
 from ps_runtime.specs.run_config import RunConfig
 
-__all__ = ["COMPLETED_STEP", "Attempt", "job_seed"]
+__all__ = ["COMPLETED_STEP", "ENDED_STEP", "Attempt", "job_seed"]
 
+ENDED_STEP = "ended_step"
+"""What job.json calls the step at which all roles of the last attempt came to their end."""
 COMPLETED_STEP = "completed_step"
-"""What job.json calls the step at which the last attempt came to its end."""
+"""What it calls that step once MLflow has all of it."""
 
 logger = logging.getLogger(__name__)
 
@@ -135,9 +137,13 @@ class Attempt:
         """Remember the MLflow run, so that a resumed job goes on with it."""
         self.record = self._file.update(run_id=run_id)
 
-    def note_completed(self, step: int) -> None:
-        """Remember that the job came to its end at `step`, with everything written down."""
-        self.record = self._file.update(completed_step=step)
+    def note_ended(self, step: int) -> None:
+        """Remember that all roles came to their end at `step`."""
+        self.record = self._file.update(ended_step=step)
+
+    def note_completed(self) -> None:
+        """Remember that everything of the end that was noted is written down."""
+        self.record = self._file.update(completed_step=self.record.facts[ENDED_STEP])
 
     def job(self, writer: ModelWriter | None = None) -> JobSpec:
         """Return the description that every role gets, with a secret of its own.
@@ -181,7 +187,8 @@ class Attempt:
     def _take_over(self, record: JobRecord) -> None:
         begun = {} if self._fork is None else self._fork.facts()
         self.number = int({**record.facts, **begun}.get("attempts", 0)) + 1
-        facts: dict[str, Any] = {**begun, "attempts": self.number, "seed": self.seed, COMPLETED_STEP: None}
+        noted_before = dict.fromkeys((ENDED_STEP, COMPLETED_STEP))
+        facts: dict[str, Any] = {**begun, "attempts": self.number, "seed": self.seed, **noted_before}
         finished = read_finished(self.model_dir)
         if finished is not None:
             facts["finished_step"] = finished.final_step

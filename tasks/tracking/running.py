@@ -11,9 +11,12 @@ from tasks.tracking.child_run import KIND, MODEL_DIR
 from tasks.tracking.store import mlflow_client, reason_of
 
 if TYPE_CHECKING:
+    from mlflow import MlflowClient
     from mlflow.entities import Run
 
-__all__ = ["Figure", "RunningRun", "running_runs"]
+__all__ = ["Figure", "RunningRun", "running_runs", "unended_runs"]
+
+RUNS_PER_PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +58,24 @@ def running_runs(uri: str) -> list[RunningRun]:
     ConfigError
         If the store does not answer.
     """
-    client = mlflow_client(uri)
     try:
-        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
-        runs = client.search_runs(experiments, "attributes.status = 'RUNNING'")
+        runs = unended_runs(mlflow_client(uri), MODEL_DIR)
     except Exception as error:  # each kind of store has errors of its own
         raise ConfigError((f"the MLflow store does not tell what runs: {reason_of(error)}",)) from None
-    return [_running(run) for run in runs if MODEL_DIR in run.data.tags]
+    return [_running(run) for run in runs]
+
+
+def unended_runs(client: MlflowClient, tag: str) -> list[Run]:
+    """Return the runs of all experiments that are not said to have ended and have the tag `tag`, the newest first."""
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    words = f"attributes.status = 'RUNNING' and tags.`{tag}` LIKE '%'"
+    found: list[Run] = []
+    token = None
+    while True:
+        page = client.search_runs(experiments, words, max_results=RUNS_PER_PAGE, page_token=token)
+        found += page
+        if not (token := page.token):
+            return found
 
 
 def _running(run: Run) -> RunningRun:

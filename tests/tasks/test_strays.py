@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -15,8 +16,10 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.states import Pending, Running
 
+from ps_runtime.checkpoint.job_file import JobRecord
 from ps_runtime.checkpoint.process import ProcessId
-from tasks.owners import OWNER, owner_text
+from ps_runtime.estimator.attempt import ENDED_STEP
+from tasks.owners import JOB_ID, KIND, MODEL_DIR, OWNER, owner_text
 from tasks.prefect_server import prefect_api
 from tasks.strays import FLOW_RUN_TAG, close_flow_runs, close_mlflow_runs, close_strays
 
@@ -70,12 +73,30 @@ def test_only_flow_runs_of_psflow_without_a_process_are_closed(client: SyncPrefe
 
 def test_only_mlflow_runs_without_a_process_are_closed(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    monkeypatch.setattr("tasks.tracking.running.RUNS_PER_PAGE", 1)  # none is overlooked beside many
     client = MlflowClient(store)
-    runs = [client.create_run("0", tags=tags).info.run_id for tags in ({OWNER: DEAD}, {OWNER: owner_text()}, {})]
+    owners: tuple[dict[str, str], ...] = ({OWNER: DEAD}, {OWNER: owner_text()}, {}, {OWNER: DEAD}, {})
+    runs = [client.create_run("0", tags=tags).info.run_id for tags in owners]
 
-    assert close_mlflow_runs() == 1
+    assert close_mlflow_runs() == 2
 
-    assert [client.get_run(run_id).info.status for run_id in runs] == ["KILLED", "RUNNING", "RUNNING"]
+    statuses = [client.get_run(run_id).info.status for run_id in runs]
+    assert statuses == ["KILLED", "RUNNING", "RUNNING", "KILLED", "RUNNING"]
+
+
+def test_a_training_that_ended_while_mlflow_was_away_was_not_killed(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    client = MlflowClient(store)
+    (tmp_path / "job.json").write_text(JobRecord("j1", facts={ENDED_STEP: 1500}).to_json())
+    tags = {OWNER: DEAD, JOB_ID: "j1", MODEL_DIR: str(tmp_path)}
+    about = [client.create_run("0", tags=tags | kind).info.run_id for kind in ({}, {KIND: "evaluate"}, {JOB_ID: "j2"})]
+
+    assert close_mlflow_runs() == 3
+
+    assert [client.get_run(run_id).info.status for run_id in about] == ["FINISHED", "KILLED", "KILLED"]
+    assert "is marked as finished: it was trained to step 1500, and MLflow could not be told" in caplog.text
 
 
 def test_servers_that_are_away_are_logged_and_no_error(

@@ -11,7 +11,7 @@ from mlflow.entities import Metric
 
 from flows import cli
 from flows.looking.status import status
-from ps_runtime.checkpoint.job_file import JobFile
+from ps_runtime.checkpoint.job_file import JobFile, JobRecord
 from ps_runtime.checkpoint.process import ProcessId
 from tasks.owners import OWNER, owner_text
 from tasks.tracking.run import open_run
@@ -62,17 +62,23 @@ def test_where_nothing_was_done_nothing_runs_and_nothing_is_made(directory: Path
 def test_running_jobs_are_told_with_their_roles_and_the_straggler(directory: Path) -> None:
     run_id = record("living", owner_text())
     stray = record("stray", owner_text().replace(f'"pid": {os.getpid()}', '"pid": 4194303'))
+    untold = record("untold", owner_text().replace(f'"pid": {os.getpid()}', '"pid": 4194303'))
+    (directory / "runs" / "untold").mkdir(parents=True)
+    (directory / "runs" / "untold" / "job.json").write_text(JobRecord("untold", facts={"ended_step": 1500}).to_json())
     ended = record("ended", owner_text())
     mlflow_client(prepare_store()).set_terminated(ended, "FINISHED")
     answer = status()
     jobs = {job["run_id"]: job for job in answer.facts["jobs"]}
-    assert set(jobs) == {run_id, stray}
+    assert set(jobs) == {run_id, stray, untold}
     job = jobs[run_id]
     assert job["model_dir"] == f"{directory}/runs/living"
     assert job["progress"] == "step 600/1500 (40 %)"
     assert [role["role"] for role in job["roles"]] == ["ps-0", "chief-0", "worker-0"]
     assert job["stragglers"] == ["worker-0 makes 20 steps/s, the median of the replicas is 60"]
     assert jobs[stray]["stragglers"] == ["the process that ran it is gone; the same command resumes it"]
+    assert jobs[untold]["stragglers"] == [
+        "it was trained to step 1500, and MLflow could not be told; the same command writes what is on disk"
+    ]
     assert answer.lines is not None
     assert ["chief-0", "100", "-", "12.5", "-", "-", "-"] in [line.split()[:7] for line in answer.lines]
     assert "  ! worker-0 makes 20 steps/s, the median of the replicas is 60" in answer.lines
