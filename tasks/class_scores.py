@@ -1,21 +1,23 @@
-"""What the model of a checkpoint says of a data set, if it is a classifier."""
+"""What an exported model says of a data set, if it is a classifier."""
 
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.data.dataset import Dataset
 from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.evaluation import batches_of, predict_batch, read_values
+from ps_runtime.model.evaluation import batches_of, predict_batch
+from ps_runtime.model.values import ModelValues
 from ps_runtime.one_thread import one_thread
 from ps_runtime.roles.job_spec import JobSpec
+from ps_runtime.specs.tables import TableSpec
 from tasks.plots_classifier import ClassScores
 
 __all__ = ["class_scores"]
@@ -27,7 +29,7 @@ PROBABILITIES = "probabilities"
 """The prediction that makes a model a classifier, as the canned ones call it."""
 
 
-def class_scores(job: JobSpec, step: int, dataset: Dataset) -> ClassScores | None:
+def class_scores(job: JobSpec, export: str, dataset: Dataset) -> ClassScores | None:
     """Predict the first `MAX_ROWS` rows of what the first EvalSpec evaluates. Blocks; uses one processor.
 
     A classifier is a model whose predictions have ``probabilities``, of shape ``(batch, n_classes)``, or ``(batch,)``
@@ -36,8 +38,8 @@ def class_scores(job: JobSpec, step: int, dataset: Dataset) -> ClassScores | Non
     Parameters
     ----------
     job : JobSpec
-    step : int
-        Of a checkpoint.
+    export : str
+        The folder of an export of this job; the checkpoint that it was made of may be removed by now.
     dataset : Dataset
         The opened input of the first EvalSpec.
 
@@ -48,11 +50,10 @@ def class_scores(job: JobSpec, step: int, dataset: Dataset) -> ClassScores | Non
 
     Raises
     ------
-    CheckpointError
-        If the checkpoint is not there any more.
+    OSError
+        If the export is not there.
     """
-    with CheckpointReader.pinned(CheckpointStore(job.model_dir), step, "plots") as reader:
-        values = read_values(reader)
+    step, values = _exported(Path(export, "artifacts", "model"))
     caller = ModelCaller(job.model_fn, job.params, job.config)
     labels: list[NDArray[Any]] = []
     probabilities: list[NDArray[Any]] = []
@@ -70,6 +71,20 @@ def class_scores(job: JobSpec, step: int, dataset: Dataset) -> ClassScores | Non
     if not num_rows:
         return None
     return ClassScores(np.concatenate(labels)[:MAX_ROWS], np.concatenate(probabilities)[:MAX_ROWS])
+
+
+def _exported(folder: Path) -> tuple[int, ModelValues]:
+    """Return the global_step of an exported model, and its values."""
+    from safetensors.numpy import load_file
+
+    from ps_runtime.tables.table import Table
+
+    config = json.loads((folder / "config.json").read_text())
+    tables = {}
+    for index, facts in enumerate(config["tables"]):
+        table = tables[facts["name"]] = Table(TableSpec(**facts), None)
+        table.load(load_file(folder / f"table_{index}.safetensors"))
+    return int(config["global_step"]), ModelValues(load_file(folder / "variables.safetensors"), tables)
 
 
 def _batch_scores(predictions: Mapping[str, NDArray[Any]], labels: Any) -> ClassScores | None:

@@ -11,10 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ps_runtime.data.dataset import Dataset
+from ps_runtime.errors import PsflowError
 from ps_runtime.roles.job_spec import JobSpec
 from tasks.class_scores import class_scores
 from tasks.plots import learning_curves
 from tasks.plots_classifier import classifier_plots
+from tasks.tracking.store import reason_of
 
 __all__ = ["Curves", "Plotter"]
 
@@ -38,10 +40,10 @@ class Curves:
         self.loss: dict[int, float] = {}
         self.evaluations: dict[str, dict[str, dict[int, float]]] = {}
         self.best: int | None = None
+        self.best_export = ""
 
     def handle(self, event: Event) -> None:
         """Take an event of a role."""
-        step = event.get("step")
         match event["kind"]:
             case "metrics" if "loss" in event["values"]:
                 self.loss[int(event["step"])] = event["values"]["loss"]
@@ -53,7 +55,7 @@ class Curves:
                     if metric != "global_step":
                         curves.setdefault(metric, {})[int(event["step"])] = value
             case "export" if event["best"]:
-                self.best = step
+                self.best, self.best_export = event["step"], event["path"]
 
     def png(self) -> bytes:
         """Draw them."""
@@ -159,10 +161,11 @@ class Plotter:
         self._put(f"{FOLDER}/learning_curves.png", curves.png())
 
     def _draw_classifier(self) -> None:
-        step = self._curves.best
+        with self._lock:
+            step, export = self._curves.best, self._curves.best_export
         if step is None or step == self._scored or self._evaluated_on is None:
             return
-        scores = class_scores(self._job, step, self._evaluated_on)
+        scores = class_scores(self._job, export, self._evaluated_on)
         self._scored = step
         if scores is not None:
             for file, content in classifier_plots(scores, f"best checkpoint, step {step}").items():
@@ -171,7 +174,8 @@ class Plotter:
     def _attempt(self, work: Callable[[], None]) -> None:
         try:
             work()
-        except Exception:  # a model_fn, a checkpoint that was removed, a server that is away: training goes on
+        except Exception as error:  # a model_fn, an export that was removed, a server that is away: training goes on
             if not self._has_failed:
-                _log.warning("a plot is missing", exc_info=True)
+                speaks_for_itself = isinstance(error, OSError | PsflowError)
+                _log.warning("a plot is missing: %s", reason_of(error), exc_info=not speaks_for_itself)
             self._has_failed = True

@@ -3,25 +3,41 @@
 from __future__ import annotations
 
 import io
+import shutil
 from pathlib import Path
 from typing import Any
 
+import autograd.numpy as anp
 import numpy as np
 import pytest
 from matplotlib import image
 from matplotlib.figure import Figure
 
-from ps_runtime import DNNClassifier, Estimator, GradientDescent, RunConfig
+from ps_runtime import (
+    DNNClassifier,
+    Estimator,
+    EstimatorSpec,
+    GradientDescent,
+    ModeKeys,
+    RunConfig,
+    embedding_lookup,
+    get_variable,
+)
+from ps_runtime.checkpoint.reader import CheckpointReader
+from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.data.dataset import Dataset
-from ps_runtime.errors import CheckpointError
 from ps_runtime.estimator.attempt import Attempt
+from ps_runtime.model.evaluation import read_values
+from ps_runtime.model.exporters import ExportBundle
 from ps_runtime.model.training import EvalSpec, TrainSpec
 from ps_runtime.roles.job_spec import JobSpec
 from tasks import class_scores as module
 from tasks import plots, plots_classifier
 from tasks.class_scores import class_scores
+from tasks.export import _write_model
 from tasks.plots import learning_curves
 from tasks.plots_classifier import ClassScores, classifier_plots
+from tasks.serving.code import source_of
 
 
 @pytest.fixture
@@ -105,21 +121,63 @@ def blobs() -> Dataset:
     return Dataset({"x": x}, labels).batch(16)
 
 
-def test_scores_of_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_of_an_export_whose_checkpoint_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     estimator = DNNClassifier([8], 3, GradientDescent(learning_rate=0.5), str(tmp_path), RunConfig(tf_random_seed=1))
     estimator.train(lambda: blobs().repeat(), max_steps=60)
+    accuracy_then = estimator.evaluate(blobs, steps=None)["accuracy"]
     job = job_of(estimator, EvalSpec(blobs, steps=None))
-    found = class_scores(job, 60, blobs())
+    export = exported(estimator, tmp_path / "export" / "best" / "1")
+    shutil.rmtree(tmp_path / "checkpoints")
+    found = class_scores(job, export, blobs())
     assert found is not None
     np.testing.assert_array_equal(found.labels, np.arange(100) % 3)
     accuracy = (found.probabilities.argmax(axis=1) == found.labels).mean()
-    assert accuracy == estimator.evaluate(blobs, steps=None)["accuracy"]
+    assert accuracy == accuracy_then
     monkeypatch.setattr(module, "MAX_ROWS", 20)
-    few = class_scores(job, 60, blobs())
+    few = class_scores(job, export, blobs())
     assert few is not None
     np.testing.assert_array_equal(few.probabilities, found.probabilities[:20])
-    with pytest.raises(CheckpointError, match="no checkpoint of step 7"):
-        class_scores(job, 7, blobs())
+    with pytest.raises(FileNotFoundError, match=r"best/2/artifacts/model/config\.json"):
+        class_scores(job, str(tmp_path / "export" / "best" / "2"), blobs())
+
+
+def test_scores_of_an_export_with_a_table(tmp_path: Path) -> None:
+    estimator = Estimator(words, str(tmp_path), RunConfig(tf_random_seed=1))
+    estimator.train(word_ids, max_steps=4)
+    with Attempt(estimator, TrainSpec(word_ids, 4), EvalSpec(word_ids, steps=None)) as attempt:
+        job = attempt.job()
+    found = class_scores(job, exported(estimator, tmp_path / "export" / "best" / "1"), word_ids())
+    assert found is not None
+    probabilities = [row["probabilities"] for row in estimator.predict(word_ids)]
+    np.testing.assert_array_equal(found.probabilities, probabilities)
+
+
+def words(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+    rows = embedding_lookup("t", features["ids"], 10, 2) + get_variable("bias", (2,))
+    total = anp.sum(anp.exp(rows), axis=1, keepdims=True)
+    probabilities = anp.exp(rows) / total
+    if mode == ModeKeys.PREDICT:
+        return EstimatorSpec(mode, predictions={"probabilities": probabilities})
+    loss = -anp.mean(anp.log(probabilities[anp.arange(len(labels)), labels]))
+    return EstimatorSpec(mode, loss=loss, train_op=GradientDescent(learning_rate=0.1).minimize(loss))
+
+
+def word_ids() -> Dataset:
+    ids = np.arange(8)
+    return Dataset({"ids": ids}, ids % 2).batch(4)
+
+
+def exported(estimator: Estimator, path: Path) -> str:
+    """Export the latest checkpoint as an evaluator does; return the folder."""
+    store = CheckpointStore(estimator.model_dir)
+    step = store.steps()[-1]
+    with CheckpointReader.pinned(store, step, "test") as reader:
+        values = read_values(reader)
+    features = {"x": np.zeros((1, 3), np.float32)}
+    bundle = ExportBundle("model", step, values, estimator.model_fn, dict(estimator.params), features, {}, {}, 0.0)
+    (path / "artifacts").mkdir(parents=True)
+    _write_model(path / "artifacts" / "model", bundle, source_of(estimator.model_fn), [])
+    return str(path)
 
 
 def job_of(estimator: Estimator, eval_spec: EvalSpec) -> JobSpec:

@@ -24,7 +24,7 @@ def evaluation(step: int, name: str | None = None, **values: float) -> dict[str,
 
 
 def export(step: int, *, best: bool = True) -> dict[str, Any]:
-    return {"kind": "export", "exporter": "best", "step": step, "best": best, "metrics": {}}
+    return {"kind": "export", "exporter": "best", "step": step, "best": best, "metrics": {}, "path": f"best/{step}"}
 
 
 class Studio:
@@ -32,11 +32,11 @@ class Studio:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.curves: list[tuple[Any, ...]] = []
-        self.scored: list[int] = []
+        self.scored: list[str] = []
         self.files: list[str] = []
         self.is_drawn = threading.Event()
         monkeypatch.setattr(module, "learning_curves", self.draw)
-        monkeypatch.setattr(module, "class_scores", lambda job, step, dataset: self.scored.append(step) or "scores")
+        monkeypatch.setattr(module, "class_scores", lambda job, export, dataset: self.scored.append(export) or "scores")
         monkeypatch.setattr(module, "classifier_plots", lambda scores, title: {"roc.png": b""})
 
     def draw(self, *given: Any) -> bytes:
@@ -64,7 +64,7 @@ def test_a_short_job_is_drawn_once_at_its_end(studio: Studio) -> None:
     plotter.close(10)
     plotter.close(10)
     assert studio.curves == [([(100, 0.5), (200, 0.4)], {"eval": {"loss": [(0, 2.0), (200, 1.0)]}}, 200)]
-    assert studio.scored == [200]
+    assert studio.scored == ["best/200"]
     assert studio.files == ["plots/learning_curves.png", "plots/roc.png"]
 
 
@@ -77,7 +77,7 @@ def test_a_long_job_is_drawn_after_a_best_too(studio: Studio, monkeypatch: pytes
     plotter.handle(export(0))
     assert studio.is_drawn.wait(10)
     plotter.close(10)
-    assert studio.scored == [0]
+    assert studio.scored == ["best/0"]
 
 
 def test_where_there_is_nothing_new_nothing_is_drawn(studio: Studio) -> None:
@@ -116,11 +116,16 @@ def test_an_input_that_is_no_data_set_has_learning_curves_alone(studio: Studio) 
     assert studio.files == ["plots/learning_curves.png"]
 
 
+@pytest.mark.parametrize(("error", "has_trace"), [(RuntimeError("no font"), True), (OSError("no file"), False)])
 def test_what_fails_is_logged_once(
-    studio: Studio, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    studio: Studio,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    has_trace: bool,
 ) -> None:
     def fail(*given: Any) -> None:
-        raise RuntimeError("no font")
+        raise error
 
     monkeypatch.setattr(module, "learning_curves", fail)
     monkeypatch.setattr(module, "class_scores", fail)
@@ -128,7 +133,9 @@ def test_what_fails_is_logged_once(
     plotter.handle(evaluation(100, loss=2.0))
     plotter.handle(export(100))
     plotter.close(10)
-    assert [record.getMessage() for record in caplog.records] == ["a plot is missing"]
+    [record] = caplog.records
+    assert record.getMessage() == f"a plot is missing: {error}"
+    assert bool(record.exc_info) == has_trace
 
 
 def test_a_long_curve_is_thinned_and_keeps_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
