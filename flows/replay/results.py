@@ -12,6 +12,7 @@ from ps_runtime.checkpoint.records import Evaluation
 from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import EvaluationFailedError
 from tasks.evaluation.worker import Failure, Outcome
+from tasks.tracking.points import evaluation_event
 from tasks.tracking.tracker import Tracker
 
 __all__ = ["ReplayResults"]
@@ -33,7 +34,7 @@ class ReplayResults:
         """Hand on to MLflow what comes, and first what is known of the same checkpoints: its curves are whole then."""
         self._tracker = tracker
         for evaluation in self._plan.known:
-            tracker.handle(_event(evaluation))
+            tracker.handle(evaluation_event(evaluation))
 
     def take(self, outcome: Outcome) -> int:
         """Put an evaluation into the record, then tell of it; a failure is told of only. Return how many are done."""
@@ -46,7 +47,7 @@ class ReplayResults:
         self._plan.record.write(outcome, is_forced=self._plan.is_forced)
         self.evaluated.append(outcome)
         if self._tracker is not None:
-            self._tracker.handle(_event(outcome))
+            self._tracker.handle(evaluation_event(outcome))
         shown = ", ".join(f"{name} {value:.4g}" for name, value in outcome.metrics.items() if name != "global_step")
         self._logger.info("evaluation of step %s: %s", of, shown)
         return done
@@ -90,16 +91,6 @@ class ReplayResults:
         for evaluation in found:
             metrics = {name: value for name, value in evaluation.metrics.items() if name != "global_step"}
             yield {"step": evaluation.global_step, "eval": evaluation.name or "eval", "metrics": metrics}
-
-
-def _event(evaluation: Evaluation) -> dict[str, Any]:
-    return {
-        "kind": "evaluation",
-        "step": evaluation.global_step,
-        "name": evaluation.name or None,
-        "metrics": dict(evaluation.metrics),
-        "time": evaluation.evaluated_at,
-    }
 
 
 def _shown(value: float) -> str:

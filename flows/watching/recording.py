@@ -22,6 +22,7 @@ from ps_runtime.estimator.attempt import Attempt
 from ps_runtime.estimator.fork import FORKED_FROM
 from ps_runtime.model.best import better
 from tasks.tracking.code_version import code_version
+from tasks.tracking.points import evaluation_event
 from tasks.tracking.run import DatasetInfo
 from tasks.tracking.tracker import Tracker
 
@@ -79,16 +80,7 @@ def what_is_on_disk(attempt: Attempt) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = [
         {"kind": "checkpoint", "step": step, "path": store.path(step), "time": now} for step in store.steps()
     ]
-    events += [
-        {
-            "kind": "evaluation",
-            "step": evaluation.global_step,
-            "name": evaluation.name or None,
-            "metrics": dict(evaluation.metrics),
-            "time": evaluation.evaluated_at,
-        }
-        for evaluation in EvaluationLog(model_dir).read()
-    ]
+    events += [evaluation_event(evaluation) for evaluation in EvaluationLog(model_dir).read()]
     best = best_record(model_dir)
     if best is not None:
         facts = {"step": best.step, "version": best.version, "path": best.path, "metrics": dict(best.metrics)}

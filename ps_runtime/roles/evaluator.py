@@ -145,7 +145,8 @@ class _Evaluator:
             self._export(self._job.writer, opened, step, saved_at, values, metrics, is_final=is_final)
         self._log.add(Evaluation(opened.name, step, saved_at, metrics, time.time(), opened.digest))
         cadence.done[step] = saved_at
-        self._context.emit("evaluation", step=step, name=opened.spec.name, metrics=_finite(metrics), secs=secs)
+        told = {"step": step, "name": opened.spec.name, "checkpoint_saved_at": saved_at}
+        self._context.emit("evaluation", **told, metrics=_finite(metrics), secs=secs)
 
     def _export(
         self,

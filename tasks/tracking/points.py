@@ -6,14 +6,16 @@ import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from ps_runtime.checkpoint.records import Evaluation
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric
 
-__all__ = ["Points", "evaluation_prefix", "valid_key"]
+__all__ = ["Points", "evaluation_event", "evaluation_prefix", "valid_key"]
 
 MAX_KEY_LENGTH = 250
 
@@ -39,15 +41,21 @@ class Points:
 
     A metric of training grows with its step, so a point at or below the last one of its curve is old: it comes from
     steps trained again after a resume. An evaluation may come late, for an old checkpoint, so its steps are remembered
-    one by one.
+    one by one, each with the time of its point: that of a checkpoint saved after it, whose step was trained anew, is
+    written beside it.
+
+    Parameters
+    ----------
+    written : mapping of str to mapping of int to int
+        Key, step, and time of the newest point there, in ms since the epoch.
     """
 
-    def __init__(self, written: Mapping[str, Iterable[int]] = {}) -> None:
-        self._steps: defaultdict[str, set[int]] = defaultdict(set)
+    def __init__(self, written: Mapping[str, Mapping[int, int]] = {}) -> None:
+        self._times: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._last: dict[str, int] = {}
-        for key, steps in written.items():
-            self._steps[key] = set(steps)
-            self._last[key] = max(self._steps[key], default=-1)
+        for key, times in written.items():
+            self._times[key] = dict(times)
+            self._last[key] = max(times, default=-1)
 
     @classmethod
     def of_run(cls, client: MlflowClient, run_id: str) -> Points:
@@ -56,9 +64,10 @@ class Points:
         The other curves grow with their step, and a run comes with the last point of each.
         """
         latest: list[Metric] = client.get_run(run_id).data._metric_objs
-        written = {metric.key: {metric.step} for metric in latest}
+        written = {metric.key: {metric.step: metric.timestamp} for metric in latest}
         for key in filter(_is_of_evaluation, written):
-            written[key] = {metric.step for metric in client.get_metric_history(run_id, key)}
+            for metric in client.get_metric_history(run_id, key):
+                written[key][metric.step] = max(metric.timestamp, written[key].get(metric.step, 0))
         return cls(written)
 
     def of_metrics(self, event: Mapping[str, Any]) -> list[Metric]:
@@ -73,15 +82,28 @@ class Points:
     def of_evaluation(self, event: Mapping[str, Any], model_id: str | None) -> list[Metric]:
         """Return the new points of an ``evaluation`` event, linked to the model that was evaluated."""
         step = int(event["step"])
-        prefix = evaluation_prefix(event.get("name"))
+        prefix, saved_at = evaluation_prefix(event.get("name")), _ms(event.get("checkpoint_saved_at", 0.0))
         fresh = {
             key: value
             for name, value in event["metrics"].items()
-            if name != "global_step" and step not in self._steps[key := valid_key(prefix + name)]
+            if name != "global_step" and saved_at > self._times[key := valid_key(prefix + name)].get(step, -1)
         }
-        for key in fresh:
-            self._steps[key].add(step)
-        return _metrics(fresh, step, event, model_id)
+        points = _metrics(fresh, step, event, model_id)
+        for point in points:
+            self._times[point.key][step] = point.timestamp
+        return points
+
+
+def evaluation_event(evaluation: Evaluation) -> dict[str, Any]:
+    """Return the event that told of `evaluation`."""
+    return {
+        "kind": "evaluation",
+        "step": evaluation.global_step,
+        "name": evaluation.name or None,
+        "metrics": dict(evaluation.metrics),
+        "checkpoint_saved_at": evaluation.checkpoint_saved_at,
+        "time": evaluation.evaluated_at,
+    }
 
 
 def _is_of_evaluation(key: str) -> bool:
@@ -92,8 +114,13 @@ def _is_of_evaluation(key: str) -> bool:
 def _metrics(values: Mapping[str, Any], step: int, event: Mapping[str, Any], model_id: str | None) -> list[Metric]:
     from mlflow.entities import Metric
 
-    timestamp = round(1000 * event.get("time", time.time()))
+    # not before the checkpoint, whatever the clock of its host says: or it would be taken for one of an earlier one
+    timestamp = max(_ms(event.get("time", time.time())), _ms(event.get("checkpoint_saved_at", 0.0)))
     return [Metric(key, _number(value), timestamp, step, model_id=model_id) for key, value in values.items()]
+
+
+def _ms(secs: float) -> int:
+    return round(1000 * secs)
 
 
 def _number(value: Any) -> float:

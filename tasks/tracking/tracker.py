@@ -46,7 +46,8 @@ class Tracker:
 
         {"kind": "metrics", "role": "chief-0", "number": 12, "step": 300, "values": {"loss": 0.1}}
         {"kind": "checkpoint", "step": 300, "path": "..."}
-        {"kind": "evaluation", "step": 300, "name": None, "metrics": {"loss": 0.2, "accuracy": 0.9}}
+        {"kind": "evaluation", "step": 300, "name": None, "metrics": {"loss": 0.2, "accuracy": 0.9},
+         "checkpoint_saved_at": 1795209450.3}
         {"kind": "export", "exporter": "best", "step": 300, "version": "...", "path": "...", "metrics": {...},
          "best": True}
         {"kind": "tags", "tags": {"psflow.progress": "step 300"}}

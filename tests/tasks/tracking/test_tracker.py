@@ -100,6 +100,17 @@ def test_no_point_twice_after_a_resume(store: str, open_tracker: OpenTracker) ->
     assert sorted(curve(store, first.run_id, "eval/accuracy")) == [(10, 0.4), (20, 0.5)]
 
 
+def test_an_evaluation_of_a_step_that_was_trained_anew_is_a_second_point(store: str, open_tracker: OpenTracker) -> None:
+    first = evaluation(20, accuracy=0.5) | {"checkpoint_saved_at": 100.0, "time": 101.0}
+    again = evaluation(20, accuracy=0.7) | {"checkpoint_saved_at": 200.0, "time": 150.0}  # by a clock that is slow
+    tracker = open_tracker()
+    tell(tracker, first, first, status="KILLED")
+    for _ in range(2):
+        tell(open_tracker(run_id=tracker.run_id), first, again, again)
+    assert curve(store, tracker.run_id, "eval/accuracy") == [(20, 0.5), (20, 0.7)]
+    assert MlflowClient(store, store).get_run(tracker.run_id).data.metrics["eval/accuracy"] == 0.7
+
+
 def test_changed_parameter_of_a_resumed_run_is_a_tag(store: str, open_tracker: OpenTracker) -> None:
     first = open_tracker(params={"max_steps": 100})
     tell(first)
