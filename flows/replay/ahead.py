@@ -1,0 +1,70 @@
+"""What can be known of an evaluation and of an export ahead of the stages that they follow; nothing has begun yet."""
+
+from __future__ import annotations
+
+from flows.parameters.export import ExportChoice
+from flows.parameters.pipeline import PipelineParameters
+from flows.parameters.train import TrainParameters, parse_parameters
+from flows.replay.export_plan import plan_export
+from flows.replay.found_training import found_training
+from flows.replay.plan import plan_replay
+from flows.running.building import build_training
+from ps_runtime.config.files import Origin, Settings
+from ps_runtime.estimator.planning import metric_names, plan_evaluations
+from ps_runtime.model.best import better
+from ps_runtime.specs.variables import ModelSpec
+
+__all__ = ["check_after_training", "check_without_training"]
+
+OVERRIDES = "pipeline.evaluate.overrides"
+METRIC = "pipeline.export.metric"
+
+
+def check_after_training(parameters: PipelineParameters, training: TrainParameters, model: ModelSpec) -> None:
+    """Look at the stages that follow a training that has been planned.
+
+    Parameters
+    ----------
+    parameters : PipelineParameters
+    training : TrainParameters
+        Resolved.
+    model : ModelSpec
+        What the checkpoints will hold.
+
+    Raises
+    ------
+    UsageError
+        If an override is wrong or another model, or the metric is none of the evaluation.
+    """
+    stages = parameters.pipeline
+    if "evaluate" in stages.chosen and stages.evaluate.overrides:
+        settings = Settings(training.model_dump(mode="json")).overridden(stages.evaluate.overrides, Origin(OVERRIDES))
+        built = build_training(parse_parameters(settings.values, settings.origins))
+        plan_evaluations(built.estimator.caller, built.eval_specs, model, built.estimator.check_labels)
+    if "export" in stages.chosen:
+        _check_metric(stages.export, training)
+
+
+def check_without_training(parameters: PipelineParameters) -> None:
+    """Look at the stages that follow no training in this run, as they will themselves.
+
+    Raises
+    ------
+    UsageError
+        If there is no such training or checkpoint, or whatever is wrong with model_fn, inputs or metric.
+    """
+    chosen, export = parameters.pipeline.chosen, parameters.export()
+    if "evaluate" in chosen:
+        plan_replay(parameters.evaluation())
+    if "export" in chosen:
+        _check_metric(export, found_training(export).parameters)
+        if export.metric is None or "evaluate" not in chosen:  # else what is evaluated now may be the best one
+            plan_export(export)
+
+
+def _check_metric(export: ExportChoice, training: TrainParameters) -> None:
+    """Refuse a metric that the evaluation does not have; model_fn is called once."""
+    if export.metric is not None and export.mode is not None:
+        built = build_training(training)
+        names = metric_names(built.estimator.caller, built.eval_specs[0])
+        better(export.metric, export.mode, METRIC).check(names)
