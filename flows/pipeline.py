@@ -14,14 +14,12 @@ from prefect.client.schemas.objects import State
 
 from flows.evaluate import evaluate_flow
 from flows.export import export_flow
-from flows.parameters.evaluate import EvaluateParameters
-from flows.parameters.export import ExportParameters
-from flows.parameters.parsing import parse_as
 from flows.parameters.pipeline import PipelineParameters
 from flows.parameters.predict import PredictParameters
 from flows.parameters.stages import Stage
 from flows.parameters.train import TrainParameters
 from flows.predict import predict_flow
+from flows.replay.ahead import check_after_training, check_without_training
 from flows.running.beginning import begin, placed
 from flows.running.interrupts import InterruptedRunError, Interrupts
 from flows.running.invocation import invoke, invoked
@@ -73,10 +71,14 @@ def _prepared(parameters: PipelineParameters, settings: Settings | None = None) 
     parameters = parameters.model_copy(update={"model_dir": absolute(placed(parameters).model_dir)})
     stages = parameters.pipeline
     if "train" in stages.chosen:
-        with planned_training(parameters.training(), settings):
-            pass
+        with planned_training(parameters.training(), settings) as planned:
+            check_after_training(parameters, planned.beginning.parameters, planned.attempt.plan.model)
+    else:
+        check_without_training(parameters)
     if stages.predict.input is not None and "predict" in stages.chosen:
         check_input(stages.predict.input)
+        if "train" not in stages.chosen and "export" not in stages.chosen:
+            _model(parameters, {})
     yield parameters
 
 
@@ -109,23 +111,18 @@ def _train(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts)
     training = parameters.training()
     step = _completed_step(training)
     if step is not None:
-        model_dir = _model_dir(parameters)
+        model_dir = parameters.directory
         get_run_logger().info("%s was trained to step %s already", model_dir, step)
         return {"model_dir": model_dir, "final_step": step, "was_done": True}
     return _result(train_flow, training, interrupts)
 
 
 def _evaluate(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts) -> Facts:
-    stage = parameters.pipeline.evaluate.model_dump(mode="json")
-    values = stage | {"model_dir": _model_dir(parameters), "cluster": {"address": parameters.cluster.address}}
-    return _result(evaluate_flow, parse_as(EvaluateParameters, values, {}), interrupts)
+    return _result(evaluate_flow, parameters.evaluation(), interrupts)
 
 
 def _export(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts) -> Facts:
-    stage = parameters.pipeline.export
-    placed = {"model_dir": _model_dir(parameters), "takes_alias": stage.metric is not None}
-    values = stage.model_dump(mode="json") | placed
-    return _result(export_flow, parse_as(ExportParameters, values, {}), interrupts)
+    return _result(export_flow, parameters.export(), interrupts)
 
 
 def _predict(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts) -> Facts:
@@ -134,25 +131,20 @@ def _predict(parameters: PipelineParameters, facts: Facts, interrupts: Interrupt
     values = {
         "model": model,
         "input": stage.input,
-        "output": stage.output or os.path.join(_model_dir(parameters), "predictions", f"step_{step:08d}"),
+        "output": stage.output or os.path.join(parameters.directory, "predictions", f"step_{step:08d}"),
         "cluster": {"address": parameters.cluster.address},
     }
-    return _result(predict_flow, parse_as(PredictParameters, values, {}), interrupts)
+    return _result(predict_flow, PredictParameters.model_validate(values), interrupts)
 
 
 def _model(parameters: PipelineParameters, facts: Facts) -> tuple[str, int]:
     """Return the model to predict with, and its step: what was exported just now, else the best one in model_dir."""
     if "export" in facts:
         return str(facts["export"]["model_uri"]), int(facts["export"]["step"])
-    best = best_record(_model_dir(parameters))
+    best = best_record(parameters.directory)
     if best is None:
-        raise UsageError((f"{_model_dir(parameters)} has no exported model to predict with; train or export first",))
+        raise UsageError((f"{parameters.directory} has no exported model to predict with; train or export first",))
     return best.path, best.step
-
-
-def _model_dir(parameters: PipelineParameters) -> str:
-    """Return where this run trains: in the model_dir, or in that of the fork."""
-    return absolute(parameters.resume.fork or parameters.model_dir)
 
 
 STAGES: dict[Stage, Callable[[PipelineParameters, Facts, Interrupts], Facts]] = {

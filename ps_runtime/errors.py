@@ -19,6 +19,7 @@
     │   └── BrokenPeerError      they vanished
     ├── WaitTimeoutError         a wait ran out of time
     ├── StoppedError             a role was told to end
+    ├── FlowFailedError          a flow had begun when it turned out that what was asked for cannot be
     ├── RoleFailedError          a role ended with an error
     ├── EvaluationFailedError    checkpoints could not be evaluated
     └── NanLossError             the loss is not a number
@@ -41,6 +42,7 @@ __all__ = [
     "ClusterError",
     "ConfigError",
     "EvaluationFailedError",
+    "FlowFailedError",
     "InputError",
     "ModelDirError",
     "ModelFnError",
@@ -246,6 +248,16 @@ class StoppedError(PsflowError):
 
     def __str__(self) -> str:
         return f"{self.role} ends: {self.reason}"
+
+
+@dataclass(eq=False)
+class FlowFailedError(PsflowError):
+    """What was asked for cannot be, which could not be known before the flow began: as UsageError, but for that."""
+
+    faults: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(self.faults)
 
 
 @dataclass(eq=False)

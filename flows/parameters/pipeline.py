@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from flows.parameters.evaluate import EvaluateParameters
+from flows.parameters.export import ExportParameters
 from flows.parameters.stages import StagesParameters
 from flows.parameters.train import TrainParameters
+from ps_runtime.estimator.model_dir import absolute
 
 __all__ = ["PipelineParameters"]
 
@@ -15,6 +18,23 @@ class PipelineParameters(TrainParameters):
 
     pipeline: StagesParameters = Field(StagesParameters(), description="What is done, one stage after the other.")
 
+    @property
+    def directory(self) -> str:
+        """Where is trained: the model_dir, or that of the fork, as an absolute path."""
+        return absolute(self.resume.fork or self.model_dir)
+
     def training(self) -> TrainParameters:
         """Return what the first stage is told."""
         return TrainParameters.model_validate(self.model_dump(mode="json", exclude={"pipeline"}))
+
+    def evaluation(self) -> EvaluateParameters:
+        """Return what the stage evaluate is told."""
+        stage = self.pipeline.evaluate.model_dump(mode="json")
+        told = {"model_dir": self.directory, "cluster": {"address": self.cluster.address}}
+        return EvaluateParameters.model_validate(stage | told)
+
+    def export(self) -> ExportParameters:
+        """Return what the stage export is told."""
+        stage = self.pipeline.export
+        told = {"model_dir": self.directory, "takes_alias": stage.metric is not None}
+        return ExportParameters.model_validate(stage.model_dump(mode="json") | told)

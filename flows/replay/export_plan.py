@@ -113,7 +113,7 @@ def _choice(parameters: ExportParameters, selection: Selection, training: FoundT
     evaluations = [e for e in EvaluationLog(training.model_dir).read() if e.name == name]
     saved_at = CheckpointStore(training.model_dir).saved_at()
     if parameters.metric is not None and parameters.mode is not None:
-        return _new_best(training, evaluations, saved_at, better(parameters.metric, parameters.mode))
+        return _new_best(training, evaluations, saved_at, better(parameters.metric, parameters.mode, "--metric"))
     record = best_record(training.model_dir)
     if selection.parts == ("best",) and record is not None and os.path.isdir(record.path):
         exported = Exported(BEST, record.version, record.path, record.step, math.nan)

@@ -94,7 +94,7 @@ def _eval_specs(parameters: TrainParameters, seed: int) -> Iterator[EvalSpec]:
         _input_fn(parameters.input.eval, "input.eval", seed),
         first.steps,
         first.name,
-        BestExporter("best", better(best.metric, best.mode), best.exports_to_keep),
+        BestExporter("best", better(best.metric, best.mode, "best.metric"), best.exports_to_keep),
         first.start_delay_secs,
         first.throttle_secs,
     )

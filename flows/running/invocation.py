@@ -19,6 +19,7 @@ from flows.running.flow_run_labels import label_flow_run
 from flows.running.head_start import head_start
 from flows.running.interrupts import InterruptedRunError
 from ps_runtime.cluster.fork_server import start_fork_server
+from ps_runtime.errors import FlowFailedError, UsageError
 from tasks.prefect_server import prefect_api
 from tasks.strays import FLOW_RUN_TAG, close_strays
 
@@ -73,6 +74,8 @@ def invoke(
     ------
     UsageError
         As `prepare` does.
+    FlowFailedError
+        If what was asked for turned out to be impossible later.
     SystemExit
         With 128 + the number of the signal, if one ended the flow.
     """
@@ -88,7 +91,15 @@ def invoke(
             _current.reset(token)
     if invocation.received is not None:
         raise SystemExit(128 + invocation.received)
-    result: dict[str, Any] = state.result()
+    return _result_of(state)
+
+
+def _result_of(state: State[Any]) -> dict[str, Any]:
+    """Return what a flow has returned, or raise what it has raised: never a UsageError, as it had begun."""
+    try:
+        result: dict[str, Any] = state.result()
+    except UsageError as error:
+        raise FlowFailedError(error.faults) from error
     return result
 
 

@@ -49,6 +49,20 @@ class Settings:
         origins = {key: origin for key, origin in self.origins.items() if not _is_replaced(key, later.values)}
         return Settings(_merge(self.values, later.values), origins | dict(later.origins))
 
+    def overridden(self, overrides: Sequence[str], by: Origin | None = None) -> Settings:
+        """Return the settings with each ``key=value`` in place of whatever is there, said by the command line or `by`.
+
+        Raises
+        ------
+        ConfigError
+            If one of them is malformed.
+        """
+        settings = self
+        for text in overrides:
+            key, value = _read_override(text, by or COMMAND_LINE)
+            settings = settings.merged(_at(key, None)).merged(_at(key, value, by or COMMAND_LINE))
+        return settings
+
     def origin(self, key: str) -> Origin | None:
         """Return where the value of the dotted `key` was set, None if it was not.
 
@@ -88,10 +102,7 @@ def load(paths: Sequence[str | Path], overrides: Sequence[str] = ()) -> Settings
     settings = Settings()
     for path in paths:
         settings = settings.merged(_read_file(Path(path)))
-    for text in overrides:
-        key, value = _read_override(text)
-        settings = settings.merged(_at(key, None)).merged(_at(key, value))  # it replaces a mapping, too
-    return settings
+    return settings.overridden(overrides)
 
 
 def parse(text: str, source: str) -> Settings:
@@ -139,19 +150,19 @@ def _read_file(path: Path) -> Settings:
     return _Reader(str(path)).read(text)
 
 
-def _read_override(text: str) -> tuple[str, Any]:
+def _read_override(text: str, by: Origin) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not all(re.fullmatch(r"[A-Za-z_]\w*", name) for name in key.split(".")):
-        raise ConfigError((f"{COMMAND_LINE}: expected key=value with a dotted key, got {text!r}",))
-    return key, _Reader(f"{COMMAND_LINE}, {text!r}").read_value(value)
+        raise ConfigError((f"{by}: expected key=value with a dotted key, got {text!r}",))
+    return key, _Reader(f"{by}, {text!r}").read_value(value)
 
 
-def _at(key: str, value: Any) -> Settings:
-    """Return settings in which the dotted `key` has `value`."""
+def _at(key: str, value: Any, origin: Origin = COMMAND_LINE) -> Settings:
+    """Return settings in which the dotted `key` has `value`, which replaces a mapping if it is none."""
     values = value
     for name in reversed(key.split(".")):
         values = {name: values}
-    return Settings(values, dict.fromkeys(_keys(values), COMMAND_LINE))
+    return Settings(values, dict.fromkeys(_keys(values), origin))
 
 
 class _Loader(yaml.SafeLoader):

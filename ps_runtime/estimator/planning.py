@@ -20,7 +20,7 @@ from ps_runtime.model.values import ModelValues
 from ps_runtime.specs.input import InputSpec
 from ps_runtime.specs.variables import ModelSpec
 
-__all__ = ["JobPlan", "plan_evaluations", "plan_job"]
+__all__ = ["JobPlan", "metric_names", "plan_evaluations", "plan_job"]
 
 MAX_SPLIT_BATCHES = 64
 SPLITS_PER_REPLICA = 4
@@ -93,6 +93,18 @@ def plan_evaluations(
             check_labels(data.opened.labels, f"the {context} input")
         _same_model(caller, model, _first_call(caller, data.first_batch(), ModeKeys.EVAL, 0), "not in the checkpoint")
     return {context: data.opened for context, data in inputs.items() if isinstance(data.opened, Dataset)}
+
+
+def metric_names(caller: ModelCaller, eval_spec: EvalSpec) -> frozenset[str]:
+    """Return the names of the metrics that an evaluation will have, as a call of model_fn on a batch tells them.
+
+    Raises
+    ------
+    UsageError
+        If model_fn or the input is wrong.
+    """
+    batch = _Input(eval_spec.input_fn, ModeKeys.EVAL, caller.params, None).first_batch()
+    return frozenset({"loss", *_first_call(caller, batch, ModeKeys.EVAL, 0).spec.eval_metric_ops})
 
 
 def _contexts(eval_specs: Sequence[EvalSpec]) -> list[str]:

@@ -6,7 +6,7 @@ import inspect
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,6 +28,8 @@ class Better:
 
     metric: str
     mode: Literal["min", "max"]
+    key: str = "compare_fn"
+    """Who has named the metric, for the fault."""
 
     def __call__(self, best_eval_result: Mapping[str, float], current_eval_result: Mapping[str, float]) -> bool:
         """Return whether the current result is strictly better than the best one."""
@@ -37,15 +39,28 @@ class Better:
         return current < best if self.mode == "min" else current > best
 
     def _value(self, metrics: Mapping[str, float]) -> float:
-        if self.metric not in metrics:
-            known = ", ".join(sorted(metrics))
-            near = did_you_mean(self.metric, metrics)
-            raise UsageError((f"compare_fn: the evaluation has {known}, but no metric {self.metric!r}{near}",))
+        self.check(metrics)
         return float(metrics[self.metric])
 
+    def check(self, metrics: Collection[str]) -> None:
+        """Raise UsageError if an evaluation with `metrics` has none to compare."""
+        if self.metric not in metrics:
+            known = sorted({*metrics} - {"global_step"})
+            near = did_you_mean(self.metric, known)
+            raise UsageError(
+                (f"{self.key}: the evaluation has {', '.join(known)}, but no metric {self.metric!r}{near}",)
+            )
 
-def better(metric: str, mode: Literal["min", "max"]) -> Better:
+
+def better(metric: str, mode: Literal["min", "max"], key: str = "compare_fn") -> Better:
     """Return a compare_fn for BestExporter: the smaller (``"min"``) or larger (``"max"``) `metric` is better.
+
+    Parameters
+    ----------
+    metric : str
+    mode : {"min", "max"}
+    key : str
+        Who has named the metric: with it begins the fault if an evaluation does not have it.
 
     Raises
     ------
@@ -60,7 +75,7 @@ def better(metric: str, mode: Literal["min", "max"]) -> Better:
     """
     if mode not in ("min", "max"):
         raise UsageError((f"mode: expected 'min' or 'max', got {mode!r}{did_you_mean(str(mode), ('min', 'max'))}",))
-    return Better(metric, mode)
+    return Better(metric, mode, key)
 
 
 def check_compare_fn(compare_fn: CompareFn) -> None:

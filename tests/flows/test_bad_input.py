@@ -72,7 +72,11 @@ def test_what_is_right_is_planned_and_writes_nothing(directory: Path) -> None:
             ModelFnError,
             r"user_failing:line raised TypeError in train mode at user_failing\.py:2: object of type 'int'",
         ),
-        (["best.metric=acuracy"], UsageError, r"no metric 'acuracy'; did you mean 'accuracy'\?"),
+        (
+            ["best.metric=acuracy"],
+            UsageError,
+            r"^best\.metric: the evaluation has .*, but no metric 'acuracy'; did you mean 'accuracy'\?",
+        ),
         (["model_dir=s3://bucket/m"], UsageError, r"model_dir s3://bucket/m: exports are written to local directories"),
         (["input.train={name: user_models:nothing}"], InputError, "the input_fn for train gave no batch at all"),
     ],

@@ -15,11 +15,15 @@ from mlflow import MlflowClient
 from flows.cli import run
 from flows.export import export
 from flows.parameters.export import ExportParameters
+from flows.parameters.pipeline import PipelineParameters
+from flows.replay.ahead import check_without_training
 from ps_runtime.checkpoint.records import Evaluation, EvaluationLog
 from ps_runtime.checkpoint.store import CheckpointStore
+from ps_runtime.errors import UsageError
 from ps_runtime.model.best import BestRecord
 from ps_runtime.model.export_directory import ExportDirectory
 from tasks.exported import moved_best
+from tests.flows.replay.conftest import CONFIG
 
 AUC = {0: 0.5, 2: 0.9, 4: 0.7, 6: 0.9}
 
@@ -101,6 +105,23 @@ def test_a_better_one_that_is_gone_is_told(trained: Path) -> None:
     assert (facts["step"], facts["passed_over"]) == (6, [2])
 
 
+@pytest.mark.parametrize(
+    ("stages", "words"),
+    [
+        ({"stages": ["export"]}, "has no best one, as nothing was evaluated and exported"),
+        (
+            {"stages": ["evaluate", "export"], "export": {"metric": "nosuch", "mode": "min"}},
+            "pipeline.export.metric: the evaluation has loss, but no metric 'nosuch'",
+        ),
+        ({"stages": ["evaluate"], "evaluate": {"checkpoints": "5"}}, "has none of step 5, the nearest is 4"),
+    ],
+)
+def test_a_pipeline_without_training_knows_what_it_can_do(trained: Path, stages: dict[str, Any], words: str) -> None:
+    asked = {**CONFIG, "model_dir": str(trained), "pipeline": stages}
+    with pytest.raises(UsageError, match=words):
+        check_without_training(PipelineParameters.model_validate(asked))
+
+
 def test_the_best_one_stays_where_the_alias_cannot_be_moved(tmp_path: Path) -> None:
     with ExportDirectory.opened(str(tmp_path)) as directory:
         new = BestRecord(4, {"loss": 0.5}, 2, directory.version_path(2))
@@ -123,7 +144,10 @@ def test_the_best_one_stays_where_the_alias_cannot_be_moved(tmp_path: Path) -> N
             ["--metric", "auc", "--mode", "maxi"],
             "--mode: expected 'min' or 'max', got 'maxi'; did you mean 'max'?",
         ),
-        (["--metric", "acu", "--mode", "max"], "no metric 'acu'; did you mean 'auc'?"),
+        (
+            ["--metric", "acu", "--mode", "max"],
+            "--metric: the evaluation has auc, loss, but no metric 'acu'; did you mean 'auc'?",
+        ),
         (["--checkpoint", "4", "--metric", "auc", "--mode", "max"], "but checkpoint is '4'"),
         (["--checkpoint", "all"], "--checkpoint: expected best, latest, or a step such as 600; got 'all'"),
         (["--checkpoint", "5"], "no such checkpoint: {} has none of step 5, the nearest is 4; there are 0, 2, 4, 6"),

@@ -87,7 +87,7 @@ def test_an_exporter_may_compare_each_metric_of_an_evaluation(metric):
 
 def test_an_exporter_of_an_unknown_metric_is_refused_with_the_near_name():
     exporters = [BestExporter(), BestExporter("other", better("mea", "min"))]
-    with pytest.raises(UsageError, match=r"has global_step, loss, mae, but no metric 'mea'; did you mean 'mae'\?"):
+    with pytest.raises(UsageError, match=r"has loss, mae, but no metric 'mea'; did you mean 'mae'\?"):
         plan(eval_fn=records, exporters=exporters)
 
 

@@ -256,7 +256,7 @@ def test_better_compares_one_metric() -> None:
 
 def test_a_metric_that_is_not_there_is_an_error_at_the_first_evaluation(tmp_path: Any, writer: Writer) -> None:
     exporter = BestExporter(compare_fn=better("acuracy", "max"))
-    words = "the evaluation has accuracy, global_step, loss, but no metric 'acuracy'; did you mean 'accuracy'"
+    words = "^compare_fn: the evaluation has accuracy, loss, but no metric 'acuracy'; did you mean 'accuracy'"
     with pytest.raises(UsageError, match=words):
         run(exporter, tmp_path, writer, 1, accuracy=0.5)
     assert exported(tmp_path, "best") == {}
