@@ -77,6 +77,7 @@ class Rows:
         self.num_rows_of_page = max(1, _PAGE_BYTES // (num_parts * part_nbytes))
         self._num_cached = max(1, _CACHED_BYTES // ((num_parts + 2) * part_nbytes))
         self._cached = np.empty((num_parts + 1, self._num_cached * dim), item)
+        self._taken = np.empty(TAKEN_ROWS, np.int64)
         self._full_block = self._block(self._num_cached)
 
     def take(self, part: int, places: NDArray[np.int64], out: FloatArray) -> None:
@@ -89,8 +90,11 @@ class Rows:
         source = self._parts[part]
         for start in range(0, len(places), TAKEN_ROWS):
             some = slice(start, start + TAKEN_ROWS)
+            positions = places[some]
+            if self._num_parts > 1:
+                positions = np.multiply(positions, self._num_parts, out=self._taken[: len(positions)])
             # the other modes take through a copy of `out`
-            source.take(self._positions(places[some]), axis=0, out=out[some], mode="clip")
+            source.take(positions, axis=0, out=out[some], mode="clip")
             yield some
 
     def put(self, part: int, places: NDArray[np.int64], values: FloatArray) -> None:

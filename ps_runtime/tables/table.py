@@ -88,7 +88,9 @@ class Table:
         places = self._places(ids)
         # a row that is not created holds zeros, which few weights are: so most rows need not be looked up
         first = out.view(self._bits)[:, 0]
-        num_filled = sum(np.count_nonzero(first[some]) for some in self._rows.take_blocks(0, places, out))
+        num_filled = 0
+        for some in self._rows.take_blocks(0, places, out):
+            num_filled += np.count_nonzero(first[some])
         if num_filled < len(ids):
             zeros = np.flatnonzero(first == 0)
             missing = zeros[self._pushes[places[zeros]] < self.spec.admit_after]

@@ -108,10 +108,10 @@ def _dial_tcp(address: Address, timeout_secs: float, peer: str) -> tuple[socket.
 
 def _dial(sock: socket.socket, place: object, timeout_secs: float, name: str) -> None:
     try:
-        tune(sock)
         sock.settimeout(timeout_secs)
         sock.connect(place)  # type: ignore[arg-type]
         sock.settimeout(None)
+        tune(sock)
     except TimeoutError:
         sock.close()
         raise WaitTimeoutError("to take a connection", name, timeout_secs) from None
