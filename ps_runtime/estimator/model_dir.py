@@ -101,8 +101,12 @@ def _check_whole(store: CheckpointStore, latest: int) -> None:
     if faults:
         before = [step for step in store.steps() if step < latest]
         remedy = f"remove that directory to resume from step {before[-1]}" if before else "choose another model_dir"
-        what = f"the latest checkpoint, {store.path(latest)}, is damaged; restore its files, or {remedy}:"
-        raise ModelDirError((what, *faults))
+        raise ModelDirError(
+            (
+                f"the latest checkpoint, {store.path(latest)}, is damaged: {', '.join(faults)}; "
+                f"restore its files, or {remedy}",
+            )
+        )
 
 
 def _check_empty(files: FileStore) -> None:
