@@ -52,8 +52,7 @@ class Curves:
             case "evaluation":
                 curves = self.evaluations.setdefault(event.get("name") or "eval", {})
                 for metric, value in event["metrics"].items():
-                    if metric != "global_step":
-                        curves.setdefault(metric, {})[int(event["step"])] = value
+                    curves.setdefault(metric, {})[int(event["step"])] = value
             case "export" if event["best"]:
                 self.best, self.best_export = event["step"], event["path"]
 

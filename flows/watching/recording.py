@@ -12,7 +12,7 @@ from flows.parameters.resolved_config import CONFIG, public
 from flows.parameters.train import TrainParameters
 from flows.watching.links import Links
 from flows.watching.summary import best_record
-from ps_runtime.checkpoint.records import EvaluationLog
+from ps_runtime.checkpoint.records import EvaluationLog, measured
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.config.files import dump
 from ps_runtime.config.keys import flat
@@ -83,7 +83,7 @@ def what_is_on_disk(attempt: Attempt) -> list[dict[str, Any]]:
     events += [evaluation_event(evaluation) for evaluation in EvaluationLog(model_dir).read()]
     best = best_record(model_dir)
     if best is not None:
-        facts = {"step": best.step, "version": best.version, "path": best.path, "metrics": dict(best.metrics)}
+        facts = {"step": best.step, "version": best.version, "path": best.path, "metrics": measured(best.metrics)}
         events.append({"kind": "export", "exporter": "best", "best": True, "time": now, **facts})
     return events
 

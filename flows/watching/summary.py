@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flows.watching.progress import shown_metrics
-from ps_runtime.checkpoint.records import EvaluationLog
+from ps_runtime.checkpoint.records import EvaluationLog, measured
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.model.best import BestRecord
 from ps_runtime.roles.job_spec import JobSpec
@@ -90,7 +90,7 @@ def shown(summary: Mapping[str, Any]) -> list[str]:
         "trained": f"to step {summary['final_step']}{'' if max_steps is None else f' of {max_steps}'}, "
         f"{secs['total']:.1f} s{'' if first_step is None else f', the first step after {first_step:.1f} s'}",
         "stopped": summary["stop_reason"],
-        "best": None if best is None else f"step {best['step']}: {shown_metrics(_measured(best['metrics']))}",
+        "best": None if best is None else f"step {best['step']}: {shown_metrics(measured(best['metrics']))}",
         "model": None if best is None else best["model_uri"] or best["export_path"],
         "model_dir": summary["model_dir"],
         "MLflow run": pages["mlflow"] or summary["run_id"],
@@ -98,10 +98,6 @@ def shown(summary: Mapping[str, Any]) -> list[str]:
         "Prefect run": pages["prefect"],
     }
     return [f"{what:<12} {text}" for what, text in lines.items() if text is not None]
-
-
-def _measured(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if name != "global_step"}
 
 
 def best_record(model_dir: str) -> BestRecord | None:

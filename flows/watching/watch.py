@@ -19,6 +19,7 @@ from flows.watching.links import Links
 from flows.watching.plotting import Plotter
 from flows.watching.progress import Progress, shown_metrics
 from flows.watching.terminal import TerminalLine, not_on_terminals
+from ps_runtime.checkpoint.metrics_json import metrics_to_json
 from ps_runtime.data.dataset import Dataset
 from ps_runtime.roles.job_spec import JobSpec
 from tasks.role_logs import RoleLogs
@@ -153,7 +154,7 @@ class Watch:
         self._progress.handle(event)
         if event["kind"] == "evaluation":
             name = event.get("name") or "eval"
-            row = {"step": event["step"], "evaluation": name, **event["metrics"]}
+            row = {"step": event["step"], "evaluation": name, **metrics_to_json(event["metrics"])}
             self._evaluations[event["step"], name] = row
 
     def _tell(self, event: Event) -> None:

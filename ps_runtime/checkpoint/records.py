@@ -18,6 +18,7 @@ __all__ = [
     "EvaluationLog",
     "Finished",
     "clear_finished",
+    "measured",
     "read_finished",
     "write_finished",
 ]
@@ -57,6 +58,17 @@ def read_finished(model_dir: str) -> Finished | None:
 def clear_finished(model_dir: str) -> None:
     """Remove the mark, so that a job may train on. Idempotent."""
     FileStore(model_dir).remove(FINISHED)
+
+
+def measured(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return `metrics` without ``global_step``, which is among them and says only of which checkpoint they are.
+
+    Examples
+    --------
+    >>> measured({"loss": 0.5, "global_step": 300})
+    {'loss': 0.5}
+    """
+    return {name: value for name, value in metrics.items() if name != "global_step"}
 
 
 @dataclass(frozen=True, slots=True)

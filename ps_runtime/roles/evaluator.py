@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
 from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.records import Evaluation, EvaluationLog, Finished, read_finished
+from ps_runtime.checkpoint.records import Evaluation, EvaluationLog, Finished, measured, read_finished
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.client.link import Dial, Identity, Link
 from ps_runtime.client.watching import WatchingClient
@@ -146,7 +145,7 @@ class _Evaluator:
         self._log.add(Evaluation(opened.name, step, saved_at, metrics, time.time(), opened.digest))
         cadence.done[step] = saved_at
         told = {"step": step, "name": opened.spec.name, "checkpoint_saved_at": saved_at}
-        self._context.emit("evaluation", **told, metrics=_finite(metrics), secs=secs)
+        self._context.emit("evaluation", **told, metrics=measured(metrics), secs=secs)
 
     def _export(
         self,
@@ -180,10 +179,5 @@ class _Evaluator:
                     version=result.version,
                     path=result.path,
                     best=result.is_best,
-                    metrics=_finite(metrics),
+                    metrics=measured(metrics),
                 )
-
-
-def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return what a tracking store can plot."""
-    return {name: value for name, value in metrics.items() if math.isfinite(value) and name != "global_step"}

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ps_runtime.checkpoint.records import Evaluation
+from ps_runtime.checkpoint.records import Evaluation, measured
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -100,7 +100,7 @@ def evaluation_event(evaluation: Evaluation) -> dict[str, Any]:
         "kind": "evaluation",
         "step": evaluation.global_step,
         "name": evaluation.name or None,
-        "metrics": dict(evaluation.metrics),
+        "metrics": measured(evaluation.metrics),
         "checkpoint_saved_at": evaluation.checkpoint_saved_at,
         "time": evaluation.evaluated_at,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,11 @@ def test_learning_curves_of_all_evaluations(drawn: list[Figure]) -> None:
 def test_learning_curves_of_few_and_many_metrics(drawn: list[Figure], metrics: int) -> None:
     learning_curves([], {"eval": {f"m{i}": [(0, 0.0)] for i in range(metrics)}}, best=None)
     assert len(drawn[0].axes) == 1 + min(metrics, plots.MAX_METRICS)
+
+
+def test_learning_curves_of_what_is_not_finite(drawn: list[Figure]) -> None:
+    learning_curves([(0, math.nan)], {"eval": {"loss": [(0, math.inf), (300, 0.5)], "m": [(0, math.nan)]}}, best=300)
+    assert lines(drawn[0])[0] == {"train": 1, "eval": 2, "best, 300": 2}
 
 
 def scores(num_classes: int, *, missing: int | None = None, rows: int = 200) -> ClassScores:

@@ -20,7 +20,7 @@ def loss(step: int, value: float) -> dict[str, Any]:
 
 
 def evaluation(step: int, name: str | None = None, **values: float) -> dict[str, Any]:
-    return {"kind": "evaluation", "step": step, "name": name, "metrics": {**values, "global_step": step}}
+    return {"kind": "evaluation", "step": step, "name": name, "metrics": values}
 
 
 def export(step: int, *, best: bool = True) -> dict[str, Any]:

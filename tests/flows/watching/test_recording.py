@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 from flows.parameters.train import parse_parameters
 from flows.watching import recording
 from flows.watching.links import Links
+from ps_runtime.checkpoint.records import Evaluation, EvaluationLog
 from ps_runtime.config.files import parse
 from ps_runtime.data.dataset import Dataset
+from ps_runtime.model.best import BestRecord
 
 VALUES = {
     "experiment": "t",
@@ -84,3 +87,15 @@ def test_a_fork_stands_below_the_run_that_it_began_from(told: Any) -> None:
     assert told.tags["mlflow.parentRunId"] == "r0"
     assert told.tags["psflow.forked_from"] == "/models/runs/parent"
     assert told.tags["psflow.forked_at_step"] == "300"
+
+
+def test_what_is_on_disk_is_told_as_the_evaluator_told_it(tmp_path: Path) -> None:
+    metrics = {"loss": math.inf, "accuracy": 0.5, "global_step": 300.0}
+    EvaluationLog(str(tmp_path)).add(Evaluation("", 300, 1.0, metrics, 2.0))
+    best = tmp_path / "export" / "best"
+    best.mkdir(parents=True)
+    BestRecord(300, metrics, 1, str(best / "1")).write(str(best))
+    attempt: Any = SimpleNamespace(model_dir=str(tmp_path))
+    told = recording.what_is_on_disk(attempt)
+    assert [event["kind"] for event in told] == ["evaluation", "export"]
+    assert [event["metrics"] for event in told] == [{"loss": math.inf, "accuracy": 0.5}] * 2

@@ -116,6 +116,13 @@ def test_the_past_is_recorded_again_but_no_news(seen: Seen, tmp_path: Path, capl
     assert [event["kind"] for event in seen.tracked[:2]] == ["checkpoint", "evaluation"]
 
 
+def test_a_table_shows_what_json_has_no_number_for(seen: Seen, tmp_path: Path) -> None:
+    with watch(seen, tmp_path) as watching:
+        watching.handle({**EVALUATION, "metrics": {"loss": float("inf")}})
+    tables = [given for kind, given in seen.artifacts if kind == "table"]
+    assert tables[0][1] == [{"step": 300, "evaluation": "eval", "loss": "inf"}]
+
+
 def test_links_lead_from_prefect_to_mlflow_and_dask(seen: Seen, tmp_path: Path) -> None:
     with watch(seen, tmp_path):
         pass

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from ps_runtime.checkpoint.records import Evaluation, EvaluationLog, write_finished
+from ps_runtime.checkpoint.records import Evaluation, EvaluationLog, measured, write_finished
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.errors import BrokenPeerError, StoppedError
 from ps_runtime.estimator.attempt import Attempt
@@ -72,6 +74,21 @@ def test_an_evaluation_of_another_name_is_another_one(roles, trained):
     report, events = evaluate(roles, trained, name="other")
     assert report["statistics"]["evaluated_steps"] == [0, 5, 10, 12]
     assert events[0]["name"] == "other"
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # of numpy, in the model
+def test_what_is_not_finite_is_told_as_it_is_written_down(roles, trained):
+    def too_far():
+        for features, labels in batches():
+            yield features, labels * np.float32("inf")
+
+    with Attempt(trained, TrainSpec(shuffled, 20), EvalSpec(too_far, 1, start_delay_secs=0)) as attempt:
+        write_finished(trained.model_dir, 12, "all steps are done")
+        events = []
+        run_evaluator(attempt.job(), roles.context(attempt.job(), Role.EVALUATOR, send=events.append), [nobody])
+    told = [event["metrics"] for event in events if event["kind"] == "evaluation"]
+    assert told[0] == {"loss": math.inf, "mae": math.inf}
+    assert told == [measured(evaluation.metrics) for evaluation in EvaluationLog(trained.model_dir).read()]
 
 
 def several(**second):
