@@ -26,10 +26,12 @@ from ps_runtime.errors import CheckpointError
 from tasks.evaluate import evaluate_steps, in_task_runs
 from tasks.evaluation.replay import Replay
 from tasks.evaluation.worker import Outcome
-from tasks.tracking.child_run import open_child_run
+from tasks.tracking.child_run import child_run_lacks, open_child_run
 from tasks.tracking.tracker import Tracker
 
 __all__ = ["evaluate", "evaluate_flow"]
+
+KIND = "evaluate"
 
 
 def evaluate(parameters: EvaluateParameters) -> dict[str, Any]:
@@ -108,6 +110,9 @@ def _run(
         "%s of %s evaluations are in the record already", len(plan.known), len(plan.known) + plan.num_wanted
     )
     if not plan.wanted:
+        if _mlflow_lacks_some(plan):
+            with _recorded(plan, results) as tracker:
+                results.record_in(tracker)
         return
     with ExitStack() as stack:
         tracker = stack.enter_context(_recorded(plan, results))
@@ -140,7 +145,7 @@ def _recorded(plan: ReplayPlan, results: ReplayResults) -> Iterator[Tracker]:
     experiment = plan.training.parameters.experiment
     tracker = open_child_run(
         plan.tracked.store,
-        kind="evaluate",
+        kind=KIND,
         experiment=experiment,
         model_dir=plan.training.model_dir,
         parent=plan.tracked.run,
@@ -153,6 +158,18 @@ def _recorded(plan: ReplayPlan, results: ReplayResults) -> Iterator[Tracker]:
         yield tracker
     if not tracker.close("FAILED" if results.failures else "FINISHED"):
         get_run_logger().warning("MLflow did not take everything; the next evaluation of this training writes the rest")
+
+
+def _mlflow_lacks_some(plan: ReplayPlan) -> bool:
+    """Return whether an earlier replay has put evaluations into the record and was ended before MLflow had them."""
+    return child_run_lacks(
+        plan.tracked.store,
+        plan.known,
+        kind=KIND,
+        experiment=plan.training.parameters.experiment,
+        model_dir=plan.training.model_dir,
+        parent=plan.tracked.run,
+    )
 
 
 def _tags(plan: ReplayPlan) -> Mapping[str, str]:

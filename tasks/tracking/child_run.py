@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ps_runtime.checkpoint.records import Evaluation
 from ps_runtime.data.files import without_secrets
 from ps_runtime.errors import ConfigError, UsageError
 from tasks.owners import JOB_ID, KIND, MODEL_DIR
 from tasks.tracking.models import RecordedModels
 from tasks.tracking.pages import run_page
-from tasks.tracking.points import Points
+from tasks.tracking.points import Points, evaluation_event
 from tasks.tracking.run import DatasetInfo, open_run
 from tasks.tracking.store import mlflow_client, reason_of
 from tasks.tracking.tracker import Tracker
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-__all__ = ["KIND", "MODEL_DIR", "TrainingRun", "find_training_run", "open_child_run"]
+__all__ = ["KIND", "MODEL_DIR", "TrainingRun", "child_run_lacks", "find_training_run", "open_child_run"]
 
 PARENT = "mlflow.parentRunId"
 
@@ -104,11 +105,7 @@ def open_child_run(
     from mlflow.exceptions import MlflowException
 
     client = mlflow_client(uri)
-    named = {KIND: kind, MODEL_DIR: without_secrets(model_dir), **tags}
-    if parent is not None:
-        named[PARENT] = parent.run_id
-        if parent.job_id is not None:
-            named[JOB_ID] = parent.job_id
+    named = {**_named(kind, model_dir, parent), **tags}
     try:
         known = None if is_new else _find(client, parent.experiment if parent else experiment, named)
         run = open_run(
@@ -126,6 +123,44 @@ def open_child_run(
     except (MlflowException, OSError) as error:
         raise _unanswered(uri, error) from None
     return Tracker(client, run.info.run_id, points, models, run_page(uri, run.info.experiment_id, run.info.run_id))
+
+
+def child_run_lacks(
+    uri: str,
+    evaluations: Iterable[Evaluation],
+    *,
+    kind: str,
+    experiment: str,
+    model_dir: str,
+    parent: TrainingRun | None,
+) -> bool:
+    """Return whether `open_child_run` would go on with a run that has not all points of `evaluations`; change nothing.
+
+    Whoever evaluated them was killed, or left without MLflow, before it had them.
+
+    Raises
+    ------
+    ConfigError
+        If the store does not answer.
+    """
+    from mlflow.exceptions import MlflowException
+
+    client = mlflow_client(uri)
+    try:
+        run = _find(client, parent.experiment if parent else experiment, _named(kind, model_dir, parent))
+        points = None if run is None else Points.of_run(client, run.info.run_id)
+    except (MlflowException, OSError) as error:
+        raise _unanswered(uri, error) from None
+    return points is not None and any(points.of_evaluation(evaluation_event(e), None) for e in evaluations)
+
+
+def _named(kind: str, model_dir: str, parent: TrainingRun | None) -> dict[str, str]:
+    """Return the tags by which a run below that of a training is known."""
+    named = {KIND: kind, MODEL_DIR: without_secrets(model_dir)}
+    if parent is None:
+        return named
+    job = {} if parent.job_id is None else {JOB_ID: parent.job_id}
+    return {**named, PARENT: parent.run_id, **job}
 
 
 def _find(client: MlflowClient, experiment: str, tags: Mapping[str, str]) -> Run | None:

@@ -19,6 +19,7 @@ from ps_runtime.checkpoint.job_file import JobFile
 from ps_runtime.checkpoint.records import EvaluationLog
 from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.errors import EvaluationFailedError, StorageError, UsageError
+from tasks.tracking.child_run import TrainingRun, open_child_run
 from tests.flows.replay.conftest import CONFIG
 
 STEPS = [0, 2, 4, 6]
@@ -35,6 +36,21 @@ def client_of(trained: Path) -> MlflowClient:
 
 def lines(trained: Path) -> list[str]:
     return (trained / "evaluations.jsonl").read_text().splitlines()
+
+
+def begun_again(trained: Path, facts: dict[str, Any]) -> str:
+    """Make the MLflow run of a replay that has written nothing into it yet."""
+    tracker = open_child_run(
+        f"sqlite:///{trained.parent}/mlflow.db",
+        kind="evaluate",
+        experiment="line",
+        model_dir=str(trained),
+        parent=TrainingRun(facts["parent_run_id"], "line", str(trained)),
+        run_name="evaluate line",
+        tags={},
+    )
+    tracker.close("KILLED")
+    return tracker.run_id
 
 
 @pytest.mark.cluster(shared=True)
@@ -66,6 +82,13 @@ def test_replay_is_what_one_by_one_is(trained: Path, servers: dict[str, Any]) ->
     again = replay(trained, servers)  # there is nothing left to do
     assert (again["run_id"], again["num_evaluated"], again["num_known"]) == (None, 0, 8)
     assert len(lines(trained)) == 8
+
+    client.delete_run(facts["run_id"])  # as if it had been killed between the record and MLflow
+    killed = begun_again(trained, facts)
+    told = replay(trained, servers)
+    assert (told["run_id"], told["num_evaluated"], told["num_known"]) == (killed, 0, 8)
+    assert {p.step for p in client.get_metric_history(killed, "eval_more/loss")} == set(STEPS)
+    assert client.get_run(killed).info.status == "FINISHED"
 
     forced = replay(trained, servers, checkpoints="latest", force=True)
     assert (forced["num_evaluated"], len(lines(trained))) == (2, 10)
