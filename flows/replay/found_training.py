@@ -70,8 +70,10 @@ def found_training(source: CheckpointSource) -> FoundTraining:
     if source.run_id is not None:
         return FoundTraining(_parameters(source, _run(prepare_store(), source.run_id).model_dir), source.run_id)
     parameters = _parameters(source, source.model_dir)
-    record = JobFile(parameters.model_dir).read()
-    return FoundTraining(parameters, None if record is None else record.run_id)
+    job = JobFile(parameters.model_dir)
+    record = job.read()
+    is_of_another = record is None or job.copied_from() is not None  # of a copy the run is that of the original
+    return FoundTraining(parameters, None if record is None or is_of_another else record.run_id)
 
 
 def tracked(training: FoundTraining) -> Tracked:

@@ -27,7 +27,7 @@ def await_turn(parameters: TrainParameters, say: Callable[[str], None]) -> None:
     Raises
     ------
     ModelDirError
-        At once, or after that time, if somebody does.
+        At once, or after that time, if somebody does; at once if the model_dir is a copy of that of the job.
 
     Notes
     -----
@@ -35,6 +35,7 @@ def await_turn(parameters: TrainParameters, say: Callable[[str], None]) -> None:
     """
     resume, timeout_secs = parameters.resume, parameters.cluster.admission_timeout_secs
     job = JobFile(resume.fork or parameters.model_dir)
+    job.check_place()
     deadline = time.monotonic() + timeout_secs
     has_said = False
     while (refusal := job.refusal()) is not None:

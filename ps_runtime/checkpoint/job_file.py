@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +18,8 @@ from ps_runtime.checkpoint.process import ProcessId
 from ps_runtime.errors import CheckpointError, ModelDirError
 
 __all__ = ["JobFile", "JobRecord", "Owner"]
+
+_log = logging.getLogger(__name__)
 
 FORMAT_VERSION = 1
 NAME = "job.json"
@@ -46,6 +50,8 @@ class JobRecord:
         None if nobody runs the job.
     lease_expires : float
         Unix time after which an owner on another host is taken for dead.
+    model_dir : str or None
+        Where it was claimed last, absolute; a file that lies elsewhere was copied or moved. None before the first.
     """
 
     job_id: str
@@ -53,6 +59,7 @@ class JobRecord:
     facts: Mapping[str, Any] = field(default_factory=dict)
     owner: Owner | None = None
     lease_expires: float = 0.0
+    model_dir: str | None = None
 
     def to_json(self) -> str:
         """Return the record as text."""
@@ -90,6 +97,7 @@ class JobFile:
 
     def __init__(self, model_dir: str, lease_secs: float = 30.0, clock: Callable[[], float] = time.time) -> None:
         self._files = FileStore(model_dir)
+        self._place = os.path.abspath(self._files.root) if self._files.is_local else model_dir
         self._lease_secs = lease_secs
         self._clock = clock
         self._me = Owner(ProcessId.current(), secrets.token_hex(8), 0.0)
@@ -118,17 +126,44 @@ class JobFile:
         Raises
         ------
         ModelDirError
-            If its owner lives.
+            If its owner lives, or this is a copy of the model_dir that the job lives in.
         CheckpointError
             If the file is damaged.
         """
         with self._locked():
-            record = self.read() or JobRecord(job_id=secrets.token_hex(8))
+            self.check_place()
+            record = self.read() or JobRecord(job_id=secrets.token_hex(8), model_dir=self._place)
             if (refusal := self._refusal(record)) is not None:
                 raise ModelDirError((refusal,))
+            if record.model_dir not in (self._place, None) and not self._is_here(record.model_dir):
+                _log.warning("the job of %s is now in %s: it was moved", record.model_dir, self._files.url)
             now = self._clock()
-            return self._write(
-                replace(record, owner=replace(self._me, since=now), lease_expires=now + self._lease_secs)
+            owner, expires = replace(self._me, since=now), now + self._lease_secs
+            return self._write(replace(record, owner=owner, lease_expires=expires, model_dir=self._place))
+
+    def copied_from(self) -> str | None:
+        """Return the model_dir that this one is a copy of: it has the same job still. None if this is the one.
+
+        CheckpointError as `read`. A model_dir that cannot be looked at from here counts as gone.
+        """
+        record = self.read()
+        if record is None or record.model_dir in (self._place, None) or self._is_here(record.model_dir):
+            return None
+        try:
+            there = JobFile(record.model_dir).read()
+        except (CheckpointError, OSError, ValueError, ImportError):
+            return None
+        return record.model_dir if there is not None and there.job_id == record.job_id else None
+
+    def check_place(self) -> None:
+        """Raise ModelDirError if this is a copy; CheckpointError as `read`."""
+        original = self.copied_from()
+        if original is not None:
+            raise ModelDirError(
+                (
+                    f"model_dir {self._files.url} is a copy of {original}, and both would write into one MLflow run; "
+                    "train the original, or a fork of it (--fork DIR)",
+                )
             )
 
     def refusal(self) -> str | None:
@@ -153,6 +188,13 @@ class JobFile:
             record = self.read()
             if record is not None and record.owner is not None and record.owner.token == self._me.token:
                 self._write(replace(record, owner=None, lease_expires=0.0))
+
+    def _is_here(self, model_dir: str) -> bool:
+        """Return whether `model_dir` is this directory by another name."""
+        try:
+            return self._files.is_local and os.path.samefile(model_dir, self._place)
+        except OSError:
+            return False
 
     def _is_living(self, owner: Owner, lease_expires: float) -> bool:
         if owner.token == self._me.token:

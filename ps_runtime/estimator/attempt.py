@@ -92,6 +92,7 @@ class Attempt:
         self._reads_again = reads_again
         self._fork = fork
         self._file = JobFile(estimator.model_dir)
+        self._file.check_place()
         self.seed = job_seed(estimator.model_dir, estimator.config.tf_random_seed)
         self.plan: JobPlan = plan_job(
             estimator.caller, train_spec, self._eval_specs, self.seed, num_workers + 1, estimator.check_labels

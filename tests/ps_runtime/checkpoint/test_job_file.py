@@ -3,8 +3,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import re
+import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -147,6 +149,51 @@ def test_of_two_processes_that_claim_at_once_exactly_one_wins(tmp_path: Any) -> 
         (winner,) = [job_id for job_id in job_ids if job_id is not None]
         resumed = JobFile(model_dir).claim()
         assert resumed.job_id == winner, "both processes are dead by now"
+
+
+def _training(tmp_path: Path, name: str = "digits") -> Path:
+    job = JobFile(str(tmp_path / name))
+    job.claim()
+    job.release()
+    return tmp_path / name
+
+
+def test_a_copy_of_a_model_dir_is_refused_while_the_original_is_there(tmp_path: Path) -> None:
+    original, copy = _training(tmp_path), tmp_path / "cut"
+    shutil.copytree(original, copy)
+    with pytest.raises(
+        ModelDirError,
+        match=rf"model_dir {copy} is a copy of {original}, and both would write into one MLflow run; "
+        r"train the original, or a fork of it \(--fork DIR\)",
+    ):
+        JobFile(str(copy)).claim()
+    assert JobFile(str(copy)).copied_from() == str(original)
+    assert JobFile(str(original)).copied_from() is None
+    JobFile(str(original)).claim()
+
+
+@pytest.mark.parametrize("left", ["nothing", "another job", "damaged"])
+def test_a_model_dir_that_was_moved_is_gone_on_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, left: str
+) -> None:
+    original, here = _training(tmp_path), tmp_path / "moved"
+    job_id = JobFile(str(original)).claim().job_id
+    original.rename(here)
+    if left == "another job":
+        _training(tmp_path)
+    elif left == "damaged":
+        original.mkdir()
+        (original / "job.json").write_text("{")
+    record = JobFile(str(here), clock=lambda: time.time() + 60).claim()
+    assert (record.job_id, record.model_dir) == (job_id, str(here))
+    assert caplog.messages == [f"the job of {original} is now in {here}: it was moved"]
+
+
+def test_another_name_of_the_same_model_dir_is_no_copy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    original = _training(tmp_path)
+    (tmp_path / "link").symlink_to(original)
+    JobFile(str(tmp_path / "link")).claim()
+    assert caplog.messages == []
 
 
 def test_a_zombie_is_dead() -> None:

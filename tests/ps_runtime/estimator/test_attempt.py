@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import threading
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ps_runtime.checkpoint.store import CheckpointStore
 from ps_runtime.errors import CheckpointError, ModelDirError, StorageError
 from ps_runtime.estimator import attempt as attempt_module
 from ps_runtime.estimator.attempt import Attempt, job_seed
+from ps_runtime.estimator.fork import Fork
 from ps_runtime.model.scope import get_variable
 from ps_runtime.model.spec import EstimatorSpec
 from ps_runtime.model.training import TrainSpec
@@ -96,6 +98,17 @@ def test_a_second_job_on_a_living_model_dir_is_refused(make):
         assert attempt.number == 1
     other.train(shuffled, max_steps=5)
     assert steps_of(estimator.model_dir)[-1] == 5
+
+
+def test_a_copy_of_a_model_dir_is_refused_before_anything_is_planned(make, tmp_path):
+    original = make()
+    original.train(shuffled, max_steps=1)
+    shutil.copytree(original.model_dir, tmp_path / "copy")
+    with pytest.raises(ModelDirError, match=f"model_dir .*/copy is a copy of {original.model_dir}, and both would"):
+        Attempt(make("copy"), TrainSpec(lambda: 1 / 0, 3), None)
+    fork = Fork(str(tmp_path / "copy"), str(tmp_path / "fork"))
+    with Attempt(make("fork"), TrainSpec(shuffled, 3), None, fork=fork):
+        assert steps_of(str(tmp_path / "fork")) == [1]
 
 
 def test_an_attempt_that_fails_lets_go_of_the_model_dir(make):
