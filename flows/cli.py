@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 import typer
@@ -63,9 +64,22 @@ for command in (
     app.command(epilog=EPILOG)(command)
 
 
+_heard: list[int] = []
+"""Signals that have ended the command, whatever became of their exceptions."""
+
+
+def _hear(number: int, frame: FrameType | None) -> NoReturn:
+    """Note a signal, then raise it: a class that is being made turns what is raised in it into an error of its own."""
+    _heard.append(number)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    sys.exit(ExitCode.TERMINATED)
+
+
 def main() -> NoReturn:
     """Run the command line of this process."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.TERMINATED))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _hear)
     arguments = sys.argv[1:]
     sys.path.insert(0, os.getcwd())  # modules of the user may stand here, too
     exit_code = run(arguments, _reserve_stdout() if "--json" in arguments else None)
@@ -126,19 +140,24 @@ def _attempt(arguments: Sequence[str]) -> _Outcome:
     except typer.TyperException as error:
         message = f"{error.format_message()}\nTry 'psflow --help'."
         return _Outcome(ExitCode.USAGE, error=("UsageError", message))
-    except UsageError as error:
-        return _Outcome(ExitCode.USAGE, error=(type(error).__name__, str(error)))
-    except PsflowError as error:
-        return _Outcome(ExitCode.FAILED, error=(type(error).__name__, str(error)))
     except SystemExit as error:
         return _ended(error.code if isinstance(error.code, int) else ExitCode.FAILED)
     except Exception as error:
-        traceback.print_exc()
-        return _Outcome(ExitCode.FAILED, error=(type(error).__name__, str(error)))
+        return _failed(error)
     if isinstance(result, int):
         return _ended(result)
     answer = result if isinstance(result, Answer) else Answer(result)
     return _Outcome(answer.exit_code, answer)
+
+
+def _failed(error: Exception) -> _Outcome:
+    """Return the outcome of a command that `error` has ended; who reads it needs no traceback if it is one of ours."""
+    if _heard:
+        return _ended(128 + _heard[0])
+    if not isinstance(error, PsflowError):
+        traceback.print_exception(error)
+    exit_code = ExitCode.USAGE if isinstance(error, UsageError) else ExitCode.FAILED
+    return _Outcome(exit_code, error=(type(error).__name__, str(error)))
 
 
 def _ended(exit_code: int) -> _Outcome:
@@ -180,3 +199,7 @@ def _lines(facts: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             yield f"{prefix + key:<32} {', '.join(map(str, value)) or 'none'}"
         else:
             yield f"{prefix + key:<32} {value}"
+
+
+if __name__ == "__main__":
+    main()
