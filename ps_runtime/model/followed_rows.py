@@ -11,7 +11,7 @@ import numpy as np
 from autograd.extend import defvjp, primitive
 from numpy.typing import NDArray
 
-from ps_runtime.model.gathering import take, weighted_sum
+from ps_runtime.model.plain_rows import take, weighted_sum
 from ps_runtime.tables.dedupe import Occurrences
 
 __all__ = ["gather", "pool"]
