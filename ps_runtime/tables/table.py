@@ -90,7 +90,7 @@ class Table:
         first = out.view(self._bits)[:, 0]
         num_filled = 0
         for some in self._rows.take_blocks(0, places, out):
-            num_filled += np.count_nonzero(first[some])
+            num_filled += int(np.count_nonzero(first[some]))
         if num_filled < len(ids):
             zeros = np.flatnonzero(first == 0)
             missing = zeros[self._pushes[places[zeros]] < self.spec.admit_after]
