@@ -15,7 +15,7 @@ from prefect.runtime import flow_run
 from flows.parameters.evaluate import EvaluateParameters
 from flows.replay.plan import ReplayPlan, plan_replay
 from flows.replay.results import ReplayResults
-from flows.running.interrupts import InterruptedRunError, Interrupts
+from flows.running.interrupts import INTERRUPTIONS, Interrupts
 from flows.running.invocation import invoke, invoked
 from flows.running.task_runs import TaskRuns
 from flows.watching.artifacts import Artifacts
@@ -90,7 +90,7 @@ def evaluate_flow(parameters: EvaluateParameters) -> dict[str, Any] | State[Any]
         with closing(Artifacts(plan.training.parameters.experiment)) as artifacts:
             try:
                 _run(plan, parameters, results, artifacts, interrupts.check)
-            except InterruptedRunError as interrupted:
+            except INTERRUPTIONS as interrupted:
                 return invocation.cancelled(interrupted, "the same command goes on where it ended")
             finally:
                 artifacts.table("replay", results.rows(), "Metrics of each checkpoint that was asked for.")

@@ -21,7 +21,7 @@ from flows.parameters.train import TrainParameters
 from flows.predict import predict_flow
 from flows.replay.ahead import check_after_training, check_without_training
 from flows.running.beginning import begin, placed
-from flows.running.interrupts import InterruptedRunError, Interrupts
+from flows.running.interrupts import INTERRUPTIONS, Interrupts
 from flows.running.invocation import invoke, invoked
 from flows.running.planning import planned_training
 from flows.train import train_flow
@@ -102,7 +102,7 @@ def pipeline_flow(parameters: PipelineParameters) -> Facts | State[Any]:
                 interrupts.check()
                 get_run_logger().info("stage %s", stage)
                 facts[stage] = STAGES[stage](invocation.prepared, facts, interrupts)
-        except InterruptedRunError as interrupted:
+        except INTERRUPTIONS as interrupted:
             return invocation.cancelled(interrupted, "the same command goes on where it ended")
         return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
 

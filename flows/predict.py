@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
 from flows.parameters.predict import PredictParameters
-from flows.running.interrupts import InterruptedRunError, Interrupts
+from flows.running.interrupts import INTERRUPTIONS, Interrupts
 from flows.running.invocation import invoke, invoked
 from ps_runtime.cluster.connecting import open_cluster
 from tasks.predict import PredictionJob, predict_partitions
@@ -80,7 +80,7 @@ def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
     with invoked(parameters, prepared) as invocation, Interrupts() as interrupts:
         try:
             facts = _run(invocation.prepared, parameters, interrupts)
-        except InterruptedRunError as interrupted:
+        except INTERRUPTIONS as interrupted:
             return invocation.cancelled(interrupted, "the same command goes on where it ended")
         return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
 

@@ -16,7 +16,7 @@ from flows.parameters.resolved_config import write_config
 from flows.parameters.train import TrainParameters
 from flows.running.beginning import tell
 from flows.running.flow_run_labels import label_flow_run
-from flows.running.interrupts import InterruptedRunError, Interrupts
+from flows.running.interrupts import INTERRUPTIONS, Interrupts
 from flows.running.invocation import invoke, invoked
 from flows.running.planning import Planned, planned_training
 from flows.running.task_runs import TaskRuns
@@ -85,7 +85,7 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
                 label_flow_run(**{JOB_ID: planned.attempt.record.job_id, MODEL_DIR: planned.attempt.model_dir})
                 write_config(planned.attempt.model_dir, planned.beginning.parameters)
                 outcome = _run(planned, planned.beginning.parameters, interrupts)
-        except InterruptedRunError as interrupted:
+        except INTERRUPTIONS as interrupted:
             return invocation.cancelled(interrupted, "the same command resumes from the last checkpoint")
         summary = summarize(outcome, wall_secs=time.monotonic() - invocation.started)
         show_summary(parameters.experiment, summary)

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from flows.running.cancellation import CancellationWatch
 
-__all__ = ["InterruptedRunError", "Interrupts"]
+__all__ = ["INTERRUPTIONS", "AbortedRunError", "InterruptedRunError", "Interrupts"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -25,6 +25,21 @@ class InterruptedRunError(Exception):
 
     def __str__(self) -> str:
         return f"ended by {self.cause}"
+
+
+class AbortedRunError(KeyboardInterrupt):
+    """A second signal: who sent it does not want to wait; raised wherever the main thread is."""
+
+    def __init__(self, received: signal.Signals) -> None:
+        super().__init__(received)
+        self.received = received
+
+    def __str__(self) -> str:
+        return f"aborted by a second {self.received.name}"
+
+
+INTERRUPTIONS = (InterruptedRunError, AbortedRunError)
+"""What ends a flow that has nothing wrong with it."""
 
 
 class Interrupts:
@@ -72,7 +87,7 @@ class Interrupts:
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         if self._is_signalled:
-            raise KeyboardInterrupt
+            raise AbortedRunError(signal.Signals(number))
         self._is_signalled = True
         self._note(signal.Signals(number), signal.Signals(number).name)
 

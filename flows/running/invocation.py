@@ -17,7 +17,7 @@ from prefect.states import Cancelled
 from flows.parameters.base import Parameters, value_of
 from flows.running.flow_run_labels import label_flow_run
 from flows.running.head_start import head_start
-from flows.running.interrupts import InterruptedRunError
+from flows.running.interrupts import AbortedRunError, InterruptedRunError
 from ps_runtime.cluster.fork_server import start_fork_server
 from ps_runtime.errors import FlowFailedError, UsageError
 from tasks.prefect_server import prefect_api
@@ -47,7 +47,7 @@ class Invocation(Generic[T]):
     started: float
     received: signal.Signals | None = None
 
-    def cancelled(self, interrupted: InterruptedRunError, what_then: str) -> State[Any]:
+    def cancelled(self, interrupted: InterruptedRunError | AbortedRunError, what_then: str) -> State[Any]:
         """Note the signal; return the state of a flow that it has ended, which says `what_then` goes on."""
         self.received = interrupted.received
         return Cancelled(message=f"{interrupted}; {what_then}")

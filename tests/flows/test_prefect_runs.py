@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,8 @@ from prefect.logging.handlers import APILogWorker
 from prefect.settings import get_current_settings
 
 from flows.parameters.train import parse_parameters
+from flows.running.interrupts import INTERRUPTIONS, Interrupts
+from flows.running.invocation import Invocation
 from flows.running.task_runs import TaskRuns
 from flows.watching import plotting
 from flows.watching import watch as watching
@@ -142,3 +146,44 @@ def test_a_role_is_told_as_it_ended_though_nobody_waits_for_it_any_more(
         "e": ("Cancelled", "evaluator-0 ends: it was cancelled"),
         "c": ("Cancelled", "chief-0 did not end in time"),
     }
+
+
+class LongJob:
+    """Stands for a job that goes on."""
+
+    def __init__(self) -> None:
+        self.is_watched = threading.Event()
+
+    def wait(self, role: RoleId, timeout_secs: float) -> None:
+        self.is_watched.set()
+
+
+def test_a_second_signal_cancels_the_flow_run_and_its_task_runs(server: SyncPrefectClient, tmp_path: Path) -> None:
+    job, task_runs = LongJob(), TaskRuns()
+
+    def send_once_it_ends() -> None:
+        task_runs.stop.wait(10)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    second = threading.Thread(target=send_once_it_ends)
+
+    @flow
+    def aborted() -> State[Any]:
+        with Interrupts() as interrupts:
+            try:
+                with task_runs:
+                    task_runs.submit(
+                        run_role, RoleId(Role.PS, 0), job, task_runs.stop, RoleLogs(tmp_path / "roles.log")
+                    )
+                    assert job.is_watched.wait(10)
+                    second.start()
+                    os.kill(os.getpid(), signal.SIGINT)
+                    interrupts.check()
+            except INTERRUPTIONS as interrupted:
+                second.join()
+                return Invocation(None, 0.0).cancelled(interrupted, "the same command resumes")
+        return pytest.fail("it was not interrupted")
+
+    state = aborted(return_state=True)
+    assert (state.name, state.message) == ("Cancelled", "aborted by a second SIGINT; the same command resumes")
+    assert [future.state.name for future in task_runs._futures] == ["Cancelled"]

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 
 import pytest
 
-from flows.running.interrupts import InterruptedRunError, Interrupts
+from flows.running.interrupts import AbortedRunError, InterruptedRunError, Interrupts
 
 
 def send(number: signal.Signals) -> None:
@@ -27,8 +28,9 @@ def test_a_signal_asks_for_the_end(number: signal.Signals) -> None:
 def test_a_second_signal_aborts() -> None:
     with Interrupts():
         send(signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            send(signal.SIGINT)
+        with pytest.raises(AbortedRunError, match=r"^aborted by a second SIGTERM$") as caught:
+            send(signal.SIGTERM)
+    assert pickle.loads(pickle.dumps(caught.value)).received is signal.SIGTERM
 
 
 def test_the_signal_that_comes_with_a_cancellation_does_not_abort() -> None:
