@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +19,7 @@ from flows.parameters.parsing import parse_as
 from flows.parameters.pipeline import PipelineParameters
 from flows.parameters.resolved_config import resolve
 from flows.parameters.stages import ScheduleParameters
+from ps_runtime.config.files import Origin, is_override
 from ps_runtime.errors import ConfigError, UsageError
 from tasks.strays import FLOW_RUN_TAG
 
@@ -33,32 +34,36 @@ def general() -> list[RunnerDeployment]:
     return [_deployment(name, name, {}, [FLOW_RUN_TAG], None) for name in FLOWS]
 
 
-def configured(files: Sequence[str]) -> list[RunnerDeployment]:
+def configured(arguments: Sequence[str]) -> list[RunnerDeployment]:
     """Return the deployments of configurations, named after their experiments.
 
     Parameters
     ----------
-    files : sequence of str
-        A configuration each.
+    arguments : sequence of str
+        Files, a configuration each, and ``key=value``, which changes each of them.
 
     Raises
     ------
     ConfigError
         If one of them, or its schedule, is wrong.
     UsageError
-        If two are of one experiment.
+        If two are of one experiment, or there is nothing to change.
     """
+    overrides = [text for text in arguments if is_override(text)]
+    files = [text for text in arguments if text not in overrides]
+    if overrides and not files:
+        raise UsageError((f"{overrides[0]}: expected a configuration file that it changes, such as conf/digits.yaml",))
     deployments: list[RunnerDeployment] = []
     experiments: dict[str, str] = {}
     for file in files:
-        conf = read_conf([file])
+        conf = read_conf([file, *overrides])
         experiment = parsed(conf).experiment
         if experiment in experiments:
             raise UsageError(
                 (f"{experiments[experiment]} and {file} are both of experiment {experiment!r}; rename one",)
             )
         experiments[experiment] = file
-        deployments += _of(conf, file)
+        deployments += _of(conf)
     return deployments
 
 
@@ -68,7 +73,7 @@ def parsed(conf: Conf) -> PipelineParameters:
     return parse_as(PipelineParameters, values, conf.settings.origins)
 
 
-def _of(conf: Conf, file: str) -> list[RunnerDeployment]:
+def _of(conf: Conf) -> list[RunnerDeployment]:
     parameters = parsed(conf)
     training = resolve(parameters.training()).model_dump(mode="json")
     told: dict[str, dict[str, Any]] = {
@@ -76,7 +81,7 @@ def _of(conf: Conf, file: str) -> list[RunnerDeployment]:
         "pipeline": training | {"pipeline": parameters.pipeline.model_dump(mode="json")},
     }
     wanted = conf.sections.schedule
-    schedule = None if wanted is None else _schedule(wanted, file)
+    schedule = None if wanted is None else _schedule(wanted, conf.settings.origins)
     return [
         _deployment(
             name,
@@ -104,12 +109,14 @@ def _deployment(
     )
 
 
-def _schedule(wanted: ScheduleParameters, file: str) -> Schedule:
+def _schedule(wanted: ScheduleParameters, origins: Mapping[str, Origin]) -> Schedule:
     try:
         if wanted.interval_secs is not None:
             return Interval(timedelta(seconds=wanted.interval_secs), timezone=wanted.timezone)
         CronSchedule(cron=str(wanted.cron), timezone=wanted.timezone)  # it looks at what it is given
         return Cron(str(wanted.cron), timezone=wanted.timezone)
     except ValidationError as error:
-        reasons = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
-        raise ConfigError(tuple(f"{file}: schedule.{reason}" for reason in reasons)) from None
+        faults = [(f"schedule.{'.'.join(map(str, fault['loc']))}", fault["msg"]) for fault in error.errors()]
+        raise ConfigError(
+            tuple(f"{origins.get(key, origins['schedule'])}: {key}: {reason}" for key, reason in faults)
+        ) from None

@@ -32,13 +32,13 @@ RUN = "prefect.engine"
 """The module that is the program of a run that Prefect starts."""
 
 
-def serve(files: Sequence[str], limit: int | None = None) -> dict[str, Any]:
+def serve(arguments: Sequence[str], limit: int | None = None) -> dict[str, Any]:
     """Serve the flows until a signal comes. Blocks.
 
     Parameters
     ----------
-    files : sequence of str
-        Configurations, each served with its parameters and its schedule, if it has one.
+    arguments : sequence of str
+        Configurations, each served with its parameters and its schedule, if it has one; and changes of them.
     limit : int, optional
         The most runs at one time.
 
@@ -52,7 +52,7 @@ def serve(files: Sequence[str], limit: int | None = None) -> dict[str, Any]:
     UsageError
         If a configuration is wrong, or there is no Prefect server that stays.
     """
-    deployments = [*general(), *configured(files)]
+    deployments = [*general(), *configured(arguments)]
     if named_api_url() is None and found().prefect_api_url is None:
         raise UsageError(
             (
@@ -90,9 +90,12 @@ def _ending_runs() -> Iterator[None]:
         nonlocal is_ending
         if not is_ending:
             is_ending = True
-            runs = [child for child in psutil.Process().children() if RUN in child.cmdline()]
-            for run in runs:
-                run.terminate()
+            runs = []
+            for child in psutil.Process().children():
+                with suppress(psutil.Error):  # it has just ended
+                    if RUN in child.cmdline():
+                        child.terminate()
+                        runs.append(child)
             psutil.wait_procs(runs, END_SECS)
         raise KeyboardInterrupt
 

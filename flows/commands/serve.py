@@ -13,8 +13,11 @@ __all__ = ["serve"]
 
 
 def serve(
-    files: Annotated[
-        list[str] | None, typer.Argument(metavar="[CONF]", help="Configurations to serve, with their schedules.")
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[CONF] [KEY=VALUE]", help="Configurations to serve, with their schedules; changes of all of them."
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="The most runs at one time.")] = None,
     as_json: Json = False,
@@ -25,4 +28,4 @@ def serve(
     telemetry_off()
     from flows.serve import serve
 
-    return serve(files or (), limit)
+    return serve(settings or (), limit)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 from prefect.flows import load_flow_from_entrypoint
 
 from flows.deployments import FLOWS, configured, general
-from flows.serve import serve
+from flows.serve import _ending_runs, serve
 from ps_runtime.errors import ConfigError, UsageError
 from tasks.local_servers import Servers
 
@@ -71,14 +75,28 @@ def test_an_interval_starts_what_it_names() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("schedule: {cron: 0 3 * *}", r"t\.yaml: schedule\.cron: .*"),
-        ("schedule: {cron: 0 3 * * *, timezone: Mars/Olympus}", r"t\.yaml: schedule\.timezone: .*Mars/Olympus"),
+        ("schedule: {cron: 0 3 * *}", r"^t\.yaml:9: schedule\.cron: .*"),
+        ("schedule: {cron: 0 3 * * *, timezone: Mars/Olympus}", r"^t\.yaml:9: schedule\.timezone: .*Mars/Olympus"),
         ("schedule: {cron: 3}", r"t\.yaml:9: schedule\.cron: expected a string, got 3"),
     ],
 )
 def test_a_wrong_schedule_is_told_with_its_file(text: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         configured([conf(text)])
+
+
+def test_what_the_command_line_says_changes_each_configuration() -> None:
+    files = [conf("", "a.yaml"), conf("", "b.yaml")]
+    Path("b.yaml").write_text(CONF.replace("experiment: t", "experiment: u"))
+    served = configured([*files, "train.max_steps=9", "schedule.interval_secs=60", "schedule.flow=train"])
+    assert [each.full_name for each in served if each.schedules] == ["train/t", "train/u"]
+    assert {each.parameters["parameters"]["train"]["max_steps"] for each in served} == {9}
+    with pytest.raises(ConfigError, match=r"^command line: schedule\.cron: "):
+        configured([files[0], "schedule.cron=99 * * * *"])
+    with pytest.raises(
+        UsageError, match=r"^seed=3: expected a configuration file that it changes, such as conf/digits"
+    ):
+        configured(["seed=3"])
 
 
 def test_two_configurations_of_one_experiment_would_be_one_deployment() -> None:
@@ -92,6 +110,16 @@ def test_without_a_server_that_stays_nothing_is_served(monkeypatch: pytest.Monke
     words = "expected a Prefect server that stays, there is none: start one with psflow up, or name one with PREFECT_A"
     with pytest.raises(UsageError, match=words):
         serve([])
+
+
+def test_a_run_that_has_just_ended_leaves_no_other_to_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = psutil.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    run = psutil.Popen([sys.executable, "-c", "input()", "prefect.engine"], stdin=subprocess.PIPE)
+    monkeypatch.setattr(psutil.Process, "children", lambda self: [gone, run])
+    with pytest.raises(KeyboardInterrupt), _ending_runs():
+        signal.raise_signal(signal.SIGINT)
+    assert run.wait(5) == -signal.SIGTERM
 
 
 def test_every_field_of_every_form_has_a_title_or_type_and_a_description() -> None:
