@@ -74,3 +74,26 @@ def test_what_ends_in_time_is_no_leak(no_leaks):
     with no_leaks():
         threading.Thread(target=ended.wait, name="left").start()
         threading.Timer(0.05, ended.set).start()
+
+
+def test_what_another_program_has_mapped_is_no_leak(no_leaks):
+    code = """
+import mmap, os, sys
+if os.fork():  # so that it is no child of the tests
+    os._exit(0)
+with open(sys.argv[1], "wb+") as file:
+    file.truncate(4096)
+    memory = mmap.mmap(file.fileno(), 4096)
+print("mapped", flush=True)
+input()
+os.unlink(sys.argv[1])
+print("gone", flush=True)
+"""
+    path = f"/dev/shm/sem.psflow-test-{os.getpid()}"
+    with no_leaks(settle_secs=0.0):
+        program = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"mapped\n"
+    assert os.path.exists(path)
+    program.communicate(b"\n")
+    assert not os.path.exists(path)
