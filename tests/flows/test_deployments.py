@@ -115,7 +115,9 @@ def test_without_a_server_that_stays_nothing_is_served(monkeypatch: pytest.Monke
 def test_a_run_that_has_just_ended_leaves_no_other_to_be_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     gone = psutil.Popen([sys.executable, "-c", ""])
     gone.wait()
-    run = psutil.Popen([sys.executable, "-c", "input()", "prefect.engine"], stdin=subprocess.PIPE)
+    program = [sys.executable, "-c", "print(flush=True); input()", "prefect.engine"]
+    run = psutil.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert run.stdout.readline() == b"\n"  # it has begun, and is known by its arguments
     monkeypatch.setattr(psutil.Process, "children", lambda self: [gone, run])
     with pytest.raises(KeyboardInterrupt), _ending_runs():
         signal.raise_signal(signal.SIGINT)
