@@ -85,12 +85,14 @@ class ClusterJob:
     ) -> None:
         if self._futures:
             self._client.cancel(list(self._futures.values()), force=True)
-        with self._changed:
-            if not self._changed.wait_for(lambda: not self._running(), END_TIMEOUT_SECS):
-                logger.warning("%s did not end within %g s", ", ".join(self._running()), END_TIMEOUT_SECS)
-        self._presence.close()
-        self._client.unsubscribe_topic(self._topic)
-        self._client.unsubscribe_topic("all")
+        try:
+            with self._changed:
+                if not self._changed.wait_for(lambda: not self._running(), END_TIMEOUT_SECS):
+                    logger.warning("%s did not end within %g s", ", ".join(self._running()), END_TIMEOUT_SECS)
+        finally:  # somebody may not want to wait
+            self._presence.close()
+            self._client.unsubscribe_topic(self._topic)
+            self._client.unsubscribe_topic("all")
 
     def start(self, patience: Patience, check: Callable[[], None] = never_stop) -> None:
         """Find a slot for each role and start them all: the ps first, the others once every ps listens. Blocks.
