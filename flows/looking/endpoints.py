@@ -8,7 +8,7 @@ from typing import Any
 from ps_runtime.data.files import without_secrets
 from tasks.local_servers import found
 from tasks.prefect_server import named_api_url
-from tasks.reaching import prefect_fault, store_fault
+from tasks.reaching import prefect_fault, run_fault, store_fault
 from tasks.tracking.store import sqlite_path, store_uri
 
 __all__ = ["Endpoint", "mlflow_endpoint", "prefect_endpoint"]
@@ -52,17 +52,19 @@ def prefect_endpoint() -> Endpoint:
     return Endpoint(without_secrets(url), _state(who, fault), fault)
 
 
-def mlflow_endpoint() -> Endpoint:
-    """Return the MLflow store that a flow would use."""
+def mlflow_endpoint(run_id: str | None = None) -> Endpoint:
+    """Return the MLflow store that a flow would use; `run_id` is that of a run which it must have."""
     store = store_uri()
     server = found().mlflow_uri(store)
-    fault = store_fault(server or store)
+    uri = server or store
+    unusable = store_fault(uri)
+    fault = run_fault(uri, run_id) if unusable is None and run_id is not None else unusable
     path = sqlite_path(store)
     if server is not None:
-        return Endpoint(server, _state("started by psflow up", fault), fault)
+        return Endpoint(server, _state("started by psflow up", unusable), fault)
     if path is not None:
         return Endpoint(store, "a file, there" if path.exists() else "a file, will be made", fault)
-    return Endpoint(without_secrets(store), _state("named by MLFLOW_TRACKING_URI", fault), fault)
+    return Endpoint(without_secrets(store), _state("named by MLFLOW_TRACKING_URI", unusable), fault)
 
 
 def _state(who: str, fault: str | None) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, TypeVar
 
 from distributed import Client
@@ -28,6 +29,12 @@ from ps_runtime.specs.roles import Role, RoleId, job_roles
 __all__ = ["plan"]
 
 T = TypeVar("T")
+
+MAX_NAMED = 10
+"""Roles that are shown one by one."""
+MAX_PROCESSES_EACH = 4
+"""On a processor, before it is worth a warning."""
+CROWDED = "; too many: lower cluster.ps or cluster.workers, or name a larger cluster with cluster.address"
 
 
 def plan(arguments: Sequence[str]) -> Answer:
@@ -58,7 +65,9 @@ def plan(arguments: Sequence[str]) -> Answer:
     _tell_turn(seen, asked, parameters.resume.when_running)
     _tell_roles(seen, asked, roles, attempt)
     _tell_cluster(seen, asked, len(roles))
-    for name, endpoint in (("prefect", prefect_endpoint()), ("mlflow", mlflow_endpoint())):
+    record = seen.attempt(JobFile(asked.model_dir).read)
+    mlflow = mlflow_endpoint(None if record is None else record.run_id)
+    for name, endpoint in (("prefect", prefect_endpoint()), ("mlflow", mlflow)):
         seen.tell(name, str(endpoint), endpoint.facts())
         if endpoint.fault is not None:
             seen.faults.append(endpoint.fault)
@@ -73,6 +82,7 @@ class _Plan:
     lines: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
+    is_done: bool = False
 
     def tell(self, topic: str, text: str, facts: Any = None) -> None:
         self.lines.append(f"{topic:<12} {text}")
@@ -89,10 +99,12 @@ class _Plan:
         return None
 
     def answer(self) -> Answer:
-        facts = {**self.facts, "faults": self.faults, "ready": not self.faults}
-        if not self.faults:
-            return Answer(facts, [*self.lines, "", "ready; nothing was started or written"])
-        return Answer(facts, [*self.lines, "", "not ready:", *(f"- {fault}" for fault in self.faults)], ExitCode.USAGE)
+        faults = list(dict.fromkeys(self.faults))
+        facts = {**self.facts, "faults": faults, "ready": not faults}
+        if not faults:
+            what = "there is nothing left to train" if self.is_done else "nothing was started or written"
+            return Answer(facts, [*self.lines, "", f"ready; {what}"])
+        return Answer(facts, [*self.lines, "", "not ready:", *(f"- {fault}" for fault in faults)], ExitCode.USAGE)
 
 
 def _tell_model(seen: _Plan, asked: TrainParameters, attempt: Attempt) -> None:
@@ -121,12 +133,13 @@ def _tell_model_dir(seen: _Plan, asked: TrainParameters, beginning: Beginning | 
         state = "a new job"
     elif end is not None and step >= end:
         state = f"is at step {step}: there is nothing left to train"
+        seen.is_done = True
     else:
         state = f"resumes from step {step}"
-    until = "the data ends" if end is None else f"step {end}"
+    until = "" if seen.is_done else "; until the data ends" if end is None else f"; until step {end}"
     seen.tell(
         "model_dir",
-        f"{asked.model_dir}: {state}; until {until}",
+        f"{asked.model_dir}: {state}{until}",
         {"path": asked.model_dir, "state": state, "step": step, "max_steps": end},
     )
     changes = [str(change) for change in beginning.changes] if beginning else []
@@ -147,8 +160,18 @@ def _tell_roles(seen: _Plan, asked: TrainParameters, roles: Sequence[RoleId], at
     if attempt is not None:
         layouts = place(attempt.plan.model, asked.cluster.ps)
         sizes = {str(RoleId(Role.PS, layout.index)): layout.nbytes for layout in layouts}
-    names = [f"{role} ({_size(sizes[str(role)])})" if str(role) in sizes else str(role) for role in roles]
-    seen.tell("roles", ", ".join(names), [{"role": str(role), "bytes": sizes.get(str(role))} for role in roles])
+    seen.tell(
+        "roles", ", ".join(_shown(roles, sizes)), [{"role": str(role), "bytes": sizes.get(str(role))} for role in roles]
+    )
+
+
+def _shown(roles: Sequence[RoleId], sizes: Mapping[str, int]) -> Iterator[str]:
+    """Yield the roles with the sizes of their shards; of many the first and the last of each kind."""
+    for _, alike in groupby(roles, lambda role: str(role) if len(roles) <= MAX_NAMED else role.role):
+        names = [str(role) for role in alike]
+        num_bytes = sum(sizes.get(name, 0) for name in names)
+        shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+        yield f"{shown} ({_size(num_bytes)})" if names[0] in sizes else shown
 
 
 def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int) -> None:
@@ -156,7 +179,8 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int) -> None:
     if address is None:
         seen.tell(
             "cluster",
-            f"one of its own on this machine: {num_roles} processes on {os.cpu_count()} processors",
+            f"one of its own on this machine: {num_roles} processes on {os.cpu_count()} processors"
+            + (CROWDED if num_roles > MAX_PROCESSES_EACH * (os.cpu_count() or 1) else ""),
             {"address": None, "slots": num_roles, "free": num_roles},
         )
         return

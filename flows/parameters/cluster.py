@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from flows.parameters.base import Parameters
 
 __all__ = ["ClusterParameters", "EvaluateClusterParameters", "PredictClusterParameters"]
 
 
+ADDRESS = re.compile(r"inproc://\S+|((tcp|tls|ucx|wss?)://)?([^\s/:]+|\[[\da-fA-F:.]+\]):\d{1,5}")
+"""Schemes that Dask knows; a host, or an IPv6 address in brackets."""
+
+
 class _Address(Parameters):
     address: str | None = Field(None, description="Address of a Dask scheduler; null: start a cluster on this machine.")
+
+    @field_validator("address")
+    @classmethod
+    def _is_an_address(cls, value: str | None) -> str | None:
+        if value is not None and ADDRESS.fullmatch(value) is None:
+            raise ValueError(f"expected tcp://HOST:PORT, or tls:// with certificates, got {value!r}")
+        return value
 
 
 class ClusterParameters(_Address):

@@ -48,6 +48,12 @@ def test_what_is_right_is_planned_and_writes_nothing(directory: Path) -> None:
             ConfigError,
             r"^training would never end; give train\.max_steps or input\.train\.epochs",
         ),
+        (
+            ["cluster.address=nonsense"],
+            ConfigError,
+            r"^command line: cluster\.address: expected tcp://HOST:PORT, .*, got 'nonsense'$",
+        ),
+        (["cluster.address=http://h:8787"], ConfigError, r"cluster\.address: expected tcp://HOST:PORT"),
         (["cluster.ps=two"], ConfigError, r"command line: cluster\.ps: .*'two'"),
         (["model.name=user_models:returns_a_number"], ModelFnError, "must return an EstimatorSpec, got float"),
         (

@@ -58,8 +58,38 @@ def test_a_job_that_is_there_is_resumed_or_done() -> None:
     settings = read_settings(["t.yaml"])
     training = build_training(parse_parameters(settings.values, settings.origins))
     training.estimator.train(training.train_spec.input_fn, max_steps=2)
-    assert plan(["t.yaml"]).facts["model_dir"]["state"] == "is at step 2: there is nothing left to train"
+    done = plan(["t.yaml"])
+    assert done.lines is not None
+    assert f"model_dir    {Path.cwd()}/runs/t: is at step 2: there is nothing left to train" in done.lines
+    assert done.lines[-1] == "ready; there is nothing left to train"
     assert plan(["t.yaml", "train.max_steps=9"]).facts["model_dir"]["state"] == "resumes from step 2"
+
+
+def test_the_mlflow_run_of_a_job_must_be_there() -> None:
+    job = JobFile("runs/t")
+    job.claim()
+    job.update(run_id="f" * 32)
+    job.release()
+    [fault] = plan(["t.yaml"]).facts["faults"]
+    assert fault.startswith(f"the MLflow run {'f' * 32} of this job is not in sqlite:///")
+
+
+def test_many_roles_are_summed_up_and_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    few, many = (plan(["t.yaml", f"cluster.ps={ps}", "cluster.workers=2"]).lines or [] for ps in (4, 1000))
+    told = [line for line in many if line.startswith(("roles", "cluster"))]
+    assert told == [
+        "roles        ps-0 to ps-999 (88 bytes), chief-0, worker-0 to worker-1, evaluator-0",
+        "cluster      one of its own on this machine: 1004 processes on 2 processors; too many: lower cluster.ps or "
+        "cluster.workers, or name a larger cluster with cluster.address",
+    ]
+    assert "cluster      one of its own on this machine: 8 processes on 2 processors" in few
+
+
+def test_a_fault_is_told_once() -> None:
+    Path("file").touch()
+    [fault] = plan(["t.yaml", "model_dir=file"]).facts["faults"]
+    assert fault == f"model_dir file: expected a directory, but {Path.cwd()}/file is a file; choose another"
 
 
 def test_every_fault_is_told_not_only_the_first(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
