@@ -13,15 +13,13 @@ from prefect.states import Cancelled
 from ps_runtime.cluster.launch import ClusterJob
 from ps_runtime.errors import RoleFailedError, StoppedError, TransportError
 from ps_runtime.specs.roles import RoleId
-from tasks.role_logs import RoleLogs, leave_traces_out
+from tasks.role_logs import RoleLogs
 
 __all__ = ["run_role"]
 
 SLICE_SECS = 0.5
 LAST_SECS = 1.0
 """For a role that is to end, and of which nothing is known yet."""
-
-leave_traces_out()
 
 
 @task(name="role", task_run_name="{role}", cache_policy=NO_CACHE, persist_result=False, log_prints=False)

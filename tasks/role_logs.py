@@ -39,7 +39,7 @@ def leave_traces_out() -> None:
 
 
 def _without_trace(record: logging.LogRecord) -> bool:
-    if record.exc_info and isinstance(record.exc_info[1], PsflowError | CancelledRun):
+    if record.exc_info and isinstance(record.exc_info[1], PsflowError | CancelledRun | None):
         record.exc_info = None
     return True
 

@@ -21,12 +21,15 @@ from flows.running.interrupts import AbortedRunError, InterruptedRunError
 from ps_runtime.cluster.fork_server import start_fork_server
 from ps_runtime.errors import FlowFailedError, UsageError
 from tasks.prefect_server import prefect_api
+from tasks.role_logs import leave_traces_out
 from tasks.strays import FLOW_RUN_TAG, close_strays
 
 __all__ = ["Invocation", "invoke", "invoked"]
 
 P = TypeVar("P", bound=Parameters)
 T = TypeVar("T")
+
+leave_traces_out()  # every flow begins here
 
 
 @dataclass

@@ -102,4 +102,5 @@ def test_prefect_tells_no_trace_of_an_error_that_says_it_all(name: str, caplog: 
             raise error
         except Exception:
             logging.getLogger(name).exception("it failed")
-    assert [record.exc_info is not None for record in caplog.records] == [False, False, False, True]
+    logging.getLogger(name).error("a state that was returned", exc_info=True)
+    assert [record.exc_info is not None for record in caplog.records] == [False, False, False, True, False]

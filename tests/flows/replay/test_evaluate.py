@@ -96,13 +96,16 @@ def test_replay_is_what_one_by_one_is(trained: Path, servers: dict[str, Any]) ->
 
 
 @pytest.mark.cluster(shared=True)
-def test_one_that_fails_is_told_and_not_recorded_and_the_others_go_on(trained: Path, servers: dict[str, Any]) -> None:
+def test_one_that_fails_is_told_and_not_recorded_and_the_others_go_on(
+    trained: Path, servers: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     file = next(trained.glob("checkpoints/step_00000004/*.safetensors"))
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(EvaluationFailedError, match=r"^step 4 on eval: checkpoint .*\nstep 4 on more: ") as caught:
         replay(trained, servers)
     assert [fault["step"] for fault in caught.value.facts["failed"]] == [4, 4]
+    assert not any(record.exc_info for record in caplog.records if record.name.startswith("prefect"))
     assert EvaluationLog(str(trained)).evaluated("more") == {0, 2, 6}
     child = caught.value.facts["run_id"]
     assert client_of(trained).get_run(child).info.status == "FAILED"
