@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ps_runtime.model.best import Better
+from ps_runtime.model.best import Better, is_better
 from tasks.tracking.points import valid_key
 
 if TYPE_CHECKING:
@@ -80,30 +81,29 @@ class BestAlias:
 
     def _beats(self, held: ModelVersion, step: int, metrics: Mapping[str, float], *, is_new: bool) -> bool:
         theirs = self._measured(held)
-        if self._better is None or theirs is None:
+        if self._better is None or self._better.metric not in theirs:
             return is_new and step > 0
-        ours = metrics.get(self._better.metric, math.nan)
-        return self._better({self._better.metric: theirs}, {self._better.metric: ours})
+        return is_better(self._better, theirs, {self._better.metric: math.nan, **metrics})
 
-    def _measured(self, held: ModelVersion) -> float | None:
-        """Return what a version of another run has of our metric; None if that is not known."""
-        text = None if self._better is None else held.tags.get(metric_tag(self._better.metric))
-        try:
-            return None if text is None else float(text)
-        except ValueError:
-            return None
+    def _measured(self, version: ModelVersion) -> dict[str, float]:
+        """Return what `version` has, as tags, of the metrics that decide."""
+        found = {}
+        for name in ("loss",) if self._better is None else ("loss", self._better.metric):
+            with suppress(KeyError, ValueError):
+                found[name] = float(version.tags[metric_tag(name)])
+        return found
 
     def _tell_that_it_stays(self, held: ModelVersion, version: str, metrics: Mapping[str, float]) -> None:
         """Log why, once for each version that keeps it: every further best of this run would say the same."""
         if self._left_with == str(held.version):
             return
         self._left_with = str(held.version)
-        theirs = self._measured(held)
-        if self._better is None or theirs is None:
+        theirs, better = self._measured(held), self._better
+        if better is None or better.metric not in theirs:
             why = "the two cannot be compared"
         else:
-            ours = metrics.get(self._better.metric, math.nan)
-            why = f"{self._better.metric} {theirs:.4g} there, {ours:.4g} here, {self._better.mode} is better"
+            ours = metrics.get(better.metric, math.nan)
+            why = f"{better.metric} {theirs[better.metric]:.4g} there, {ours:.4g} here, {better.mode} is better"
         _log.warning(
             "the alias %s of %s stays with version %s, of another training; version %s does not take it: %s; "
             "psflow export --model-dir DIR gives it to this training all the same",

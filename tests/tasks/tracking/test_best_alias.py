@@ -45,9 +45,11 @@ def holder(client: MlflowClient) -> str:
     return str(client.get_registered_model(NAME).aliases["best"])
 
 
-def give(client: MlflowClient, version: str, accuracy: float, step: int = 100, *, is_new: bool = True) -> bool:
+def give(
+    client: MlflowClient, version: str, accuracy: float, step: int = 100, *, loss: float = 1.0, is_new: bool = True
+) -> bool:
     alias = BestAlias(client, NAME, run_of(client, version), ACCURACY)
-    return alias.give(version, step, {"accuracy": accuracy, "loss": 1.0}, is_new=is_new)
+    return alias.give(version, step, {"accuracy": accuracy, "loss": loss}, is_new=is_new)
 
 
 def test_within_a_run_it_goes_wherever_it_is_told(client: MlflowClient, registered: Versions) -> None:
@@ -64,6 +66,7 @@ def test_another_training_must_be_better(client: MlflowClient, registered: Versi
     assert not give(client, worse, 0.1, step=0, is_new=is_new)
     assert not give(client, worse, 0.98, is_new=is_new)
     assert not give(client, worse, float("nan"), is_new=is_new)
+    assert not give(client, worse, 0.99, loss=float("nan"), is_new=is_new)  # as BestExporter sees it
     assert holder(client) == theirs
     assert give(client, ours, 0.99, is_new=is_new)
     assert holder(client) == ours
