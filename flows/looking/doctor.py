@@ -7,8 +7,11 @@ from pathlib import Path
 from flows.looking.doctor_cluster import cluster_findings
 from flows.looking.doctor_machine import machine_findings, server_findings
 from flows.looking.findings import Finding, Level
+from flows.parameters.cluster import PredictClusterParameters
+from flows.parameters.parsing import parse_as
 from flows.running.answer import Answer
 from flows.running.exit_codes import ExitCode
+from ps_runtime.config.files import Origin
 
 __all__ = ["doctor"]
 
@@ -20,7 +23,13 @@ def doctor(address: str | None) -> Answer:
     ----------
     address : str or None
         Of a Dask scheduler; None: a cluster of one worker is started on this machine, and ended.
+
+    Raises
+    ------
+    ConfigError
+        If `address` is none of a scheduler.
     """
+    parse_as(PredictClusterParameters, {"address": address}, {"address": Origin("--address")})
     findings = [*machine_findings(), *server_findings(), *cluster_findings(address, Path.cwd())]
     num_faults, num_warnings = (sum(f.level is level for f in findings) for level in (Level.FAULT, Level.WARNING))
     summary = f"faults: {num_faults}, warnings: {num_warnings}" if num_faults or num_warnings else "all is well"

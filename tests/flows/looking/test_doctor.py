@@ -126,6 +126,12 @@ def test_a_fault_makes_the_exit_code_1_and_says_what_to_do(
     assert faults[1].startswith("no Dask scheduler answers at tcp://127.0.0.1:1 within 0.2 s")
 
 
+def test_what_is_no_address_is_refused_before_anything_is_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["doctor", "--address", "nonsense"]) == 2
+    expected = "psflow: --address: expected tcp://HOST:PORT, or tls:// with certificates, got 'nonsense'\n"
+    assert capsys.readouterr().err == expected
+
+
 @pytest.mark.cluster
 def test_without_an_address_a_cluster_is_started_for_a_moment() -> None:
     answer = doctor(None)
