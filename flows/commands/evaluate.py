@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from flows.commands import BEGAN_AT
 from flows.commands.options import Json
 from flows.running.answer import Answer
+from flows.running.exit_codes import ExitCode
 
 __all__ = ["evaluate"]
 
@@ -48,21 +48,11 @@ def evaluate(
 
     with head_start(BEGAN_AT):
         from flows.evaluate import evaluate
+        from flows.watching.answers import shown_evaluations
 
         try:
             facts = evaluate(parameters)
         except EvaluationFailedError as error:
-            return Answer(error.facts, [*_lines(error.facts), *str(error).splitlines()], exit_code=1)
-    return Answer(facts, _lines(facts))
-
-
-def _lines(facts: Mapping[str, Any]) -> list[str]:
-    lines = [
-        f"step {row['step']:<8} {row['eval']:<12} "
-        + ", ".join(f"{name} {value:.4g}" for name, value in row["metrics"].items())
-        for row in facts["results"]
-    ]
-    lines.append(f"{facts['num_evaluated']} evaluated, {facts['num_known']} were in the record already")
-    if facts["run_id"] is not None:
-        lines.append(f"MLflow run {facts['run_id']}")
-    return lines
+            lines = [*shown_evaluations(error.facts), *str(error).splitlines()]
+            return Answer(error.facts, lines, ExitCode.FAILED)
+    return Answer(facts, shown_evaluations(facts))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from flows.commands import BEGAN_AT
 from flows.commands.options import Json
+from flows.running.answer import Answer
 
 __all__ = ["export"]
 
@@ -29,7 +29,7 @@ def export(
     ] = None,
     mode: Annotated[str | None, typer.Option(metavar="min|max", help="Which value of --metric is better.")] = None,
     as_json: Json = False,
-) -> Mapping[str, Any]:
+) -> Answer:
     """Export a checkpoint as an MLflow model, and register it."""
     from flows.parameters.checkpoints import source_settings
     from flows.parameters.export import parse_export_parameters
@@ -43,5 +43,7 @@ def export(
 
     with head_start(BEGAN_AT):
         from flows.export import export
+        from flows.watching.answers import shown_export
 
-        return export(parameters)
+        facts = export(parameters)
+    return Answer(facts, shown_export(facts))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from flows.commands import BEGAN_AT
 from flows.commands.options import Json, Settings
+from flows.running.answer import Answer
 
 __all__ = ["pipeline"]
 
 
-def pipeline(settings: Settings, as_json: Json = False) -> Mapping[str, Any]:
+def pipeline(settings: Settings, as_json: Json = False) -> Answer:
     """Train, evaluate, export and predict as CONF says; do only what is missing."""
     from flows.parameters.configuration import read_conf
     from flows.parameters.parsing import parse_as
@@ -26,5 +24,7 @@ def pipeline(settings: Settings, as_json: Json = False) -> Mapping[str, Any]:
 
     with head_start(BEGAN_AT):
         from flows.pipeline import pipeline
+        from flows.watching.answers import shown_pipeline
 
-        return pipeline(parameters, conf.settings)
+        facts = pipeline(parameters, conf.settings)
+    return Answer(facts, shown_pipeline(facts))

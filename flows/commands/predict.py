@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from flows.commands import BEGAN_AT
 from flows.commands.options import Json, Overrides
+from flows.running.answer import Answer
 
 __all__ = ["predict"]
 
@@ -19,7 +19,7 @@ def predict(
     output: Annotated[str, typer.Option(metavar="DIR", help="Where predictions go, one row per row of input.")],
     overrides: Overrides = None,
     as_json: Json = False,
-) -> Mapping[str, Any]:
+) -> Answer:
     """Predict a file with a model, in partitions on the cluster."""
     from flows.parameters.predict import parse_predict_parameters
     from ps_runtime.config.environment import telemetry_off
@@ -34,5 +34,7 @@ def predict(
 
     with head_start(BEGAN_AT):
         from flows.predict import predict
+        from flows.watching.answers import shown_predictions
 
-        return predict(parameters)
+        facts = predict(parameters)
+    return Answer(facts, shown_predictions(facts))

@@ -33,6 +33,14 @@ SUMMARY = {
     "pages": {"mlflow": "http://127.0.0.1:5000/#/runs/a1b2", "prefect": None},
     "wall_secs": {"total": 12.34, "to_first_step": 4.56},
 }
+PREDICTED = {
+    "rows": 3,
+    "parts": 1,
+    "output": "out",
+    "model_uri": "models:/x@best",
+    "model_version": "7",
+    "global_step": 2,
+}
 PREDICT = ["predict", "--model", "models:/x@best", "--input", "a.csv", "--output", "out"]
 
 
@@ -82,9 +90,15 @@ def test_what_mlflow_lacks_is_told(flow, capsys, lost, words):
     assert lacks in capsys.readouterr().out.splitlines()
 
 
-def test_predict_shows_a_line_for_each_fact(flow, capsys):
-    flow(lambda parameters: {"rows": 3, "best": {"step": 2}})
+def test_predict_shows_what_it_did(flow, capsys):
+    flow(lambda parameters: PREDICTED)
     assert cli.run(PREDICT) == 0
+    assert "predicted    3 rows in 1 part" in capsys.readouterr().out.splitlines()
+
+
+def test_down_shows_a_line_for_each_fact(monkeypatch, capsys):
+    monkeypatch.setattr("flows.running.local_servers.down", lambda timeout: {"rows": 3, "best": {"step": 2}})
+    assert cli.run(["down"]) == 0
     assert capsys.readouterr().out.split() == ["rows", "3", "best.step", "2"]
 
 
@@ -113,7 +127,7 @@ def test_train_hands_its_flags_to_the_flow(flow):
 
 def test_predict_hands_its_options_to_the_flow(flow):
     seen = []
-    flow(lambda parameters: seen.append(parameters) or {})
+    flow(lambda parameters: seen.append(parameters) or PREDICTED)
 
     assert cli.run([*PREDICT, "cluster.workers=4"]) == 0
 
@@ -122,13 +136,13 @@ def test_predict_hands_its_options_to_the_flow(flow):
 
 
 def test_the_answer_is_one_line_of_json_in_which_nan_is_null(flow, capsys):
-    flow(lambda parameters: {"metrics": [1.5, float("nan")], "name": "é\n"})
+    flow(lambda parameters: PREDICTED | {"metrics": [1.5, float("nan")], "name": "é\n"})
     answer = io.StringIO()
 
     assert cli.run([*PREDICT, "--json"], answer) == 0
 
     assert answer.getvalue().count("\n") == 1
-    assert json.loads(answer.getvalue()) == {"metrics": [1.5, None], "name": "é\n"}
+    assert json.loads(answer.getvalue()) == PREDICTED | {"metrics": [1.5, None], "name": "é\n"}
     assert capsys.readouterr().out == ""
 
 
@@ -240,9 +254,9 @@ def start(body: str) -> subprocess.Popen[str]:
 
 
 def test_with_json_nothing_but_the_answer_reaches_stdout():
-    out, err = start("return {'rows': 3}").communicate(timeout=60)
+    out, err = start(f"return {PREDICTED}").communicate(timeout=60)
 
-    assert out == '{"rows": 3}\n'
+    assert out == json.dumps(PREDICTED) + "\n"
     assert {"for people", "from a child", "at exit"} <= set(err.splitlines())
 
 

@@ -1,0 +1,77 @@
+"""What flows say of themselves at their end, as people read it in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flows.watching.progress import shown_metrics
+from flows.watching.summary import shown
+
+__all__ = ["shown_evaluations", "shown_export", "shown_pipeline", "shown_predictions"]
+
+Facts = Mapping[str, Any]
+
+
+def shown_evaluations(facts: Facts) -> list[str]:
+    """Return the lines of ``psflow evaluate``."""
+    lines = [f"step {row['step']:<8} {row['eval']:<12} {shown_metrics(row['metrics'])}" for row in facts["results"]]
+    lines.append(f"{facts['num_evaluated']} evaluated, {facts['num_known']} were in the record already")
+    if facts["run_id"] is not None:
+        lines.append(f"MLflow run {facts['run_id']}")
+    return lines
+
+
+def shown_export(facts: Facts) -> list[str]:
+    """Return the lines of ``psflow export``."""
+    gone = ", ".join(map(str, facts["passed_over"]))
+    return _named(
+        {
+            "exported": f"step {facts['step']}: {shown_metrics(facts['metrics'])}"
+            + ("" if facts["is_new"] else " (it was there already)"),
+            "model": facts["model_uri"] + (f", alias {facts['alias']}" if facts["alias"] else ""),
+            "path": facts["path"],
+            "MLflow run": facts["run_id"],
+            "better": f"step {gone}, but neither checkpoint nor export is left" if gone else None,
+        }
+    )
+
+
+def shown_predictions(facts: Facts) -> list[str]:
+    """Return the lines of ``psflow predict``."""
+    version = facts["model_version"]
+    return _named(
+        {
+            "predicted": f"{facts['rows']} rows in {facts['parts']} part{'' if facts['parts'] == 1 else 's'}",
+            "model": f"{facts['model_uri']}{'' if version is None else f', version {version}'}, "
+            f"of step {facts['global_step']}",
+            "output": facts["output"],
+        }
+    )
+
+
+def shown_pipeline(facts: Facts) -> list[str]:
+    """Return the lines of ``psflow pipeline``: those of each stage below its name."""
+    lines = []
+    for stage, lines_of in STAGES.items():
+        if stage in facts:
+            lines += [stage, *(f"  {line}" for line in lines_of(facts[stage]))]
+    return [*lines, f"{facts['wall_secs']:.1f} s in all"]
+
+
+def _shown_training(facts: Facts) -> list[str]:
+    if "was_done" in facts:
+        return _named({"trained": f"to step {facts['final_step']} already", "model_dir": facts["model_dir"]})
+    return shown(facts)
+
+
+STAGES: dict[str, Callable[[Facts], list[str]]] = {
+    "train": _shown_training,
+    "evaluate": shown_evaluations,
+    "export": shown_export,
+    "predict": shown_predictions,
+}
+
+
+def _named(lines: Mapping[str, str | None]) -> list[str]:
+    return [f"{what:<12} {text}" for what, text in lines.items() if text is not None]

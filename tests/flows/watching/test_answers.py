@@ -1,0 +1,73 @@
+"""The lines that commands end with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flows.watching.answers import shown_evaluations, shown_export, shown_pipeline, shown_predictions
+
+EVALUATED: dict[str, Any] = {
+    "results": [{"step": 300, "eval": "eval", "metrics": {"accuracy": 0.97222, "loss": float("inf")}}],
+    "num_evaluated": 1,
+    "num_known": 5,
+    "run_id": "r2",
+}
+EXPORTED: dict[str, Any] = {
+    "model_uri": "models:/psflow-digits/5",
+    "alias": "best",
+    "step": 300,
+    "metrics": {"accuracy": 0.97222},
+    "path": "runs/digits/export/best/5",
+    "is_new": True,
+    "run_id": "r1",
+    "passed_over": [],
+}
+PREDICTED: dict[str, Any] = {
+    "rows": 360,
+    "parts": 2,
+    "output": "out",
+    "model_uri": "models:/psflow-digits@best",
+    "model_version": "5",
+    "global_step": 300,
+}
+
+
+def test_evaluations() -> None:
+    row, counts, run = shown_evaluations(EVALUATED)
+    assert row == "step 300      eval         accuracy 0.9722, loss inf"
+    assert (counts, run) == ("1 evaluated, 5 were in the record already", "MLflow run r2")
+    assert len(shown_evaluations({**EVALUATED, "results": [], "run_id": None})) == 1
+
+
+def test_export() -> None:
+    assert shown_export(EXPORTED) == [
+        "exported     step 300: accuracy 0.9722",
+        "model        models:/psflow-digits/5, alias best",
+        "path         runs/digits/export/best/5",
+        "MLflow run   r1",
+    ]
+
+
+def test_export_of_what_was_there_while_better_ones_are_gone() -> None:
+    first, model, *_, last = shown_export({**EXPORTED, "is_new": False, "alias": None, "passed_over": [600, 900]})
+    assert first == "exported     step 300: accuracy 0.9722 (it was there already)"
+    assert model == "model        models:/psflow-digits/5"
+    assert last == "better       step 600, 900, but neither checkpoint nor export is left"
+
+
+@pytest.mark.parametrize(("version", "shown"), [("5", ", version 5"), (None, "")])
+def test_predictions(version: str | None, shown: str) -> None:
+    assert shown_predictions({**PREDICTED, "model_version": version}) == [
+        "predicted    360 rows in 2 parts",
+        f"model        models:/psflow-digits@best{shown}, of step 300",
+        "output       out",
+    ]
+
+
+def test_a_pipeline_shows_the_lines_of_each_stage_that_it_has() -> None:
+    done = {"model_dir": "runs/digits", "final_step": 300, "was_done": True}
+    lines = shown_pipeline({"train": done, "export": EXPORTED, "predict": PREDICTED, "wall_secs": 12.34})
+    assert [line for line in lines if not line.startswith("  ")] == ["train", "export", "predict", "12.3 s in all"]
+    assert lines[1:3] == ["  trained      to step 300 already", "  model_dir    runs/digits"]
