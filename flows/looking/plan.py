@@ -169,9 +169,9 @@ def _shown(roles: Sequence[RoleId], sizes: Mapping[str, int]) -> Iterator[str]:
     """Yield the roles with the sizes of their shards; of many the first and the last of each kind."""
     for _, alike in groupby(roles, lambda role: str(role) if len(roles) <= MAX_NAMED else role.role):
         names = [str(role) for role in alike]
-        num_bytes = sum(sizes.get(name, 0) for name in names)
-        shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
-        yield f"{shown} ({_size(num_bytes)})" if names[0] in sizes else shown
+        size = _size(sum(sizes.get(name, 0) for name in names))
+        shown, total = (names[0], size) if len(names) == 1 else (f"{names[0]} to {names[-1]}", f"{size} in all")
+        yield f"{shown} ({total})" if names[0] in sizes else shown
 
 
 def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int) -> None:

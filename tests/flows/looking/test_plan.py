@@ -79,7 +79,7 @@ def test_many_roles_are_summed_up_and_warned_of(monkeypatch: pytest.MonkeyPatch)
     few, many = (plan(["t.yaml", f"cluster.ps={ps}", "cluster.workers=2"]).lines or [] for ps in (4, 1000))
     told = [line for line in many if line.startswith(("roles", "cluster"))]
     assert told == [
-        "roles        ps-0 to ps-999 (88 bytes), chief-0, worker-0 to worker-1, evaluator-0",
+        "roles        ps-0 to ps-999 (88 bytes in all), chief-0, worker-0 to worker-1, evaluator-0",
         "cluster      one of its own on this machine: 1004 processes on 2 processors; too many: lower cluster.ps or "
         "cluster.workers, or name a larger cluster with cluster.address",
     ]
