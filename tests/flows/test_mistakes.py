@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -108,7 +109,8 @@ def test_the_dask_scheduler_is_down(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def test_a_cluster_too_small(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cluster_too_small(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)  # Prefect's handler may have the closed stderr of a test
     with LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
     ) as small:
