@@ -97,9 +97,7 @@ def test_a_committed_checkpoint_cannot_be_changed(store: CheckpointStore, toy: A
 
 def test_commit_refuses_what_the_files_do_not_hold(store: CheckpointStore, toy: Any) -> None:
     manifest = replace(toy.save(store, 1), step=2)
-    with pytest.raises(
-        CheckpointError, match=r"shard_00000_of_00002.safetensors is missing, expected \d+ bytes; "
-    ):
+    with pytest.raises(CheckpointError, match=r"shard_00000_of_00002.safetensors is missing, expected \d+ bytes; "):
         store.commit(manifest)
     with pytest.raises(CheckpointError, match="expected each of 3 once"):
         store.commit(replace(manifest, tensors=()))
