@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import selectors
 import time
 
@@ -10,8 +9,10 @@ __all__ = ["Ready", "Waiting"]
 
 Ready = list[tuple[selectors.SelectorKey, int]]
 
+_DISTURBED_SECS = 0.0003
+"""Between two looks, which take some microseconds: somebody else computes on this core, or wants to."""
 _LEAST_PAUSE_SECS, _LONGEST_PAUSE_SECS = 0.01, 1.0
-"""How long all waits are spent asleep after somebody else wanted the core: longer each time, and soon less if not."""
+"""How long all waits are spent asleep after that: longer each time, and less again while it does not happen."""
 
 
 class Waiting:
@@ -39,24 +40,25 @@ class Waiting:
         began_at = time.monotonic()
         ready: Ready = []
         if self._was_short and began_at >= self._asleep_until:
-            ready = self._select_awake(began_at + min(self._awake_secs, timeout_secs))
+            ready = self._select_awake(began_at, began_at + min(self._awake_secs, timeout_secs))
         if not ready:
             ready = self._selector.select(timeout_secs)
             self._was_short = bool(ready) and time.monotonic() - began_at < self._awake_secs
         return ready
 
-    def _select_awake(self, deadline: float) -> Ready:
-        num_preemptions = _num_preemptions()
-        while not (ready := self._selector.select(0)) and time.monotonic() < deadline:
-            pass
-        if _num_preemptions() > num_preemptions:
-            self._asleep_until = time.monotonic() + self._pause_secs
+    def _select_awake(self, began_at: float, deadline: float) -> Ready:
+        is_disturbed = False
+        looked_at = began_at
+        while True:
+            ready = self._selector.select(0)
+            now = time.monotonic()
+            is_disturbed |= now - looked_at > _DISTURBED_SECS
+            looked_at = now
+            if ready or now >= deadline:
+                break
+        if is_disturbed:
+            self._asleep_until = now + self._pause_secs
             self._pause_secs = min(2 * self._pause_secs, _LONGEST_PAUSE_SECS)
         else:
             self._pause_secs = max(0.95 * self._pause_secs, _LEAST_PAUSE_SECS)
         return ready
-
-
-def _num_preemptions() -> int:
-    """Return how often this thread has lost its core to another."""
-    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw

@@ -79,18 +79,26 @@ def test_without_time_to_be_awake_every_wait_is_spent_asleep(selector, ends):
     assert (selector.num_sleeps, selector.num_looks) == (2, 0)
 
 
-def test_where_somebody_wants_the_core_waits_are_spent_asleep_for_a_while(selector, ends, monkeypatch):
-    preemptions = iter(range(100))
-    monkeypatch.setattr(waiting, "_num_preemptions", lambda: next(preemptions))
+def test_where_somebody_else_uses_the_core_waits_are_spent_asleep_for_a_while(selector, ends, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(waiting.time, "monotonic", lambda: clock[0])
+    look_secs = 0.003  # the core was away between two looks
+
+    def look():
+        clock[0] += look_secs
+
+    selector.on_look = look
     waits = Waiting(selector, AWAKE_SECS)
+    wait_shortly(waits, ends)  # asleep
     for pause_secs in (0.01, 0.02, 0.04):
-        wait_shortly(waits, ends)  # asleep
         num_looks = selector.num_looks
-        clock[0] += 1.0
         wait_shortly(waits, ends)  # awake, and disturbed
         assert selector.num_looks == num_looks + 1
         clock[0] += 0.9 * pause_secs
         wait_shortly(waits, ends)
         assert selector.num_looks == num_looks + 1, "in the pause"
+        clock[0] += 0.2 * pause_secs
+    look_secs = 0.00001
+    for num_looks in range(selector.num_looks, selector.num_looks + 5):
+        assert selector.num_looks == num_looks, "awake each time: nobody disturbs any more"
+        wait_shortly(waits, ends)
