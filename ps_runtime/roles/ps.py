@@ -143,6 +143,8 @@ def _max_connections(num_replicas: int) -> int:
 
 def _awake_secs(job: JobSpec) -> float:
     """Return how much of a wait may be spent awake: none where the roles of a step have to share cores."""
+    if not hasattr(os, "sched_getaffinity"):
+        return 0.0  # this system does not say which cores are ours
     return AWAKE_SECS if job.num_ps + job.num_workers + 1 <= len(os.sched_getaffinity(0)) else 0.0
 
 
