@@ -9,24 +9,16 @@ from flows.parameters.parsing import parse_as
 from flows.parameters.pipeline import PipelineParameters
 from flows.parameters.train import parse_parameters
 from ps_runtime.errors import ConfigError, UsageError
-
-CONF = """
-experiment: t
-model: {name: DNNClassifier, params: {hidden_units: [4], n_classes: 2}}
-input:
-  train: {format: csv, path: t.csv, label: y, batch_size: 2}
-  eval: {format: csv, path: t.csv, label: y}
-train: {max_steps: 4}
-"""
+from tests.flows.conftest import TABLE_CONF
 
 
 def conf(tmp_path: Path, text: str, *overrides: str) -> Conf:
-    (tmp_path / "t.yaml").write_text(CONF + text)
+    (tmp_path / "t.yaml").write_text(TABLE_CONF + text)
     return read_conf([f"{tmp_path}/t.yaml", *overrides])
 
 
 def test_flags_win_over_overrides_over_files_and_say_so(tmp_path: Path) -> None:
-    (tmp_path / "t.yaml").write_text(CONF + "seed: 3")
+    (tmp_path / "t.yaml").write_text(TABLE_CONF + "seed: 3")
     read = read_settings([f"{tmp_path}/t.yaml", "resume.fork=a"], {"--fork": ("resume.fork", "b")})
     assert read.values["resume"] == {"fork": "b"}
     assert [str(read.origin(key)).rpartition("/")[2] for key in ("resume.fork", "seed")] == ["--fork", "t.yaml:8"]
@@ -40,7 +32,11 @@ def test_there_must_be_a_file() -> None:
 
 
 def test_what_no_file_has_is_missed_in_all_of_them(tmp_path: Path) -> None:
-    for name, text in (("a.yaml", "experiment: t"), ("b.yaml", CONF.partition("input:")[0]), ("c.yaml", "# later")):
+    for name, text in (
+        ("a.yaml", "experiment: t"),
+        ("b.yaml", TABLE_CONF.partition("input:")[0]),
+        ("c.yaml", "# later"),
+    ):
         (tmp_path / name).write_text(text)
     a, b, c = (f"{tmp_path}/{name}.yaml" for name in "abc")
     read = read_settings([a, b, c])
@@ -53,7 +49,7 @@ def test_what_no_file_has_is_missed_in_all_of_them(tmp_path: Path) -> None:
 def test_the_configuration_of_a_job_is_one_of_the_directory_where_it_is(tmp_path: Path) -> None:
     file = tmp_path / "copy" / "config.yaml"
     file.parent.mkdir()
-    file.write_text(f"{CONF}model_dir: /old")
+    file.write_text(f"{TABLE_CONF}model_dir: /old")
 
     def found(*overrides: str) -> tuple[str, str]:
         read = read_settings([str(file), *overrides])
@@ -64,7 +60,7 @@ def test_the_configuration_of_a_job_is_one_of_the_directory_where_it_is(tmp_path
     assert found() == (str(file.parent), f"directory of {file}")
     assert found("model_dir=new") == ("new", "command line")
     (tmp_path / "link").symlink_to(file.parent)
-    file.write_text(f"{CONF}model_dir: {tmp_path}/link")
+    file.write_text(f"{TABLE_CONF}model_dir: {tmp_path}/link")
     assert found() == (f"{tmp_path}/link", f"{file}:8")  # which is the same
 
 
