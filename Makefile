@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	"$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 # once: where PYTHONDONTWRITEBYTECODE is set, each process would compile them anew, 0.4 s of a start
-	$(BIN)/python -m compileall -q flows tasks ps_runtime benchmarks
+	$(BIN)/python -m compileall -q psflow benchmarks
 	touch $@
 
 test: venv
@@ -42,7 +42,7 @@ check: venv
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest --doctest-modules flows tasks ps_runtime benchmarks --ignore benchmarks/peers
+	$(BIN)/python -m pytest --doctest-modules psflow benchmarks --ignore benchmarks/peers
 
 demo: venv
 	$(BIN)/python examples/demo.py

@@ -19,8 +19,8 @@ from benchmarks.plot import plot_rows
 from benchmarks.rows import Row
 from benchmarks.settings import Settings
 from benchmarks.table import print_table
-from ps_runtime.config.environment import telemetry_off
-from ps_runtime.errors import PsflowError, UsageError
+from psflow.ps_runtime.config.environment import telemetry_off
+from psflow.ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["NAMES", "main", "run"]
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.models import mlp
-from ps_runtime.optimizers.blas import add_scaled
+from psflow.ps_runtime.optimizers.blas import add_scaled
 
 __all__ = ["main"]
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Self
 
-from ps_runtime.errors import UsageError, did_you_mean
-from ps_runtime.specs.consistency import CONSISTENCIES, Sync
+from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Sync
 
 __all__ = ["Case"]
 

@@ -17,7 +17,7 @@ from benchmarks.rows import Row, Samples
 from benchmarks.saving_runs import PeerRuns, ProductRuns, Saved
 from benchmarks.settings import Settings
 from benchmarks.workloads import Workload
-from ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.connecting import open_cluster
 
 __all__ = ["CLAIM", "measure"]
 

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.systems.program import Command, ProgramSystem
 from benchmarks.workloads import Workload
-from ps_runtime.cluster.fork_server import ENVIRONMENT
+from psflow.ps_runtime.cluster.fork_server import ENVIRONMENT
 
 __all__ = ["limit_system", "main"]
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from benchmarks.cases import Case
 from benchmarks.systems.program import Command, ProgramSystem
 from benchmarks.workloads import Workload
-from ps_runtime.config.environment import bench_peer_python
-from ps_runtime.errors import UsageError
-from ps_runtime.specs.consistency import Sync
+from psflow.ps_runtime.config.environment import bench_peer_python
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.specs.consistency import Sync
 
 __all__ = ["LOCAL", "Peer", "environments_of", "find_peer", "peer_arguments", "peer_system"]
 

@@ -22,12 +22,12 @@ from benchmarks.rows import Row, Samples
 from benchmarks.settings import Settings
 from benchmarks.startup_scene import ROOT, Scene
 from benchmarks.systems.program import Command, ProgramSystem
-from ps_runtime.cluster.connecting import open_cluster
-from ps_runtime.config.environment import child_environment
-from tasks.prediction.inputs import read_input
-from tasks.prediction.model import read_model_info
-from tasks.prediction.output import partitions
-from tasks.prediction.partition import predict_partition
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.config.environment import child_environment
+from psflow.tasks.prediction.inputs import read_input
+from psflow.tasks.prediction.model import read_model_info
+from psflow.tasks.prediction.output import partitions
+from psflow.tasks.prediction.partition import predict_partition
 
 __all__ = ["CLAIM", "measure"]
 

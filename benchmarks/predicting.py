@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.models import mlp
-from ps_runtime import Estimator, EvalSpec, FinalExporter, RunConfig, TrainSpec, train_and_evaluate
-from tasks.export import MlflowModelWriter
-from tasks.prediction.output import to_csv
+from psflow import Estimator, EvalSpec, FinalExporter, RunConfig, TrainSpec, train_and_evaluate
+from psflow.tasks.export import MlflowModelWriter
+from psflow.tasks.prediction.output import to_csv
 
 __all__ = ["export_model", "main", "predict_alone", "save_arrays", "write_rows"]
 

@@ -12,10 +12,10 @@ from threadpoolctl import threadpool_limits
 from benchmarks.models.embedding import BATCH_SIZE, DIM, NUM_IDS
 from benchmarks.rows import Row, Samples
 from benchmarks.settings import Settings
-from ps_runtime import Adagrad
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.tables.memory import row_memory
-from ps_runtime.tables.table import Table
+from psflow import Adagrad
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.tables.memory import row_memory
+from psflow.ps_runtime.tables.table import Table
 
 __all__ = ["SIZES", "measure_pulls", "pull_and_take"]
 

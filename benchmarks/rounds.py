@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from benchmarks.rows import Samples
 from benchmarks.systems.base import System
-from ps_runtime.errors import WaitTimeoutError
+from psflow.ps_runtime.errors import WaitTimeoutError
 
 __all__ = ["Slice", "alternate", "at_work", "order_of_round", "samples_of", "step_rate"]
 

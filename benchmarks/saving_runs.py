@@ -16,11 +16,11 @@ from distributed import Client
 from benchmarks.peer import Peer, environments_of, peer_arguments
 from benchmarks.systems.program import Command, ProgramSystem
 from benchmarks.workloads import Workload
-from ps_runtime import Estimator, RunConfig, TrainSpec
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.cluster.admission import Patience
-from ps_runtime.cluster.launch import ClusterJob
-from ps_runtime.estimator.attempt import Attempt
+from psflow import Estimator, RunConfig, TrainSpec
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.cluster.admission import Patience
+from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.estimator.attempt import Attempt
 
 __all__ = ["PeerRuns", "ProductRuns", "Saved", "pause_after"]
 

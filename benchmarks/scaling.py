@@ -19,7 +19,7 @@ from benchmarks.scaling_model import Cluster, Costs, Prediction, predict
 from benchmarks.settings import Settings
 from benchmarks.systems.base import System
 from benchmarks.systems.product import ProductSystem
-from ps_runtime.specs.layout import place
+from psflow.ps_runtime.specs.layout import place
 
 __all__ = ["CLAIM", "measure"]
 

@@ -19,8 +19,8 @@ from benchmarks.plot import save
 from benchmarks.scaling_costs import CostBench
 from benchmarks.scaling_model import Bottleneck, Cluster, Costs, Prediction, predict
 from benchmarks.settings import Settings
-from ps_runtime.specs.layout import place
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.specs.layout import place
+from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 __all__ = ["CLUSTER", "Network", "draw_clusters", "networks", "points"]
 

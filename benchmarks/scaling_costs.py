@@ -21,8 +21,8 @@ from benchmarks.scaling_jobs import LocalJob, PsProcess, Pushers, bare_job, give
 from benchmarks.scaling_model import Costs, Linear, WayCosts
 from benchmarks.systems.base import System
 from benchmarks.workloads import Workload
-from ps_runtime import Estimator, RunConfig, SessionRunHook
-from ps_runtime.server.peers import Purpose
+from psflow import Estimator, RunConfig, SessionRunHook
+from psflow.ps_runtime.server.peers import Purpose
 
 __all__ = ["TRANSPORTS", "CostBench", "PsPair", "Rounds", "Spent", "way_costs"]
 

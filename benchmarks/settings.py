@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ps_runtime.errors import UsageError
+from psflow.ps_runtime.errors import UsageError
 
 __all__ = ["Settings"]
 

@@ -25,14 +25,14 @@ def imports() -> float:
     started = time.monotonic()
     import mlflow  # noqa: F401
 
-    import flows.train  # noqa: F401
+    import psflow.flows.train  # noqa: F401
 
     return time.monotonic() - started
 
 
 def prefect_server() -> float:
     """Start the local Prefect server until it answers, with a new database where PREFECT_HOME has none."""
-    from tasks.prefect_server import LocalPrefectServer
+    from psflow.tasks.prefect_server import LocalPrefectServer
 
     started = time.monotonic()
     server = LocalPrefectServer()
@@ -44,7 +44,7 @@ def prefect_server() -> float:
 
 def mlflow_store() -> float:
     """Import MLflow and make its store, new where there is none."""
-    from tasks.tracking.store import prepare_store
+    from psflow.tasks.tracking.store import prepare_store
 
     started = time.monotonic()
     prepare_store()
@@ -54,7 +54,7 @@ def mlflow_store() -> float:
 def cluster() -> float:
     """Start a local cluster of four until all workers are there."""
     started = time.monotonic()
-    from ps_runtime.cluster.connecting import open_cluster
+    from psflow.ps_runtime.cluster.connecting import open_cluster
 
     with open_cluster(None, NUM_SLOTS, CLUSTER_TIMEOUT_SECS):
         return time.monotonic() - started
@@ -63,8 +63,8 @@ def cluster() -> float:
 def job() -> float:
     """Plan a job and start its roles on a cluster that is there, until the first step of a replica."""
     from benchmarks.models import mlp
-    from ps_runtime import Estimator, EvalSpec, TrainSpec, train_and_evaluate
-    from ps_runtime.cluster.connecting import open_cluster
+    from psflow import Estimator, EvalSpec, TrainSpec, train_and_evaluate
+    from psflow.ps_runtime.cluster.connecting import open_cluster
 
     first_steps: list[float] = []
 
@@ -88,8 +88,8 @@ def job() -> float:
 
 def serve(num_slots: int) -> None:
     """Start Prefect server and cluster, say where they are, and wait for the end of standard input."""
-    from ps_runtime.cluster.connecting import open_cluster
-    from tasks.prefect_server import LocalPrefectServer
+    from psflow.ps_runtime.cluster.connecting import open_cluster
+    from psflow.tasks.prefect_server import LocalPrefectServer
 
     server = LocalPrefectServer()
     try:

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Self
 
-from ps_runtime.config.environment import child_environment
-from ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from psflow.ps_runtime.config.environment import child_environment
+from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 
 __all__ = ["ROOT", "Scene"]
 

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.__main__ import NAMES
 from benchmarks.markdown import markdown_table, with_tables
 from benchmarks.table import number
-from ps_runtime.errors import UsageError
+from psflow.ps_runtime.errors import UsageError
 
 __all__ = ["main", "tables_of", "write_page"]
 

@@ -12,15 +12,20 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from flows.parameters.consistency import AsyncParameters, BoundedStalenessParameters, HogwildParameters, SyncParameters
-from flows.parameters.evaluate import EvaluateParameters
-from flows.parameters.export import ExportParameters
-from flows.parameters.input import DataInput, FunctionInput
-from flows.parameters.model import CannedModel, FunctionModel
-from flows.parameters.predict import PredictParameters
-from flows.parameters.stages import Sections
-from flows.parameters.train import TrainParameters
-from ps_runtime.optimizers import OPTIMIZERS
+from psflow.flows.parameters.consistency import (
+    AsyncParameters,
+    BoundedStalenessParameters,
+    HogwildParameters,
+    SyncParameters,
+)
+from psflow.flows.parameters.evaluate import EvaluateParameters
+from psflow.flows.parameters.export import ExportParameters
+from psflow.flows.parameters.input import DataInput, FunctionInput
+from psflow.flows.parameters.model import CannedModel, FunctionModel
+from psflow.flows.parameters.predict import PredictParameters
+from psflow.flows.parameters.stages import Sections
+from psflow.flows.parameters.train import TrainParameters
+from psflow.ps_runtime.optimizers import OPTIMIZERS
 
 TARGET = Path(__file__).with_name("configuration.md")
 

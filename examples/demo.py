@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ps_runtime.data.dataset import MATRIX
-from ps_runtime.data.digits import read_digits
+from psflow.ps_runtime.data.dataset import MATRIX
+from psflow.ps_runtime.data.digits import read_digits
 
 ROOT = Path(__file__).parents[1]
 DIRECTORY = Path("runs/demo")

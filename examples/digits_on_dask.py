@@ -13,7 +13,7 @@ import numpy as np
 from distributed import Client, LocalCluster
 from sklearn.datasets import load_digits
 
-from ps_runtime import Adam, Dataset, DNNClassifier, EvalSpec, RunConfig, TrainSpec, train_and_evaluate
+from psflow import Adam, Dataset, DNNClassifier, EvalSpec, RunConfig, TrainSpec, train_and_evaluate
 
 NUM_TRAINED_ON = 1437
 """Of 1,797 images; the others are evaluated on."""

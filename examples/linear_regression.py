@@ -11,7 +11,7 @@ from typing import Any
 
 import autograd.numpy as np
 
-from ps_runtime import Estimator, EstimatorSpec, GradientDescent, ModeKeys, RunConfig, get_variable, metrics
+from psflow import Estimator, EstimatorSpec, GradientDescent, ModeKeys, RunConfig, get_variable, metrics
 
 BATCH_SIZE = 8
 

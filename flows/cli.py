@@ -16,23 +16,23 @@ from typing import Any, NoReturn, TextIO
 
 import typer
 
-from flows.commands.bench import bench
-from flows.commands.config import config
-from flows.commands.diff import diff
-from flows.commands.doctor import doctor
-from flows.commands.down import down
-from flows.commands.evaluate import evaluate
-from flows.commands.export import export
-from flows.commands.pipeline import pipeline
-from flows.commands.plan import plan
-from flows.commands.predict import predict
-from flows.commands.serve import serve
-from flows.commands.status import status
-from flows.commands.train import train
-from flows.commands.up import up
-from flows.running.answer import Answer
-from flows.running.exit_codes import ExitCode, exit_codes_text
-from ps_runtime.errors import PsflowError, UsageError
+from psflow.flows.commands.bench import bench
+from psflow.flows.commands.config import config
+from psflow.flows.commands.diff import diff
+from psflow.flows.commands.doctor import doctor
+from psflow.flows.commands.down import down
+from psflow.flows.commands.evaluate import evaluate
+from psflow.flows.commands.export import export
+from psflow.flows.commands.pipeline import pipeline
+from psflow.flows.commands.plan import plan
+from psflow.flows.commands.predict import predict
+from psflow.flows.commands.serve import serve
+from psflow.flows.commands.status import status
+from psflow.flows.commands.train import train
+from psflow.flows.commands.up import up
+from psflow.flows.running.answer import Answer
+from psflow.flows.running.exit_codes import ExitCode, exit_codes_text
+from psflow.ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["app", "main", "run"]
 
@@ -112,7 +112,7 @@ def run(arguments: Sequence[str], answer: TextIO | None = None) -> int:
 def _end_helpers() -> None:
     """End the processes that multiprocessing may have started: left alone they end a moment after this one."""
     if "multiprocessing.forkserver" in sys.modules:
-        from ps_runtime.cluster.fork_server import stop_fork_server
+        from psflow.ps_runtime.cluster.fork_server import stop_fork_server
 
         stop_fork_server()
     module = sys.modules.get("multiprocessing.resource_tracker")

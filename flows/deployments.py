@@ -14,14 +14,14 @@ from prefect.schedules import Cron, Interval, Schedule
 from prefect.types.entrypoint import EntrypointType
 from pydantic import ValidationError
 
-from flows.parameters.configuration import Conf, read_conf
-from flows.parameters.parsing import parse_as
-from flows.parameters.pipeline import PipelineParameters
-from flows.parameters.resolved_config import resolve
-from flows.parameters.stages import ScheduleParameters
-from ps_runtime.config.files import Origin, is_override
-from ps_runtime.errors import ConfigError, UsageError
-from tasks.strays import FLOW_RUN_TAG
+from psflow.flows.parameters.configuration import Conf, read_conf
+from psflow.flows.parameters.parsing import parse_as
+from psflow.flows.parameters.pipeline import PipelineParameters
+from psflow.flows.parameters.resolved_config import resolve
+from psflow.flows.parameters.stages import ScheduleParameters
+from psflow.ps_runtime.config.files import Origin, is_override
+from psflow.ps_runtime.errors import ConfigError, UsageError
+from psflow.tasks.strays import FLOW_RUN_TAG
 
 __all__ = ["FLOWS", "configured", "general"]
 
@@ -97,7 +97,7 @@ def _of(conf: Conf) -> list[RunnerDeployment]:
 def _deployment(
     flow_name: str, name: str, parameters: dict[str, Any], tags: list[str], schedule: Schedule | None
 ) -> RunnerDeployment:
-    module = importlib.import_module(f"flows.{flow_name}")
+    module = importlib.import_module(f"psflow.flows.{flow_name}")
     flow: Flow[Any, Any] = getattr(module, f"{flow_name}_flow")
     return RunnerDeployment.from_flow(
         flow,

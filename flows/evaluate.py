@@ -12,22 +12,22 @@ from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
-from flows.parameters.evaluate import EvaluateParameters
-from flows.replay.plan import ReplayPlan, plan_replay
-from flows.replay.results import ReplayResults
-from flows.running.interrupts import INTERRUPTIONS, Interrupts
-from flows.running.invocation import invoke, invoked
-from flows.running.task_runs import TaskRuns
-from flows.watching.artifacts import Artifacts
-from flows.watching.run_end import closed_on_error
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.cluster.connecting import open_cluster
-from ps_runtime.errors import CheckpointError
-from tasks.evaluate import evaluate_steps, in_task_runs
-from tasks.evaluation.replay import Replay
-from tasks.evaluation.worker import Outcome
-from tasks.tracking.child_run import child_run_lacks, open_child_run
-from tasks.tracking.tracker import Tracker
+from psflow.flows.parameters.evaluate import EvaluateParameters
+from psflow.flows.replay.plan import ReplayPlan, plan_replay
+from psflow.flows.replay.results import ReplayResults
+from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
+from psflow.flows.running.invocation import invoke, invoked
+from psflow.flows.running.task_runs import TaskRuns
+from psflow.flows.watching.artifacts import Artifacts
+from psflow.flows.watching.run_end import closed_on_error
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.errors import CheckpointError
+from psflow.tasks.evaluate import evaluate_steps, in_task_runs
+from psflow.tasks.evaluation.replay import Replay
+from psflow.tasks.evaluation.worker import Outcome
+from psflow.tasks.tracking.child_run import child_run_lacks, open_child_run
+from psflow.tasks.tracking.tracker import Tracker
 
 __all__ = ["evaluate", "evaluate_flow"]
 

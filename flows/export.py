@@ -12,22 +12,22 @@ from prefect import flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
-from flows.parameters.export import ExportParameters
-from flows.replay.export_plan import ExportPlan, plan_export
-from flows.running.invocation import invoke, invoked
-from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.data.input_pipeline import open_input
-from ps_runtime.model.best import BestRecord, better
-from ps_runtime.model.evaluation import batches_of, first_rows, predict_batch, read_values
-from ps_runtime.model.export_directory import ExportDirectory
-from ps_runtime.model.exporters import ExportBundle
-from ps_runtime.model.spec import ModeKeys
-from tasks.export import MlflowModelWriter
-from tasks.exported import BEST, Exported, Registration, add_export, moved_best
-from tasks.tracking.child_run import open_child_run
-from tasks.tracking.models import BestModel
+from psflow.flows.parameters.export import ExportParameters
+from psflow.flows.replay.export_plan import ExportPlan, plan_export
+from psflow.flows.running.invocation import invoke, invoked
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.data.input_pipeline import open_input
+from psflow.ps_runtime.model.best import BestRecord, better
+from psflow.ps_runtime.model.evaluation import batches_of, first_rows, predict_batch, read_values
+from psflow.ps_runtime.model.export_directory import ExportDirectory
+from psflow.ps_runtime.model.exporters import ExportBundle
+from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.tasks.export import MlflowModelWriter
+from psflow.tasks.exported import BEST, Exported, Registration, add_export, moved_best
+from psflow.tasks.tracking.child_run import open_child_run
+from psflow.tasks.tracking.models import BestModel
 
 __all__ = ["export", "export_flow"]
 

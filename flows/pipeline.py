@@ -12,26 +12,26 @@ from typing import Any
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 
-from flows.evaluate import evaluate_flow
-from flows.export import export_flow
-from flows.parameters.pipeline import PipelineParameters
-from flows.parameters.predict import PredictParameters
-from flows.parameters.stages import Stage
-from flows.parameters.train import TrainParameters
-from flows.predict import predict_flow
-from flows.replay.ahead import check_after_training, check_without_training
-from flows.running.beginning import begin, placed
-from flows.running.interrupts import INTERRUPTIONS, Interrupts
-from flows.running.invocation import invoke, invoked
-from flows.running.planning import planned_training
-from flows.train import train_flow
-from flows.watching.summary import best_record
-from ps_runtime.checkpoint.job_file import JobFile
-from ps_runtime.config.files import Settings
-from ps_runtime.errors import UsageError
-from ps_runtime.estimator.attempt import COMPLETED_STEP
-from ps_runtime.estimator.model_dir import absolute
-from tasks.prediction.inputs import check_input
+from psflow.flows.evaluate import evaluate_flow
+from psflow.flows.export import export_flow
+from psflow.flows.parameters.pipeline import PipelineParameters
+from psflow.flows.parameters.predict import PredictParameters
+from psflow.flows.parameters.stages import Stage
+from psflow.flows.parameters.train import TrainParameters
+from psflow.flows.predict import predict_flow
+from psflow.flows.replay.ahead import check_after_training, check_without_training
+from psflow.flows.running.beginning import begin, placed
+from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
+from psflow.flows.running.invocation import invoke, invoked
+from psflow.flows.running.planning import planned_training
+from psflow.flows.train import train_flow
+from psflow.flows.watching.summary import best_record
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.config.files import Settings
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.estimator.attempt import COMPLETED_STEP
+from psflow.ps_runtime.estimator.model_dir import absolute
+from psflow.tasks.prediction.inputs import check_input
 
 __all__ = ["pipeline", "pipeline_flow"]
 

@@ -12,14 +12,14 @@ from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
-from flows.parameters.predict import PredictParameters
-from flows.running.interrupts import INTERRUPTIONS, Interrupts
-from flows.running.invocation import invoke, invoked
-from ps_runtime.cluster.connecting import open_cluster
-from tasks.predict import PredictionJob, predict_partitions
-from tasks.prediction.inputs import check_input, input_shown, read_input
-from tasks.prediction.model import found_model
-from tasks.prediction.output import PredictionFolder, partitions
+from psflow.flows.parameters.predict import PredictParameters
+from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
+from psflow.flows.running.invocation import invoke, invoked
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.tasks.predict import PredictionJob, predict_partitions
+from psflow.tasks.prediction.inputs import check_input, input_shown, read_input
+from psflow.tasks.prediction.model import found_model
+from psflow.tasks.prediction.output import PredictionFolder, partitions
 
 __all__ = ["predict", "predict_flow"]
 

@@ -16,12 +16,12 @@ import psutil
 from prefect.logging import get_logger
 from prefect.runner import Runner
 
-from flows.deployments import configured, general
-from ps_runtime.errors import UsageError
-from tasks.local_servers import found
-from tasks.prefect_server import named_api_url, prefect_api
-from tasks.strays import close_strays
-from tasks.tracking.store import prepare_store
+from psflow.flows.deployments import configured, general
+from psflow.ps_runtime.errors import UsageError
+from psflow.tasks.local_servers import found
+from psflow.tasks.prefect_server import named_api_url, prefect_api
+from psflow.tasks.strays import close_strays
+from psflow.tasks.tracking.store import prepare_store
 
 __all__ = ["serve"]
 

@@ -12,29 +12,29 @@ from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
-from flows.parameters.resolved_config import write_config
-from flows.parameters.train import TrainParameters
-from flows.running.beginning import tell
-from flows.running.flow_run_labels import label_flow_run
-from flows.running.interrupts import INTERRUPTIONS, Interrupts
-from flows.running.invocation import invoke, invoked
-from flows.running.planning import Planned, planned_training
-from flows.running.task_runs import TaskRuns
-from flows.watching.artifacts import show_summary
-from flows.watching.links import Links, current_links
-from flows.watching.recording import open_tracker, what_is_on_disk
-from flows.watching.run_end import closed_on_error
-from flows.watching.summary import Outcome, summarize
-from flows.watching.watch import Watch, Watched
-from ps_runtime.cluster.admission import Patience, check_capacity
-from ps_runtime.cluster.connecting import open_cluster
-from ps_runtime.cluster.launch import ClusterJob
-from ps_runtime.config.files import Settings
-from tasks.export import MlflowModelWriter
-from tasks.owners import JOB_ID, MODEL_DIR
-from tasks.role import run_role
-from tasks.role_logs import RoleLogs
-from tasks.tracking.tracker import Tracker
+from psflow.flows.parameters.resolved_config import write_config
+from psflow.flows.parameters.train import TrainParameters
+from psflow.flows.running.beginning import tell
+from psflow.flows.running.flow_run_labels import label_flow_run
+from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
+from psflow.flows.running.invocation import invoke, invoked
+from psflow.flows.running.planning import Planned, planned_training
+from psflow.flows.running.task_runs import TaskRuns
+from psflow.flows.watching.artifacts import show_summary
+from psflow.flows.watching.links import Links, current_links
+from psflow.flows.watching.recording import open_tracker, what_is_on_disk
+from psflow.flows.watching.run_end import closed_on_error
+from psflow.flows.watching.summary import Outcome, summarize
+from psflow.flows.watching.watch import Watch, Watched
+from psflow.ps_runtime.cluster.admission import Patience, check_capacity
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.config.files import Settings
+from psflow.tasks.export import MlflowModelWriter
+from psflow.tasks.owners import JOB_ID, MODEL_DIR
+from psflow.tasks.role import run_role
+from psflow.tasks.role_logs import RoleLogs
+from psflow.tasks.tracking.tracker import Tracker
 
 __all__ = ["train", "train_flow"]
 

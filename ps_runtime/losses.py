@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.errors import InputError, ModelFnError
+from psflow.ps_runtime.errors import InputError, ModelFnError
 
 __all__ = ["FloatArray", "check_class_ids", "mean_squared_error", "sigmoid_cross_entropy", "softmax_cross_entropy"]
 

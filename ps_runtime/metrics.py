@@ -16,8 +16,8 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ps_runtime.errors import ModelFnError, did_you_mean
-from ps_runtime.tracing import plain
+from psflow.ps_runtime.errors import ModelFnError, did_you_mean
+from psflow.ps_runtime.tracing import plain
 
 __all__ = [
     "MajorityShare",

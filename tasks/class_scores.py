@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.evaluation import batches_of, predict_batch
-from ps_runtime.model.values import ModelValues
-from ps_runtime.one_thread import one_thread
-from ps_runtime.roles.job_spec import JobSpec
-from ps_runtime.specs.tables import TableSpec
-from tasks.plots_classifier import ClassScores
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.evaluation import batches_of, predict_batch
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.one_thread import one_thread
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.tasks.plots_classifier import ClassScores
 
 __all__ = ["class_scores"]
 
@@ -77,7 +77,7 @@ def _exported(folder: Path) -> tuple[int, ModelValues]:
     """Return the global_step of an exported model, and its values."""
     from safetensors.numpy import load_file
 
-    from ps_runtime.tables.table import Table
+    from psflow.ps_runtime.tables.table import Table
 
     config = json.loads((folder / "config.json").read_text())
     tables = {}

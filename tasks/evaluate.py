@@ -10,7 +10,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled, Failed
 
-from tasks.evaluation.replay import Replay
+from psflow.tasks.evaluation.replay import Replay
 
 __all__ = ["evaluate_steps", "in_task_runs"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -17,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.config.environment import telemetry_off
-from ps_runtime.errors import ModelFnError
-from tasks.serving.code import ENGINE, ExportedCode, ModelFnSource, source_of
-from tasks.tracking.store import keep_quiet
+from psflow.ps_runtime.config.environment import telemetry_off
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.tasks.serving.code import ENGINE, ExportedCode, ModelFnSource, source_of
+from psflow.tasks.tracking.store import keep_quiet
 
 if TYPE_CHECKING:
     from mlflow.models import ModelSignature
 
-    from ps_runtime.model.exporters import ExportBundle
-    from ps_runtime.tables.table import Table
+    from psflow.ps_runtime.model.exporters import ExportBundle
+    from psflow.ps_runtime.tables.table import Table
 
 __all__ = ["MlflowModelWriter", "check_exportable", "checkpoint_of"]
 
@@ -157,11 +156,7 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource, colu
         "name": bundle.name,
         "global_step": bundle.global_step,
         "checkpoint_saved_at": bundle.saved_at,
-        "model_fn": {
-            "module": source.module,
-            "qualname": source.qualname,
-            "sha256": None if source.is_of_psflow else hashlib.sha256(source.path.read_bytes()).hexdigest(),
-        },
+        "model_fn": {"module": source.module, "qualname": source.qualname},
         "params": _encoded(dict(bundle.params), "params"),
         "tables": [asdict(replace(table.spec, optimizer=None)) for table in tables],
         "columns": columns,

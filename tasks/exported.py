@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.data.files import without_secrets
-from ps_runtime.errors import ConfigError
-from ps_runtime.model.best import BestRecord, Better
-from ps_runtime.model.export_directory import ExportDirectory
-from tasks.export import checkpoint_of
-from tasks.tracking.best_alias import BEST, BestAlias
-from tasks.tracking.models import BestModel, RecordedModels
-from tasks.tracking.store import mlflow_client, reason_of
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.errors import ConfigError
+from psflow.ps_runtime.model.best import BestRecord, Better
+from psflow.ps_runtime.model.export_directory import ExportDirectory
+from psflow.tasks.export import checkpoint_of
+from psflow.tasks.tracking.best_alias import BEST, BestAlias
+from psflow.tasks.tracking.models import BestModel, RecordedModels
+from psflow.tasks.tracking.store import mlflow_client, reason_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

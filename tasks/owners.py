@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from ps_runtime.checkpoint.job_file import JobFile, JobRecord
-from ps_runtime.checkpoint.process import ProcessId
-from ps_runtime.errors import CheckpointError
-from ps_runtime.estimator.attempt import ENDED_STEP
+from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord
+from psflow.ps_runtime.checkpoint.process import ProcessId
+from psflow.ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.estimator.attempt import ENDED_STEP
 
 __all__ = ["JOB_ID", "KIND", "MODEL_DIR", "OWNER", "TRAIN", "ended_step", "is_stray", "owner_text", "trains"]
 

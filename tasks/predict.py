@@ -14,10 +14,10 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 
-from ps_runtime.errors import WaitTimeoutError
-from tasks.prediction.model import ModelInfo
-from tasks.prediction.output import Partition
-from tasks.prediction.partition import predict_partition
+from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.tasks.prediction.model import ModelInfo
+from psflow.tasks.prediction.output import Partition
+from psflow.tasks.prediction.partition import predict_partition
 
 __all__ = ["PredictionJob", "predict_partitions"]
 

@@ -20,10 +20,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
-from ps_runtime.config.environment import child_environment
-from ps_runtime.errors import RoleFailedError, WaitTimeoutError
-from tasks.local_servers import found
-from tasks.prefect_health import health_fault
+from psflow.ps_runtime.config.environment import child_environment
+from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from psflow.tasks.local_servers import found
+from psflow.tasks.prefect_health import health_fault
 
 __all__ = ["LocalPrefectServer", "has_pages", "named_api_url", "prefect_api"]
 

@@ -1,4 +1,4 @@
-"""The program of the local Prefect server; `tasks.prefect_server` starts it as a process of its own.
+"""The program of the local Prefect server; `psflow.tasks.prefect_server` starts it as a process of its own.
 
 It serves on a listening socket that it inherits, and ends when its standard input does: then the process that
 started it has closed it, or is gone. It ends at once if an API is configured, which that process will use. Told to

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ps_runtime.data.files import without_secrets
-from tasks.prefect_health import health_fault
-from tasks.tracking.run import missing_run
-from tasks.tracking.store import keep_quiet, mlflow_client, reason_of, sqlite_path
+from psflow.ps_runtime.data.files import without_secrets
+from psflow.tasks.prefect_health import health_fault
+from psflow.tasks.tracking.run import missing_run
+from psflow.tasks.tracking.store import keep_quiet, mlflow_client, reason_of, sqlite_path
 
 __all__ = ["prefect_fault", "run_fault", "store_fault"]
 

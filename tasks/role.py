@@ -10,10 +10,10 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 
-from ps_runtime.cluster.launch import ClusterJob
-from ps_runtime.errors import RoleFailedError, StoppedError, TransportError
-from ps_runtime.specs.roles import RoleId
-from tasks.role_logs import RoleLogs
+from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.errors import RoleFailedError, StoppedError, TransportError
+from psflow.ps_runtime.specs.roles import RoleId
+from psflow.tasks.role_logs import RoleLogs
 
 __all__ = ["run_role"]
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from prefect.exceptions import CancelledRun
 
-from ps_runtime.cluster.failures import trace_in_role
-from ps_runtime.errors import PsflowError, RoleFailedError
-from ps_runtime.roles.logs import FROM_A_ROLE
+from psflow.ps_runtime.cluster.failures import trace_in_role
+from psflow.ps_runtime.errors import PsflowError, RoleFailedError
+from psflow.ps_runtime.roles.logs import FROM_A_ROLE
 
 __all__ = ["RoleLogs", "leave_traces_out"]
 

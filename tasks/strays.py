@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ps_runtime.data.files import without_secrets
-from tasks.owners import OWNER, ended_step, is_stray
-from tasks.tracking.running import unended_runs
-from tasks.tracking.store import mlflow_client, prepare_store
+from psflow.ps_runtime.data.files import without_secrets
+from psflow.tasks.owners import OWNER, ended_step, is_stray
+from psflow.tasks.tracking.running import unended_runs
+from psflow.tasks.tracking.store import mlflow_client, prepare_store
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

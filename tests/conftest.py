@@ -17,8 +17,8 @@ import psutil
 import pytest
 from hypothesis import settings
 
-from ps_runtime.cluster.fork_server import scratch_directory
-from ps_runtime.config.environment import telemetry_off
+from psflow.ps_runtime.cluster.fork_server import scratch_directory
+from psflow.ps_runtime.config.environment import telemetry_off
 
 SETTLE_SECS = 10.0
 POLL_SECS = 0.02
@@ -60,6 +60,20 @@ def pytest_configure(config: pytest.Config) -> None:
     (home / "tmp").mkdir()
     os.environ["PREFECT_HOME"] = str(home / "prefect")
     os.environ["TMPDIR"] = tempfile.tempdir = str(home / "tmp")  # of this run alone, so that all of it can be judged
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _loaded_under_one_name() -> Iterator[None]:
+    """Fail at the end if a file of the checkout was imported under two names."""
+    yield
+    root = Path(__file__).resolve().parents[1]
+    names: dict[Path, list[str]] = {}
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and (path := Path(file).resolve()).is_relative_to(root):
+            names.setdefault(path, []).append(name)
+    twice = {str(path): sorted(known) for path, known in names.items() if len(known) > 1 and ".venv" not in path.parts}
+    assert twice == {}
 
 
 def _left_over() -> set[str]:

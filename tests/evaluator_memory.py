@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import psutil
 
-from ps_runtime import Dataset, Estimator, EvalSpec, LatestExporter, RunConfig, TrainSpec
-from ps_runtime.checkpoint.records import write_finished
-from ps_runtime.errors import BrokenPeerError
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.model.canned.dnn import dnn_classifier
-from ps_runtime.optimizers import GradientDescent
-from ps_runtime.roles.context import RoleContext
-from ps_runtime.roles.evaluator import run_evaluator
-from ps_runtime.specs.roles import Role, RoleId
-from tasks.export import MlflowModelWriter
+from psflow import Dataset, Estimator, EvalSpec, LatestExporter, RunConfig, TrainSpec
+from psflow.ps_runtime.checkpoint.records import write_finished
+from psflow.ps_runtime.errors import BrokenPeerError
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.model.canned.dnn import dnn_classifier
+from psflow.ps_runtime.optimizers import GradientDescent
+from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.evaluator import run_evaluator
+from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.tasks.export import MlflowModelWriter
 
 NUM_FIRST = 10
 """Evaluations after which all that stays is there: imports, buffers of BLAS, memory that the allocator keeps."""

@@ -95,8 +95,8 @@ def test_a_file_has_one_idea():
 @pytest.mark.parametrize(
     ("module", "strangers"),
     [
-        ("flows.cli", ["prefect", "mlflow", "dask", "distributed", "numpy", "yaml", "rich", "sklearn"]),
-        ("ps_runtime", ["prefect", "mlflow", "dask", "distributed", "pydantic", "yaml", "pandas"]),
+        ("psflow.flows.cli", ["prefect", "mlflow", "dask", "distributed", "numpy", "yaml", "rich", "sklearn"]),
+        ("psflow", ["prefect", "mlflow", "dask", "distributed", "pydantic", "yaml", "pandas", "numpy"]),
     ],
 )
 def test_an_import_stays_light(module, strangers):

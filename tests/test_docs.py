@@ -15,13 +15,13 @@ from typing import Any
 import dask
 import pytest
 
-import ps_runtime
-from flows.cli import app
-from flows.parameters.train import parse_parameters
-from ps_runtime.checkpoint.records import EvaluationLog
-from ps_runtime.config.files import load
-from ps_runtime.specs.roles import Role
-from ps_runtime.transport.message import HEADER, Kind
+import psflow
+from psflow.flows.cli import app
+from psflow.flows.parameters.train import parse_parameters
+from psflow.ps_runtime.checkpoint.records import EvaluationLog
+from psflow.ps_runtime.config.files import load
+from psflow.ps_runtime.specs.roles import Role
+from psflow.ps_runtime.transport.message import HEADER, Kind
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -35,8 +35,8 @@ PACKAGES = ("flows", "tasks", "ps_runtime", "benchmarks")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
-SOURCE_PATH = re.compile(r"(?:flows|tasks|ps_runtime|benchmarks|tests|docs|examples|conf)/[\w./-]*")
-MODULE_NAME = re.compile(r"(?:flows|tasks|ps_runtime|benchmarks)(?:\.\w+)+")
+SOURCE_PATH = re.compile(r"(?:psflow|flows|tasks|ps_runtime|benchmarks|tests|docs|examples|conf)/[\w./-]*")
+MODULE_NAME = re.compile(r"(?:psflow\.(?:flows|tasks|ps_runtime)|benchmarks)(?:\.\w+)+")
 CLASS_NAME = re.compile(r"(_?[A-Z]\w*[a-z]\w*)(?:\.(\w+))?")
 
 NAMES_OF_OTHERS = {"MLmodel", "Pending", "Worker", "LocalCluster", "PyYAML"}
@@ -169,19 +169,19 @@ def test_what_estimator_is_said_to_lack_is_not_there() -> None:
     table = ESTIMATOR.read_text().partition("| not there |")[2].partition("\n\n")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.count("|") > 2]
     said = {name for cell in cells for name in re.findall(r"`([a-z_]+)`", cell.partition(" beyond ")[0])}
-    kinds = (ps_runtime.Estimator, ps_runtime.EstimatorSpec, ps_runtime.EvalSpec, ps_runtime.RunConfig)
+    kinds = (psflow.Estimator, psflow.EstimatorSpec, psflow.EvalSpec, psflow.RunConfig)
     there = {name for kind in kinds for name in (*dir(kind), *inspect.signature(kind).parameters)}
     assert {"warm_start_from", "export_outputs", "scaffold", "master"} <= said
     assert (said - {"evaluate", "predict", "hooks"}).isdisjoint(there | set(Role))
-    for function in (ps_runtime.Estimator.evaluate, ps_runtime.Estimator.predict, ps_runtime.EvalSpec):
+    for function in (psflow.Estimator.evaluate, psflow.Estimator.predict, psflow.EvalSpec):
         assert "hooks" not in inspect.signature(function).parameters
 
 
 def test_every_name_of_the_face_is_there() -> None:
-    face = importlib.import_module("ps_runtime")
+    face = importlib.import_module("psflow")
     for text in blocks(README, "python"):
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.ImportFrom) and node.module == "ps_runtime":
+            if isinstance(node, ast.ImportFrom) and node.module == "psflow":
                 assert {alias.name for alias in node.names} <= set(face.__all__)
 
 

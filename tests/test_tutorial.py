@@ -6,9 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from flows.deployments import configured
-from flows.parameters.train import parse_parameters
-from ps_runtime.config.files import load
+from psflow.flows.deployments import configured
+from psflow.flows.parameters.train import parse_parameters
+from psflow.ps_runtime.config.files import load
 from tests.tutorial import commands, write_files
 
 PYTHON_FILES = ["make_houses.py", "my_model.py", "try_it.py"]

@@ -19,7 +19,7 @@ from benchmarks.experiments.figures import write_figures
 from benchmarks.experiments.tables import tables
 from benchmarks.experiments.trials import EPOCHS, PROBLEMS, Trial, consistency_trials, epoch_trials
 from benchmarks.markdown import with_tables
-from ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.connecting import open_cluster
 
 __all__ = ["main", "read_curves", "write_results"]
 

@@ -12,9 +12,9 @@ from distributed import Client
 
 from benchmarks.experiments.networks import estimator_of
 from benchmarks.experiments.trials import Trial
-from ps_runtime import EvalSpec, TrainSpec, train_and_evaluate
-from ps_runtime.checkpoint.records import EvaluationLog
-from ps_runtime.errors import PsflowError
+from psflow import EvalSpec, TrainSpec, train_and_evaluate
+from psflow.ps_runtime.checkpoint.records import EvaluationLog
+from psflow.ps_runtime.errors import PsflowError
 
 __all__ = ["Curve", "run_trial"]
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from benchmarks.experiments.curves import Curve
 from benchmarks.experiments.tables import selected
 from benchmarks.experiments.trials import EPOCHS, NUM_REPLICAS, PROBLEMS, Problem
-from ps_runtime.specs.consistency import Sync
+from psflow.ps_runtime.specs.consistency import Sync
 
 __all__ = ["write_figures"]
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.experiments.trials import Trial
-from ps_runtime import (
+from psflow import (
     DNNClassifier,
     Estimator,
     EstimatorSpec,
@@ -20,8 +20,8 @@ from ps_runtime import (
     initializers,
     metrics,
 )
-from ps_runtime.layers import dense, dense_backward, dense_input_gradient
-from ps_runtime.losses import softmax_cross_entropy
+from psflow.ps_runtime.layers import dense, dense_backward, dense_input_gradient
+from psflow.ps_runtime.losses import softmax_cross_entropy
 
 __all__ = ["estimator_of", "sigmoid_network"]
 

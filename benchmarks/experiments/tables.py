@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.experiments.curves import Curve
 from benchmarks.experiments.trials import EPOCHS, NUM_REPLICAS, PROBLEMS, Problem
 from benchmarks.markdown import markdown_table
-from ps_runtime.specs.consistency import CONSISTENCIES, Sync
+from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Sync
 
 __all__ = ["selected", "tables"]
 

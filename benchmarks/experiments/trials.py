@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ps_runtime.data.formats import open_dataset
-from ps_runtime.specs.consistency import Async, BoundedStaleness, Consistency, Hogwild, Sync
+from psflow.ps_runtime.data.formats import open_dataset
+from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Consistency, Hogwild, Sync
 
 __all__ = ["EPOCHS", "PROBLEMS", "Problem", "Trial", "consistency_trials", "epoch_trials"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime import (
+from psflow import (
     Dataset,
     EstimatorSpec,
     GradientDescent,

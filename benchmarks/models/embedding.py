@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime import Adagrad, Dataset, EstimatorSpec, ModeKeys, get_variable, initializers, summary
-from ps_runtime.losses import sigmoid_cross_entropy
-from ps_runtime.model.embedding import embedding_lookup
-from ps_runtime.model.sparse import SparseGradient
-from ps_runtime.tables.dedupe import find_occurrences
+from psflow import Adagrad, Dataset, EstimatorSpec, ModeKeys, get_variable, initializers, summary
+from psflow.ps_runtime.losses import sigmoid_cross_entropy
+from psflow.ps_runtime.model.embedding import embedding_lookup
+from psflow.ps_runtime.model.sparse import SparseGradient
+from psflow.ps_runtime.tables.dedupe import find_occurrences
 
 __all__ = ["NUM_ROWS", "arrays", "bare_step", "input_fn", "model_fn"]
 

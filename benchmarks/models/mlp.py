@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime import (
+from psflow import (
     Dataset,
     EstimatorSpec,
     GradientDescent,
@@ -22,9 +22,9 @@ from ps_runtime import (
     initializers,
     summary,
 )
-from ps_runtime.layers import dense, dense_backward, dense_input_gradient, relu, relu_backward
-from ps_runtime.losses import softmax_cross_entropy
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.layers import dense, dense_backward, dense_input_gradient, relu, relu_backward
+from psflow.ps_runtime.losses import softmax_cross_entropy
+from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 __all__ = ["MODEL", "NUM_PIXELS", "arrays", "bare_step", "hidden_and_logits", "input_fn", "model_fn"]
 

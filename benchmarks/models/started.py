@@ -12,7 +12,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from benchmarks.models import mlp
-from ps_runtime import EstimatorSpec, ModeKeys, SessionRunHook
+from psflow import EstimatorSpec, ModeKeys, SessionRunHook
 
 __all__ = ["FirstStepHook", "model_fn"]
 

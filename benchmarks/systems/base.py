@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.processes import cpu_secs, hold, let_go
-from ps_runtime.errors import WaitTimeoutError
+from psflow.ps_runtime.errors import WaitTimeoutError
 
 __all__ = ["POLL_SECS", "Progress", "System"]
 

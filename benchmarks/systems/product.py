@@ -15,9 +15,9 @@ from typing import Any
 from benchmarks.cases import Case
 from benchmarks.systems.base import System
 from benchmarks.workloads import Workload
-from ps_runtime import Estimator, EvalSpec, RunConfig, SessionRunHook, TrainSpec, train_and_evaluate
-from ps_runtime.cluster.connecting import open_cluster
-from ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from psflow import Estimator, EvalSpec, RunConfig, SessionRunHook, TrainSpec, train_and_evaluate
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 
 __all__ = ["ProductSystem"]
 

@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 from benchmarks.systems.base import POLL_SECS, System
-from ps_runtime.config.environment import child_environment
-from ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from psflow.ps_runtime.config.environment import child_environment
+from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 
 __all__ = ["Command", "Commands", "ProgramSystem"]
 

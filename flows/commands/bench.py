@@ -7,8 +7,8 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from flows.commands.options import Json
-from flows.looking.bench import BenchName
+from psflow.flows.commands.options import Json
+from psflow.flows.looking.bench import BenchName
 
 __all__ = ["bench"]
 
@@ -27,7 +27,7 @@ def bench(
     as_json: Json = False,
 ) -> Mapping[str, Any]:
     """Measure psflow beside its limits, and beside TensorFlow Estimator where that is installed."""
-    from flows.looking.bench import bench
+    from psflow.flows.looking.bench import bench
 
     options = ["--pairs", str(pairs), "--starts", str(starts), "--output", output]
     options += ["--quick"] * quick + [f"--case={pattern}" for pattern in case or ()]

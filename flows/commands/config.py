@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from flows.commands.options import Json, Settings
-from flows.running.answer import Answer
+from psflow.flows.commands.options import Json, Settings
+from psflow.flows.running.answer import Answer
 
 __all__ = ["config"]
 
@@ -20,6 +20,6 @@ def config(
     as_json: Json = False,
 ) -> Answer:
     """Show the whole configuration that CONF and its defaults make."""
-    from flows.looking.config import config
+    from psflow.flows.looking.config import config
 
     return config(settings, with_origins=origin)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from flows.commands.options import Json
-from flows.running.answer import Answer
+from psflow.flows.commands.options import Json
+from psflow.flows.running.answer import Answer
 
 __all__ = ["diff"]
 
@@ -16,9 +16,9 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="Id of an MLflow run, a 
 
 def diff(first: Run, second: Run, as_json: Json = False) -> Answer:
     """Show only what differs between two runs: parameters, data, code, final metrics."""
-    from ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
-    from flows.looking.diff import diff
+    from psflow.flows.looking.diff import diff
 
     return diff(first, second)

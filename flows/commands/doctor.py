@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from flows.commands.options import Json
-from flows.running.answer import Answer
+from psflow.flows.commands.options import Json
+from psflow.flows.running.answer import Answer
 
 __all__ = ["doctor"]
 
@@ -19,9 +19,9 @@ def doctor(
     as_json: Json = False,
 ) -> Answer:
     """Examine versions, disk, servers and a cluster, and say what to do; exit code 1 on a fault."""
-    from ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
-    from flows.looking.doctor import doctor
+    from psflow.flows.looking.doctor import doctor
 
     return doctor(address)

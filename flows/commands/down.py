@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.commands.options import Json
+from psflow.flows.commands.options import Json
 
 __all__ = ["down"]
 
@@ -17,9 +17,9 @@ def down(
     as_json: Json = False,
 ) -> Mapping[str, Any]:
     """Stop the servers that psflow up has started, and nothing else."""
-    from ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
-    from flows.running.local_servers import down
+    from psflow.flows.running.local_servers import down
 
     return down(timeout)

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from flows.commands import BEGAN_AT
-from flows.commands.options import Json
-from flows.running.answer import Answer
-from flows.running.exit_codes import ExitCode
+from psflow.flows.commands import BEGAN_AT
+from psflow.flows.commands.options import Json
+from psflow.flows.running.answer import Answer
+from psflow.flows.running.exit_codes import ExitCode
 
 __all__ = ["evaluate"]
 
@@ -35,20 +35,20 @@ def evaluate(
     as_json: Json = False,
 ) -> Answer:
     """Evaluate old checkpoints against any data, in parallel on the cluster."""
-    from flows.parameters.checkpoints import source_settings
-    from flows.parameters.evaluate import parse_evaluate_parameters
-    from ps_runtime.config.environment import telemetry_off
-    from ps_runtime.errors import EvaluationFailedError
+    from psflow.flows.parameters.checkpoints import source_settings
+    from psflow.flows.parameters.evaluate import parse_evaluate_parameters
+    from psflow.ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.errors import EvaluationFailedError
 
     options = {"model_dir": model_dir, "run_id": run_id, "checkpoints": checkpoints, "force": force, "record": record}
     loaded = source_settings(settings or (), options)
     telemetry_off()
     parameters = parse_evaluate_parameters(loaded.values, loaded.origins)
-    from flows.running.head_start import head_start
+    from psflow.flows.running.head_start import head_start
 
     with head_start(BEGAN_AT):
-        from flows.evaluate import evaluate
-        from flows.watching.answers import shown_evaluations
+        from psflow.flows.evaluate import evaluate
+        from psflow.flows.watching.answers import shown_evaluations
 
         try:
             facts = evaluate(parameters)

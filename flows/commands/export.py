@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from flows.commands import BEGAN_AT
-from flows.commands.options import Json
-from flows.running.answer import Answer
+from psflow.flows.commands import BEGAN_AT
+from psflow.flows.commands.options import Json
+from psflow.flows.running.answer import Answer
 
 __all__ = ["export"]
 
@@ -31,19 +31,19 @@ def export(
     as_json: Json = False,
 ) -> Answer:
     """Export a checkpoint as an MLflow model, and register it."""
-    from flows.parameters.checkpoints import source_settings
-    from flows.parameters.export import parse_export_parameters
-    from ps_runtime.config.environment import telemetry_off
+    from psflow.flows.parameters.checkpoints import source_settings
+    from psflow.flows.parameters.export import parse_export_parameters
+    from psflow.ps_runtime.config.environment import telemetry_off
 
     options = {"model_dir": model_dir, "run_id": run_id, "checkpoint": checkpoint, "metric": metric, "mode": mode}
     loaded = source_settings(settings or (), options)
     telemetry_off()
     parameters = parse_export_parameters(loaded.values, loaded.origins)
-    from flows.running.head_start import head_start
+    from psflow.flows.running.head_start import head_start
 
     with head_start(BEGAN_AT):
-        from flows.export import export
-        from flows.watching.answers import shown_export
+        from psflow.flows.export import export
+        from psflow.flows.watching.answers import shown_export
 
         facts = export(parameters)
     return Answer(facts, shown_export(facts))

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from flows.commands import BEGAN_AT
-from flows.commands.options import Json, Overrides
-from flows.running.answer import Answer
+from psflow.flows.commands import BEGAN_AT
+from psflow.flows.commands.options import Json, Overrides
+from psflow.flows.running.answer import Answer
 
 __all__ = ["predict"]
 
@@ -21,20 +21,20 @@ def predict(
     as_json: Json = False,
 ) -> Answer:
     """Predict a file with a model, in partitions on the cluster."""
-    from flows.parameters.predict import parse_predict_parameters
-    from ps_runtime.config.environment import telemetry_off
-    from ps_runtime.config.files import Origin, Settings, load
+    from psflow.flows.parameters.predict import parse_predict_parameters
+    from psflow.ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.files import Origin, Settings, load
 
     options = {"model": model, "input": data, "output": output}
     origins = {name: Origin(f"--{name}") for name in options}
     loaded = load([], overrides or ()).merged(Settings(options, origins))
     parameters = parse_predict_parameters(loaded.values, loaded.origins)
     telemetry_off()
-    from flows.running.head_start import head_start
+    from psflow.flows.running.head_start import head_start
 
     with head_start(BEGAN_AT):
-        from flows.predict import predict
-        from flows.watching.answers import shown_predictions
+        from psflow.flows.predict import predict
+        from psflow.flows.watching.answers import shown_predictions
 
         facts = predict(parameters)
     return Answer(facts, shown_predictions(facts))

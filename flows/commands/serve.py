@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.commands.options import Json
+from psflow.flows.commands.options import Json
 
 __all__ = ["serve"]
 
@@ -23,9 +23,9 @@ def serve(
     as_json: Json = False,
 ) -> Mapping[str, Any]:
     """Serve the flows in Prefect: by hand from its UI, or on the schedules of CONF. Ends with Ctrl-C."""
-    from ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
-    from flows.serve import serve
+    from psflow.flows.serve import serve
 
     return serve(settings or (), limit)

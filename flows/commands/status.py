@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from flows.commands.options import Json
-from flows.running.answer import Answer
+from psflow.flows.commands.options import Json
+from psflow.flows.running.answer import Answer
 
 __all__ = ["status"]
 
 
 def status(as_json: Json = False) -> Answer:
     """Show which servers are up and how running jobs fare: their roles, and the straggler."""
-    from ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
-    from flows.looking.status import status
+    from psflow.flows.looking.status import status
 
     return status()

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.commands import BEGAN_AT
-from flows.commands.options import Json
-from flows.running.answer import Answer
+from psflow.flows.commands import BEGAN_AT
+from psflow.flows.commands.options import Json
+from psflow.flows.running.answer import Answer
 
 __all__ = ["train"]
 
@@ -27,21 +27,21 @@ def train(
     as_json: Json = False,
 ) -> Answer:
     """Train, evaluate and export as CONF says; resume if it was interrupted."""
-    from flows.parameters.configuration import read_settings
-    from flows.parameters.train import parse_parameters
-    from ps_runtime.config.environment import telemetry_off
+    from psflow.flows.parameters.configuration import read_settings
+    from psflow.flows.parameters.train import parse_parameters
+    from psflow.ps_runtime.config.environment import telemetry_off
 
     flags: dict[str, tuple[str, Any]] = {} if fork is None else {"--fork": ("resume.fork", fork)}
     flags |= {"--allow-changes": ("resume.allow_changes", True)} if allow_changes else {}
     loaded = read_settings(settings, flags)
     parameters = parse_parameters(loaded.values, loaded.origins)
     telemetry_off()
-    from flows.running.head_start import head_start
+    from psflow.flows.running.head_start import head_start
 
     with head_start(BEGAN_AT):
-        from flows.train import train
+        from psflow.flows.train import train
 
         summary = train(parameters, loaded)
-    from flows.watching.summary import shown
+    from psflow.flows.watching.summary import shown
 
     return Answer(summary, shown(summary))

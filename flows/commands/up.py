@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.commands.options import Json
+from psflow.flows.commands.options import Json
 
 __all__ = ["up"]
 
@@ -17,9 +17,9 @@ def up(
     as_json: Json = False,
 ) -> Mapping[str, Any]:
     """Start what is missing of a Prefect and an MLflow server on this machine, in the background."""
-    from ps_runtime.config.environment import telemetry_off
+    from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
-    from flows.running.local_servers import up
+    from psflow.flows.running.local_servers import up
 
     return up(timeout)

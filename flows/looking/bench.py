@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ps_runtime.config.environment import child_environment
-from ps_runtime.errors import RoleFailedError, UsageError
+from psflow.ps_runtime.config.environment import child_environment
+from psflow.ps_runtime.errors import RoleFailedError, UsageError
 
 __all__ = ["BenchName", "bench"]
 

@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from flows.parameters.configuration import read_conf
-from flows.parameters.resolved_config import public
-from flows.parameters.train import parse_parameters
-from flows.running.answer import Answer
-from ps_runtime.config.files import Settings, dump
-from ps_runtime.config.keys import flat
+from psflow.flows.parameters.configuration import read_conf
+from psflow.flows.parameters.resolved_config import public
+from psflow.flows.parameters.train import parse_parameters
+from psflow.flows.running.answer import Answer
+from psflow.ps_runtime.config.files import Settings, dump
+from psflow.ps_runtime.config.keys import flat
 
 __all__ = ["config"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from flows.running.answer import Answer
-from tasks.tracking.comparing import RunFacts, differences, find_run, run_facts
-from tasks.tracking.store import mlflow_client, prepare_store
+from psflow.flows.running.answer import Answer
+from psflow.tasks.tracking.comparing import RunFacts, differences, find_run, run_facts
+from psflow.tasks.tracking.store import mlflow_client, prepare_store
 
 __all__ = ["diff"]
 

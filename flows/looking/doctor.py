@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flows.looking.doctor_cluster import cluster_findings
-from flows.looking.doctor_machine import machine_findings, server_findings
-from flows.looking.findings import Finding, Level
-from flows.parameters.cluster import PredictClusterParameters
-from flows.parameters.parsing import parse_as
-from flows.running.answer import Answer
-from flows.running.exit_codes import ExitCode
-from ps_runtime.config.files import Origin
+from psflow.flows.looking.doctor_cluster import cluster_findings
+from psflow.flows.looking.doctor_machine import machine_findings, server_findings
+from psflow.flows.looking.findings import Finding, Level
+from psflow.flows.parameters.cluster import PredictClusterParameters
+from psflow.flows.parameters.parsing import parse_as
+from psflow.flows.running.answer import Answer
+from psflow.flows.running.exit_codes import ExitCode
+from psflow.ps_runtime.config.files import Origin
 
 __all__ = ["doctor"]
 

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from flows.looking.endpoints import mlflow_endpoint, prefect_endpoint
-from flows.looking.findings import Finding, Level
-from ps_runtime.checkpoint.files import replacing, storing
-from ps_runtime.config.environment import prefect_home
-from ps_runtime.errors import StorageError
-from ps_runtime.transport.shared_memory import why_no_shared_memory
+from psflow.flows.looking.endpoints import mlflow_endpoint, prefect_endpoint
+from psflow.flows.looking.findings import Finding, Level
+from psflow.ps_runtime.checkpoint.files import replacing, storing
+from psflow.ps_runtime.config.environment import prefect_home
+from psflow.ps_runtime.errors import StorageError
+from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
 
 __all__ = ["directory_finding", "machine_findings", "server_findings"]
 

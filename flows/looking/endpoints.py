@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ps_runtime.data.files import without_secrets
-from tasks.local_servers import found
-from tasks.prefect_server import named_api_url
-from tasks.reaching import prefect_fault, run_fault, store_fault
-from tasks.tracking.store import sqlite_path, store_uri
+from psflow.ps_runtime.data.files import without_secrets
+from psflow.tasks.local_servers import found
+from psflow.tasks.prefect_server import named_api_url
+from psflow.tasks.reaching import prefect_fault, run_fault, store_fault
+from psflow.tasks.tracking.store import sqlite_path, store_uri
 
 __all__ = ["Endpoint", "mlflow_endpoint", "prefect_endpoint"]
 

@@ -10,21 +10,21 @@ from typing import Any, TypeVar
 
 from distributed import Client
 
-from flows.looking.endpoints import mlflow_endpoint, prefect_endpoint
-from flows.parameters.configuration import read_settings
-from flows.parameters.train import TrainParameters, parse_parameters
-from flows.running.answer import Answer
-from flows.running.beginning import Beginning, begin
-from flows.running.exit_codes import ExitCode
-from flows.running.planning import plan_attempt
-from ps_runtime.checkpoint.job_file import JobFile
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.cluster.admission import check_capacity, free_slots
-from ps_runtime.cluster.connecting import open_cluster
-from ps_runtime.errors import CheckpointError, UsageError
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.specs.layout import place
-from ps_runtime.specs.roles import Role, RoleId, job_roles
+from psflow.flows.looking.endpoints import mlflow_endpoint, prefect_endpoint
+from psflow.flows.parameters.configuration import read_settings
+from psflow.flows.parameters.train import TrainParameters, parse_parameters
+from psflow.flows.running.answer import Answer
+from psflow.flows.running.beginning import Beginning, begin
+from psflow.flows.running.exit_codes import ExitCode
+from psflow.flows.running.planning import plan_attempt
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.cluster.admission import check_capacity, free_slots
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.errors import CheckpointError, UsageError
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.specs.layout import place
+from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 
 __all__ = ["plan"]
 

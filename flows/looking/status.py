@@ -9,16 +9,16 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from flows.looking.endpoints import mlflow_endpoint, prefect_endpoint
-from flows.running.answer import Answer
-from flows.watching.role_figures import RoleFigures, role_figures, stragglers
-from ps_runtime.checkpoint.job_file import JobFile
-from ps_runtime.errors import CheckpointError
-from tasks.local_servers import found
-from tasks.owners import ended_step, is_stray
-from tasks.strays import NOT_TOLD
-from tasks.tracking.running import RunningRun, running_runs
-from tasks.tracking.store import sqlite_path, store_uri
+from psflow.flows.looking.endpoints import mlflow_endpoint, prefect_endpoint
+from psflow.flows.running.answer import Answer
+from psflow.flows.watching.role_figures import RoleFigures, role_figures, stragglers
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.errors import CheckpointError
+from psflow.tasks.local_servers import found
+from psflow.tasks.owners import ended_step, is_stray
+from psflow.tasks.strays import NOT_TOLD
+from psflow.tasks.tracking.running import RunningRun, running_runs
+from psflow.tasks.tracking.store import sqlite_path, store_uri
 
 __all__ = ["status"]
 

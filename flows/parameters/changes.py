@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from flows.parameters.train import TrainParameters
-from ps_runtime.config.files import Origin, Settings
-from ps_runtime.config.keys import flat
-from ps_runtime.data.files import without_secrets
+from psflow.flows.parameters.train import TrainParameters
+from psflow.ps_runtime.config.files import Origin, Settings
+from psflow.ps_runtime.config.keys import flat
+from psflow.ps_runtime.data.files import without_secrets
 
 __all__ = ["Change", "changes"]
 

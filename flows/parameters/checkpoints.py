@@ -8,10 +8,10 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from flows.parameters.base import Parameters, Strings
-from ps_runtime.checkpoint.selection import Selection
-from ps_runtime.config.files import Origin, Settings, is_override, load
-from ps_runtime.errors import UsageError
+from psflow.flows.parameters.base import Parameters, Strings
+from psflow.ps_runtime.checkpoint.selection import Selection
+from psflow.ps_runtime.config.files import Origin, Settings, is_override, load
+from psflow.ps_runtime.errors import UsageError
 
 __all__ = ["CheckpointSource", "Checkpoints", "OneCheckpoint", "source_settings"]
 

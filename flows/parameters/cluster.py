@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from flows.parameters.base import Parameters
+from psflow.flows.parameters.base import Parameters
 
 __all__ = ["ClusterParameters", "EvaluateClusterParameters", "PredictClusterParameters"]
 

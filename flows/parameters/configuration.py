@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flows.parameters.faults import ALL_FILES
-from flows.parameters.parsing import parse_as
-from flows.parameters.resolved_config import CONFIG
-from flows.parameters.stages import Sections
-from ps_runtime.config.files import Origin, Settings, is_override, load
-from ps_runtime.errors import ConfigError, UsageError
+from psflow.flows.parameters.faults import ALL_FILES
+from psflow.flows.parameters.parsing import parse_as
+from psflow.flows.parameters.resolved_config import CONFIG
+from psflow.flows.parameters.stages import Sections
+from psflow.ps_runtime.config.files import Origin, Settings, is_override, load
+from psflow.ps_runtime.errors import ConfigError, UsageError
 
 __all__ = ["Conf", "read_conf", "read_settings"]
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Field, Tag
 
-from flows.parameters.base import Parameters, value_of
-from ps_runtime.errors import did_you_mean
-from ps_runtime.specs.consistency import CONSISTENCIES, Consistency
+from psflow.flows.parameters.base import Parameters, value_of
+from psflow.ps_runtime.errors import did_you_mean
+from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Consistency
 
 __all__ = [
     "AsyncParameters",

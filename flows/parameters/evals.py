@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from flows.parameters.base import Parameters
-from flows.parameters.input import SourceParameters
+from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.input import SourceParameters
 
 __all__ = ["EvalName", "EvalParameters", "NamedEvalParameters"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 from pydantic import Field
 
-from flows.parameters.base import Parameters
-from flows.parameters.checkpoints import Checkpoints, CheckpointSource
-from flows.parameters.cluster import EvaluateClusterParameters
-from flows.parameters.parsing import parse_as
-from ps_runtime.config.files import Origin
+from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.checkpoints import Checkpoints, CheckpointSource
+from psflow.flows.parameters.cluster import EvaluateClusterParameters
+from psflow.flows.parameters.parsing import parse_as
+from psflow.ps_runtime.config.files import Origin
 
 __all__ = ["EvaluateChoice", "EvaluateParameters", "parse_evaluate_parameters"]
 

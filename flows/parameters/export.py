@@ -7,10 +7,10 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from flows.parameters.base import Parameters
-from flows.parameters.checkpoints import CheckpointSource, OneCheckpoint
-from flows.parameters.parsing import parse_as
-from ps_runtime.config.files import Origin
+from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.checkpoints import CheckpointSource, OneCheckpoint
+from psflow.flows.parameters.parsing import parse_as
+from psflow.ps_runtime.config.files import Origin
 
 __all__ = ["ExportChoice", "ExportParameters", "parse_export_parameters"]
 

@@ -8,8 +8,8 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ps_runtime.config.files import Origin
-from ps_runtime.errors import did_you_mean
+from psflow.ps_runtime.config.files import Origin
+from psflow.ps_runtime.errors import did_you_mean
 
 __all__ = ["ALL_FILES", "faults_of"]
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
-from flows.parameters.base import FUNCTION, Alternatives, Parameters, value_of
-from ps_runtime.data.formats import FORMATS
+from psflow.flows.parameters.base import FUNCTION, Alternatives, Parameters, value_of
+from psflow.ps_runtime.data.formats import FORMATS
 
 __all__ = ["DataInput", "FunctionInput", "InputParameters", "SourceParameters"]
 
@@ -43,7 +43,7 @@ class DataInput(Parameters):
         return self
 
     def spec(self, *, training: bool, seed: int) -> dict[str, Any]:
-        """Return what `ps_runtime.data.formats.open_dataset` takes.
+        """Return what `psflow.ps_runtime.data.formats.open_dataset` takes.
 
         Parameters
         ----------

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-from flows.parameters.base import FUNCTION, Alternatives, Parameters, value_of
-from ps_runtime.errors import UsageError, did_you_mean
-from ps_runtime.optimizers import OPTIMIZERS, Optimizer
+from psflow.flows.parameters.base import FUNCTION, Alternatives, Parameters, value_of
+from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.optimizers import OPTIMIZERS, Optimizer
 
 __all__ = ["CannedModel", "DNNClassifierParameters", "FunctionModel", "ModelParameters", "OptimizerParameters"]
 

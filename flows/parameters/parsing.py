@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from flows.parameters.faults import faults_of
-from ps_runtime.config.files import Origin
-from ps_runtime.errors import ConfigError
+from psflow.flows.parameters.faults import faults_of
+from psflow.ps_runtime.config.files import Origin
+from psflow.ps_runtime.errors import ConfigError
 
 __all__ = ["parse_as"]
 
@@ -23,7 +23,7 @@ def parse_as(model: type[P], values: Mapping[str, Any], origins: Mapping[str, Or
     ----------
     model : type of BaseModel
     values : mapping
-        Nested plain values, such as `ps_runtime.config.files.Settings.values`.
+        Nested plain values, such as `psflow.ps_runtime.config.files.Settings.values`.
     origins : mapping
         Where each dotted key was set; may be empty.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from flows.parameters.evaluate import EvaluateParameters
-from flows.parameters.export import ExportParameters
-from flows.parameters.stages import StagesParameters
-from flows.parameters.train import TrainParameters
-from ps_runtime.estimator.model_dir import absolute
+from psflow.flows.parameters.evaluate import EvaluateParameters
+from psflow.flows.parameters.export import ExportParameters
+from psflow.flows.parameters.stages import StagesParameters
+from psflow.flows.parameters.train import TrainParameters
+from psflow.ps_runtime.estimator.model_dir import absolute
 
 __all__ = ["PipelineParameters"]
 

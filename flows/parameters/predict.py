@@ -7,10 +7,10 @@ from typing import Any
 
 from pydantic import Field
 
-from flows.parameters.base import Parameters
-from flows.parameters.cluster import PredictClusterParameters
-from flows.parameters.parsing import parse_as
-from ps_runtime.config.files import Origin
+from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.cluster import PredictClusterParameters
+from psflow.flows.parameters.parsing import parse_as
+from psflow.ps_runtime.config.files import Origin
 
 __all__ = ["PredictParameters", "parse_predict_parameters"]
 

@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from flows.parameters.faults import ALL_FILES
-from flows.parameters.train import ResumeParameters, TrainParameters, parse_parameters
-from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.config.files import Origin, dump, parse
-from ps_runtime.data.files import without_secrets
-from ps_runtime.errors import ConfigError
-from ps_runtime.estimator.model_dir import absolute
+from psflow.flows.parameters.faults import ALL_FILES
+from psflow.flows.parameters.train import ResumeParameters, TrainParameters, parse_parameters
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.config.files import Origin, dump, parse
+from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.errors import ConfigError
+from psflow.ps_runtime.estimator.model_dir import absolute
 
 __all__ = ["CONFIG", "has_config", "public", "read_config", "resolve", "write_config"]
 

@@ -6,9 +6,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from flows.parameters.base import Parameters, Strings
-from flows.parameters.evaluate import EvaluateChoice
-from flows.parameters.export import ExportChoice
+from psflow.flows.parameters.base import Parameters, Strings
+from psflow.flows.parameters.evaluate import EvaluateChoice
+from psflow.flows.parameters.export import ExportChoice
 
 __all__ = [
     "EvaluateStage",

@@ -7,17 +7,17 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from flows.parameters.base import Parameters
-from flows.parameters.cluster import ClusterParameters
-from flows.parameters.consistency import AsyncParameters, ConsistencyParameters, build_consistency
-from flows.parameters.evals import EvalName, EvalParameters, NamedEvalParameters
-from flows.parameters.input import DataInput, InputParameters, SourceParameters
-from flows.parameters.model import ModelParameters
-from flows.parameters.parsing import parse_as
-from flows.parameters.placeholders import check_placeholders
-from ps_runtime.config.files import Origin
-from ps_runtime.errors import UsageError
-from ps_runtime.specs.run_config import RunConfig
+from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.cluster import ClusterParameters
+from psflow.flows.parameters.consistency import AsyncParameters, ConsistencyParameters, build_consistency
+from psflow.flows.parameters.evals import EvalName, EvalParameters, NamedEvalParameters
+from psflow.flows.parameters.input import DataInput, InputParameters, SourceParameters
+from psflow.flows.parameters.model import ModelParameters
+from psflow.flows.parameters.parsing import parse_as
+from psflow.flows.parameters.placeholders import check_placeholders
+from psflow.ps_runtime.config.files import Origin
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.specs.run_config import RunConfig
 
 __all__ = ["ResumeParameters", "TrainParameters", "parse_parameters"]
 

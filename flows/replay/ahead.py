@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from flows.parameters.export import ExportChoice
-from flows.parameters.pipeline import PipelineParameters
-from flows.parameters.train import TrainParameters, parse_parameters
-from flows.replay.export_plan import plan_export
-from flows.replay.found_training import found_training
-from flows.replay.plan import plan_replay
-from flows.running.building import build_training
-from ps_runtime.config.files import Origin, Settings
-from ps_runtime.estimator.planning import metric_names, plan_evaluations
-from ps_runtime.model.best import better
-from ps_runtime.specs.variables import ModelSpec
+from psflow.flows.parameters.export import ExportChoice
+from psflow.flows.parameters.pipeline import PipelineParameters
+from psflow.flows.parameters.train import TrainParameters, parse_parameters
+from psflow.flows.replay.export_plan import plan_export
+from psflow.flows.replay.found_training import found_training
+from psflow.flows.replay.plan import plan_replay
+from psflow.flows.running.building import build_training
+from psflow.ps_runtime.config.files import Origin, Settings
+from psflow.ps_runtime.estimator.planning import metric_names, plan_evaluations
+from psflow.ps_runtime.model.best import better
+from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["check_after_training", "check_without_training"]
 

@@ -7,18 +7,18 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flows.parameters.export import ExportParameters
-from flows.replay.found_training import FoundTraining, Tracked, found_training, tracked
-from flows.running.building import Training, build_training
-from flows.watching.summary import best_record
-from ps_runtime.checkpoint.records import Evaluation, EvaluationLog
-from ps_runtime.checkpoint.selection import Selection
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import UsageError
-from ps_runtime.estimator.planning import plan_evaluations
-from ps_runtime.model.best import Better, best_of, better
-from tasks.export import check_exportable
-from tasks.exported import BEST, CHOSEN, Exported, exports_of
+from psflow.flows.parameters.export import ExportParameters
+from psflow.flows.replay.found_training import FoundTraining, Tracked, found_training, tracked
+from psflow.flows.running.building import Training, build_training
+from psflow.flows.watching.summary import best_record
+from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog
+from psflow.ps_runtime.checkpoint.selection import Selection
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.estimator.planning import plan_evaluations
+from psflow.ps_runtime.model.best import Better, best_of, better
+from psflow.tasks.export import check_exportable
+from psflow.tasks.exported import BEST, CHOSEN, Exported, exports_of
 
 __all__ = ["ExportPlan", "plan_export"]
 

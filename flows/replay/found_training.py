@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from flows.parameters.checkpoints import CheckpointSource
-from flows.parameters.configuration import read_settings
-from flows.parameters.resolved_config import CONFIG, has_config, read_config, resolve
-from flows.parameters.train import TrainParameters, parse_parameters
-from flows.watching.summary import best_record
-from ps_runtime.checkpoint.job_file import JobFile
-from ps_runtime.checkpoint.selection import Available
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.data.files import without_secrets
-from ps_runtime.errors import ConfigError, UsageError
-from ps_runtime.estimator.model_dir import absolute, check_local
-from tasks.tracking.child_run import TrainingRun, find_training_run
-from tasks.tracking.store import prepare_store
+from psflow.flows.parameters.checkpoints import CheckpointSource
+from psflow.flows.parameters.configuration import read_settings
+from psflow.flows.parameters.resolved_config import CONFIG, has_config, read_config, resolve
+from psflow.flows.parameters.train import TrainParameters, parse_parameters
+from psflow.flows.watching.summary import best_record
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.checkpoint.selection import Available
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.errors import ConfigError, UsageError
+from psflow.ps_runtime.estimator.model_dir import absolute, check_local
+from psflow.tasks.tracking.child_run import TrainingRun, find_training_run
+from psflow.tasks.tracking.store import prepare_store
 
 __all__ = ["FoundTraining", "Tracked", "found_training", "tracked"]
 

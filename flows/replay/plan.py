@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from flows.parameters.evaluate import EvaluateParameters
-from flows.replay.found_training import FoundTraining, Tracked, found_training, tracked
-from flows.running.building import build_training
-from flows.watching.recording import dataset_info
-from ps_runtime.checkpoint.records import Evaluation
-from ps_runtime.checkpoint.selection import Selection
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.estimator.model_dir import absolute
-from ps_runtime.estimator.planning import plan_evaluations
-from ps_runtime.model.evaluation import input_digest
-from tasks.evaluation.record import ReplayRecord
-from tasks.evaluation.worker import EvaluationJob
-from tasks.tracking.run import DatasetInfo
+from psflow.flows.parameters.evaluate import EvaluateParameters
+from psflow.flows.replay.found_training import FoundTraining, Tracked, found_training, tracked
+from psflow.flows.running.building import build_training
+from psflow.flows.watching.recording import dataset_info
+from psflow.ps_runtime.checkpoint.records import Evaluation
+from psflow.ps_runtime.checkpoint.selection import Selection
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.estimator.model_dir import absolute
+from psflow.ps_runtime.estimator.planning import plan_evaluations
+from psflow.ps_runtime.model.evaluation import input_digest
+from psflow.tasks.evaluation.record import ReplayRecord
+from psflow.tasks.evaluation.worker import EvaluationJob
+from psflow.tasks.tracking.run import DatasetInfo
 
 __all__ = ["ReplayPlan", "plan_replay"]
 

@@ -7,13 +7,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from flows.replay.plan import ReplayPlan
-from ps_runtime.checkpoint.records import Evaluation
-from ps_runtime.data.files import without_secrets
-from ps_runtime.errors import EvaluationFailedError
-from tasks.evaluation.worker import Failure, Outcome
-from tasks.tracking.points import evaluation_event
-from tasks.tracking.tracker import Tracker
+from psflow.flows.replay.plan import ReplayPlan
+from psflow.ps_runtime.checkpoint.records import Evaluation
+from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.errors import EvaluationFailedError
+from psflow.tasks.evaluation.worker import Failure, Outcome
+from psflow.tasks.tracking.points import evaluation_event
+from psflow.tasks.tracking.tracker import Tracker
 
 __all__ = ["ReplayResults"]
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from prefect.runtime import flow_run
 
-from flows.parameters.changes import Change, changes
-from flows.parameters.placeholders import filled
-from flows.parameters.resolved_config import has_config, read_config, resolve
-from flows.parameters.train import TrainParameters
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.config.files import Settings
-from ps_runtime.errors import UsageError
-from ps_runtime.estimator.attempt import job_seed
-from ps_runtime.estimator.fork import Fork
-from ps_runtime.estimator.model_dir import check_local
+from psflow.flows.parameters.changes import Change, changes
+from psflow.flows.parameters.placeholders import filled
+from psflow.flows.parameters.resolved_config import has_config, read_config, resolve
+from psflow.flows.parameters.train import TrainParameters
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.config.files import Settings
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.estimator.attempt import job_seed
+from psflow.ps_runtime.estimator.fork import Fork
+from psflow.ps_runtime.estimator.model_dir import check_local
 
 __all__ = ["Beginning", "begin", "placed", "tell"]
 

@@ -16,20 +16,20 @@ from typing import Any
 
 import cloudpickle
 
-from flows.parameters.consistency import build_consistency
-from flows.parameters.input import DataInput, FunctionInput
-from flows.parameters.model import CannedModel, FunctionModel
-from flows.parameters.train import TrainParameters
-from ps_runtime.data.formats import open_dataset
-from ps_runtime.errors import ConfigError, did_you_mean
-from ps_runtime.estimator.attempt import job_seed
-from ps_runtime.estimator.dnn_classifier import DNNClassifier
-from ps_runtime.estimator.estimator import Estimator
-from ps_runtime.estimator.model_dir import check_local
-from ps_runtime.model.best import better
-from ps_runtime.model.exporters import BestExporter
-from ps_runtime.model.training import EvalSpec, TrainSpec
-from ps_runtime.specs.run_config import RunConfig
+from psflow.flows.parameters.consistency import build_consistency
+from psflow.flows.parameters.input import DataInput, FunctionInput
+from psflow.flows.parameters.model import CannedModel, FunctionModel
+from psflow.flows.parameters.train import TrainParameters
+from psflow.ps_runtime.data.formats import open_dataset
+from psflow.ps_runtime.errors import ConfigError, did_you_mean
+from psflow.ps_runtime.estimator.attempt import job_seed
+from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.estimator.model_dir import check_local
+from psflow.ps_runtime.model.best import better
+from psflow.ps_runtime.model.exporters import BestExporter
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.specs.run_config import RunConfig
 
 __all__ = ["Training", "build_training"]
 

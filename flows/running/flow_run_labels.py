@@ -7,7 +7,7 @@ from uuid import UUID
 from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
-from tasks.owners import OWNER, owner_text
+from psflow.tasks.owners import OWNER, owner_text
 
 __all__ = ["label_flow_run"]
 

@@ -12,9 +12,9 @@ from contextlib import ExitStack, closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from ps_runtime.config.environment import prefect_api_url
-from tasks.local_servers import found
-from tasks.prefect_server import LocalPrefectServer
+from psflow.ps_runtime.config.environment import prefect_api_url
+from psflow.tasks.local_servers import found
+from psflow.tasks.prefect_server import LocalPrefectServer
 
 __all__ = ["HeadStart", "head_start"]
 

@@ -14,15 +14,15 @@ from prefect import tags
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 
-from flows.parameters.base import Parameters, value_of
-from flows.running.flow_run_labels import label_flow_run
-from flows.running.head_start import head_start
-from flows.running.interrupts import AbortedRunError, InterruptedRunError
-from ps_runtime.cluster.fork_server import start_fork_server
-from ps_runtime.errors import FlowFailedError, UsageError
-from tasks.prefect_server import prefect_api
-from tasks.role_logs import leave_traces_out
-from tasks.strays import FLOW_RUN_TAG, close_strays
+from psflow.flows.parameters.base import Parameters, value_of
+from psflow.flows.running.flow_run_labels import label_flow_run
+from psflow.flows.running.head_start import head_start
+from psflow.flows.running.interrupts import AbortedRunError, InterruptedRunError
+from psflow.ps_runtime.cluster.fork_server import start_fork_server
+from psflow.ps_runtime.errors import FlowFailedError, UsageError
+from psflow.tasks.prefect_server import prefect_api
+from psflow.tasks.role_logs import leave_traces_out
+from psflow.tasks.strays import FLOW_RUN_TAG, close_strays
 
 __all__ = ["Invocation", "invoke", "invoked"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ps_runtime.data.files import without_secrets
-from tasks.local_servers.record import StartedServer
-from tasks.local_servers.starting import bring_up
-from tasks.local_servers.stopping import take_down
+from psflow.ps_runtime.data.files import without_secrets
+from psflow.tasks.local_servers.record import StartedServer
+from psflow.tasks.local_servers.starting import bring_up
+from psflow.tasks.local_servers.stopping import take_down
 
 __all__ = ["down", "up"]
 

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 
 from prefect.logging import get_logger
 
-from flows.parameters.cluster import ClusterParameters
-from flows.parameters.train import TrainParameters
-from flows.running.beginning import Beginning, begin, placed
-from flows.running.building import build_training
-from flows.running.turns import await_turn
-from ps_runtime.cluster.admission import check_capacity
-from ps_runtime.cluster.connecting import open_cluster
-from ps_runtime.config.files import Settings
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.estimator.fork import Fork
-from ps_runtime.specs.roles import job_roles
-from tasks.export import check_exportable
-from tasks.tracking.store import prepare_store
+from psflow.flows.parameters.cluster import ClusterParameters
+from psflow.flows.parameters.train import TrainParameters
+from psflow.flows.running.beginning import Beginning, begin, placed
+from psflow.flows.running.building import build_training
+from psflow.flows.running.turns import await_turn
+from psflow.ps_runtime.cluster.admission import check_capacity
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.config.files import Settings
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.fork import Fork
+from psflow.ps_runtime.specs.roles import job_roles
+from psflow.tasks.export import check_exportable
+from psflow.tasks.tracking.store import prepare_store
 
 __all__ = ["Planned", "plan_attempt", "planned_training"]
 

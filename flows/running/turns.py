@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from flows.parameters.train import TrainParameters
-from ps_runtime.checkpoint.job_file import JobFile
-from ps_runtime.errors import ModelDirError
+from psflow.flows.parameters.train import TrainParameters
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.errors import ModelDirError
 
 __all__ = ["await_turn"]
 

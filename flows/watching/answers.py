@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from flows.watching.progress import shown_metrics
-from flows.watching.summary import shown
+from psflow.flows.watching.progress import shown_metrics
+from psflow.flows.watching.summary import shown
 
 __all__ = ["shown_evaluations", "shown_export", "shown_pipeline", "shown_predictions"]
 

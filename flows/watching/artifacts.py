@@ -19,9 +19,9 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
-from flows.running.flow_run_labels import label_flow_run
-from ps_runtime.config.keys import flat
-from ps_runtime.data.files import without_secrets
+from psflow.flows.running.flow_run_labels import label_flow_run
+from psflow.ps_runtime.config.keys import flat
+from psflow.ps_runtime.data.files import without_secrets
 
 __all__ = ["Artifacts", "show_summary"]
 

@@ -9,11 +9,11 @@ from distributed import Client
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
-from flows.parameters.train import TrainParameters
-from ps_runtime.data.files import without_secrets
-from tasks.prefect_server import has_pages
-from tasks.tracking.pages import link
-from tasks.tracking.run import NOTE
+from psflow.flows.parameters.train import TrainParameters
+from psflow.ps_runtime.data.files import without_secrets
+from psflow.tasks.prefect_server import has_pages
+from psflow.tasks.tracking.pages import link
+from psflow.tasks.tracking.run import NOTE
 
 __all__ = ["Links", "current_links"]
 

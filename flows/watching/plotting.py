@@ -10,13 +10,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.errors import PsflowError
-from ps_runtime.roles.job_spec import JobSpec
-from tasks.class_scores import class_scores
-from tasks.plots import learning_curves
-from tasks.plots_classifier import classifier_plots
-from tasks.tracking.store import reason_of
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.errors import PsflowError
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.tasks.class_scores import class_scores
+from psflow.tasks.plots import learning_curves
+from psflow.tasks.plots_classifier import classifier_plots
+from psflow.tasks.tracking.store import reason_of
 
 __all__ = ["Curves", "Plotter"]
 

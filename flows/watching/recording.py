@@ -8,23 +8,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.parameters.resolved_config import CONFIG, public
-from flows.parameters.train import TrainParameters
-from flows.watching.links import Links
-from flows.watching.summary import best_record
-from ps_runtime.checkpoint.records import EvaluationLog, measured
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.config.files import dump
-from ps_runtime.config.keys import flat
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.data.files import shown_path, without_secrets
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.estimator.fork import FORKED_FROM
-from ps_runtime.model.best import better
-from tasks.tracking.code_version import code_version
-from tasks.tracking.points import evaluation_event
-from tasks.tracking.run import DatasetInfo
-from tasks.tracking.tracker import Tracker
+from psflow.flows.parameters.resolved_config import CONFIG, public
+from psflow.flows.parameters.train import TrainParameters
+from psflow.flows.watching.links import Links
+from psflow.flows.watching.summary import best_record
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, measured
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.config.files import dump
+from psflow.ps_runtime.config.keys import flat
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.files import shown_path, without_secrets
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.fork import FORKED_FROM
+from psflow.ps_runtime.model.best import better
+from psflow.tasks.tracking.code_version import code_version
+from psflow.tasks.tracking.points import evaluation_event
+from psflow.tasks.tracking.run import DatasetInfo
+from psflow.tasks.tracking.tracker import Tracker
 
 __all__ = ["dataset_info", "open_tracker", "what_is_on_disk"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flows.running.interrupts import InterruptedRunError
-from tasks.tracking.tracker import Tracker
+from psflow.flows.running.interrupts import InterruptedRunError
+from psflow.tasks.tracking.tracker import Tracker
 
 __all__ = ["closed_on_error"]
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from flows.watching.progress import shown_metrics
-from ps_runtime.checkpoint.records import EvaluationLog, measured
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.model.best import BestRecord
-from ps_runtime.roles.job_spec import JobSpec
-from tasks.tracking.models import BestModel
+from psflow.flows.watching.progress import shown_metrics
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, measured
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.model.best import BestRecord
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.tasks.tracking.models import BestModel
 
 __all__ = ["Outcome", "best_record", "shown", "summarize"]
 

@@ -13,18 +13,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from flows.parameters.train import TrainParameters
-from flows.watching.artifacts import Artifacts
-from flows.watching.links import Links
-from flows.watching.plotting import Plotter
-from flows.watching.progress import Progress, shown_metrics
-from flows.watching.terminal import TerminalLine, not_on_terminals
-from ps_runtime.checkpoint.metrics_json import metrics_to_json
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.roles.job_spec import JobSpec
-from tasks.role_logs import RoleLogs
-from tasks.tracking.system import SystemMetrics
-from tasks.tracking.tracker import Tracker
+from psflow.flows.parameters.train import TrainParameters
+from psflow.flows.watching.artifacts import Artifacts
+from psflow.flows.watching.links import Links
+from psflow.flows.watching.plotting import Plotter
+from psflow.flows.watching.progress import Progress, shown_metrics
+from psflow.flows.watching.terminal import TerminalLine, not_on_terminals
+from psflow.ps_runtime.checkpoint.metrics_json import metrics_to_json
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.tasks.role_logs import RoleLogs
+from psflow.tasks.tracking.system import SystemMetrics
+from psflow.tasks.tracking.tracker import Tracker
 
 __all__ = ["Watch", "Watched"]
 

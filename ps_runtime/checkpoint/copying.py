@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ps_runtime.checkpoint.manifest import Manifest
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.checkpoint.tensor_file import TensorFile
+from psflow.ps_runtime.checkpoint.manifest import Manifest
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.checkpoint.tensor_file import TensorFile
 
 __all__ = ["copy_checkpoint"]
 

@@ -19,7 +19,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.checkpoint.files import Chunk
+from psflow.ps_runtime.checkpoint.files import Chunk
 
 __all__ = ["BLOCK_BYTES", "DirectReader", "write_direct"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ps_runtime.specs.variables import VariableSpec
+from psflow.ps_runtime.specs.variables import VariableSpec
 
 __all__ = ["ShardFile", "ShardRecord", "TableEntry", "TensorEntry", "fields_of", "whole"]
 

@@ -10,8 +10,15 @@ from collections.abc import Iterable, Iterator
 from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
-from ps_runtime.checkpoint.direct_io import write_direct
-from ps_runtime.checkpoint.files import Chunk, append_line, atomic_write_bytes, fsync_directory, locked, replacing
+from psflow.ps_runtime.checkpoint.direct_io import write_direct
+from psflow.ps_runtime.checkpoint.files import (
+    Chunk,
+    append_line,
+    atomic_write_bytes,
+    fsync_directory,
+    locked,
+    replacing,
+)
 
 __all__ = ["FileStore"]
 

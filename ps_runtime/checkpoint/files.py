@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterator
 from typing import BinaryIO
 
-from ps_runtime.errors import StorageError
+from psflow.ps_runtime.errors import StorageError
 
 __all__ = [
     "Chunk",

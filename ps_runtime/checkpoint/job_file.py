@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.checkpoint.process import ProcessId
-from ps_runtime.errors import CheckpointError, ModelDirError
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.process import ProcessId
+from psflow.ps_runtime.errors import CheckpointError, ModelDirError
 
 __all__ = ["JobFile", "JobRecord", "Owner"]
 

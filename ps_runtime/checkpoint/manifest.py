@@ -11,11 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ps_runtime.checkpoint.entries import ShardFile, ShardRecord, TableEntry, TensorEntry, fields_of, whole
-from ps_runtime.checkpoint.table_faults import table_faults, table_spec_faults
-from ps_runtime.checkpoint.tensor_format import DTYPES
-from ps_runtime.errors import CheckpointError, did_you_mean
-from ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.checkpoint.entries import ShardFile, ShardRecord, TableEntry, TensorEntry, fields_of, whole
+from psflow.ps_runtime.checkpoint.table_faults import table_faults, table_spec_faults
+from psflow.ps_runtime.checkpoint.tensor_format import DTYPES
+from psflow.ps_runtime.errors import CheckpointError, did_you_mean
+from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["FORMAT_VERSION", "MAX_MANIFEST_BYTES", "Manifest"]
 

@@ -13,7 +13,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator
 
-from ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.file_store import FileStore
 
 __all__ = ["STALE_SECS", "Pins"]
 

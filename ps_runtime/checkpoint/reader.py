@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.checkpoint.entries import TableEntry, TensorEntry
-from ps_runtime.checkpoint.manifest import Manifest
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.checkpoint.table_blocks import table_blocks
-from ps_runtime.checkpoint.table_faults import parts_of
-from ps_runtime.checkpoint.tensor_file import TensorFile, Wanted
-from ps_runtime.errors import CheckpointError, did_you_mean
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.specs.variables import VariableSpec
-from ps_runtime.tables.table import Table
+from psflow.ps_runtime.checkpoint.entries import TableEntry, TensorEntry
+from psflow.ps_runtime.checkpoint.manifest import Manifest
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.checkpoint.table_blocks import table_blocks
+from psflow.ps_runtime.checkpoint.table_faults import parts_of
+from psflow.ps_runtime.checkpoint.tensor_file import TensorFile, Wanted
+from psflow.ps_runtime.errors import CheckpointError, did_you_mean
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.variables import VariableSpec
+from psflow.ps_runtime.tables.table import Table
 
 __all__ = ["CheckpointReader", "Rows"]
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ps_runtime.checkpoint.entries import fields_of, whole
-from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
-from ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.checkpoint.entries import fields_of, whole
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
+from psflow.ps_runtime.errors import CheckpointError
 
 __all__ = [
     "EVALUATIONS",

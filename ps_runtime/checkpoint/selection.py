@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.errors import UsageError, did_you_mean
 
 __all__ = ["Available", "Selection"]
 

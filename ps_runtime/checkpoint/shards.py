@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.checkpoint.entries import ShardRecord, TableEntry, TensorEntry
-from ps_runtime.checkpoint.reader import CheckpointReader, Rows
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import CheckpointError
-from ps_runtime.optimizers.base import FloatArray
-from ps_runtime.specs.layout import Piece, ShardLayout, piece_views
-from ps_runtime.specs.variables import ModelSpec
-from ps_runtime.tables.table import Table
+from psflow.ps_runtime.checkpoint.entries import ShardRecord, TableEntry, TensorEntry
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader, Rows
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.optimizers.base import FloatArray
+from psflow.ps_runtime.specs.layout import Piece, ShardLayout, piece_views
+from psflow.ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.tables.table import Table
 
 __all__ = ["GroupSlots", "load_shard", "save_shard", "shard_tensors", "table_tensors"]
 

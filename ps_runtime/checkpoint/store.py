@@ -23,12 +23,12 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
-from ps_runtime.checkpoint.entries import ShardFile
-from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.checkpoint.manifest import MAX_MANIFEST_BYTES, Manifest
-from ps_runtime.checkpoint.pins import Pins
-from ps_runtime.checkpoint.tensor_file import write_tensors
-from ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.checkpoint.entries import ShardFile
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.manifest import MAX_MANIFEST_BYTES, Manifest
+from psflow.ps_runtime.checkpoint.pins import Pins
+from psflow.ps_runtime.checkpoint.tensor_file import write_tensors
+from psflow.ps_runtime.errors import CheckpointError
 
 __all__ = ["CheckpointStore"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.checkpoint.entries import TableEntry
-from ps_runtime.checkpoint.table_faults import CANDIDATES, IDS, TablePart, expected_tensors
-from ps_runtime.errors import CheckpointError
-from ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.checkpoint.entries import TableEntry
+from psflow.ps_runtime.checkpoint.table_faults import CANDIDATES, IDS, TablePart, expected_tensors
+from psflow.ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.specs.tables import TableSpec
 
 __all__ = ["Read", "table_blocks"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ps_runtime.checkpoint.entries import TableEntry
-from ps_runtime.errors import did_you_mean
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.specs.variables import ModelSpec
-from ps_runtime.tables.initial_rows import initializer_faults
+from psflow.ps_runtime.checkpoint.entries import TableEntry
+from psflow.ps_runtime.errors import did_you_mean
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.tables.initial_rows import initializer_faults
 
 __all__ = ["CANDIDATES", "IDS", "TablePart", "expected_tensors", "parts_of", "table_faults", "table_spec_faults"]
 

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.checkpoint.direct_io import BLOCK_BYTES, DirectReader
-from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.checkpoint.tensor_format import (
+from psflow.ps_runtime.checkpoint.direct_io import BLOCK_BYTES, DirectReader
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.tensor_format import (
     LENGTH_BYTES,
     TensorPlace,
     decode_header,
@@ -26,7 +26,7 @@ from ps_runtime.checkpoint.tensor_format import (
     header_nbytes,
     plain_array,
 )
-from ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.errors import CheckpointError
 
 __all__ = ["TensorFile", "Wanted", "write_tensors"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.checkpoint.entries import whole
+from psflow.ps_runtime.checkpoint.entries import whole
 
 __all__ = ["DTYPES", "LENGTH_BYTES", "TensorPlace", "decode_header", "encode_header", "header_nbytes", "plain_array"]
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
-from ps_runtime.errors import BrokenPeerError, ClosedError, TransportError, WaitTimeoutError
-from ps_runtime.server.peers import Purpose
-from ps_runtime.transport.base import Connection
-from ps_runtime.transport.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, TransportError, WaitTimeoutError
+from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.transport.base import Connection
+from psflow.ps_runtime.transport.message import NO_MEMBER, Kind, Message
 
 __all__ = ["Dial", "Identity", "Link", "Links", "never_stop"]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.client.link import Link, Links
-from ps_runtime.specs.layout import ShardLayout, piece_views
-from ps_runtime.specs.variables import ModelSpec
-from ps_runtime.transport.message import NO_BODY, Kind, Message
+from psflow.ps_runtime.client.link import Link, Links
+from psflow.ps_runtime.specs.layout import ShardLayout, piece_views
+from psflow.ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.transport.message import NO_BODY, Kind, Message
 
 __all__ = ["REPLY_TIMEOUT_SECS", "Parameters"]
 

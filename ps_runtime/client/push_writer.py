@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.client.splitting import Splits
-from ps_runtime.model.sparse import RowGradient
-from ps_runtime.specs.layout import ShardLayout, piece_views
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.transport.base import Connection
-from ps_runtime.transport.payloads import PushBuffer, PushLayout
+from psflow.ps_runtime.client.splitting import Splits
+from psflow.ps_runtime.model.sparse import RowGradient
+from psflow.ps_runtime.specs.layout import ShardLayout, piece_views
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.transport.base import Connection
+from psflow.ps_runtime.transport.payloads import PushBuffer, PushLayout
 
 __all__ = ["Gradients", "PushWriter"]
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.client.link import Links
-from ps_runtime.errors import CheckpointError, RefusedError
-from ps_runtime.server.instructions import Cut
-from ps_runtime.specs.layout import piece_views, place
-from ps_runtime.specs.variables import ModelSpec
-from ps_runtime.transport.message import Kind, Message
+from psflow.ps_runtime.client.link import Links
+from psflow.ps_runtime.errors import CheckpointError, RefusedError
+from psflow.ps_runtime.server.instructions import Cut
+from psflow.ps_runtime.specs.layout import piece_views, place
+from psflow.ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.transport.message import Kind, Message
 
 __all__ = ["SavingClient"]
 

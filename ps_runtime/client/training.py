@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.client.link import Links
-from ps_runtime.client.parameters import REPLY_TIMEOUT_SECS, Parameters
-from ps_runtime.client.push_writer import Gradients, PushWriter
-from ps_runtime.client.rows import RowClient
-from ps_runtime.client.splitting import Splits
-from ps_runtime.errors import InputError, RefusedError
-from ps_runtime.server.input_position import RecordRange
-from ps_runtime.specs.layout import place
-from ps_runtime.specs.variables import ModelSpec
-from ps_runtime.transport.message import NO_BODY, Kind, Message
-from ps_runtime.transport.payloads import GRANT
+from psflow.ps_runtime.client.link import Links
+from psflow.ps_runtime.client.parameters import REPLY_TIMEOUT_SECS, Parameters
+from psflow.ps_runtime.client.push_writer import Gradients, PushWriter
+from psflow.ps_runtime.client.rows import RowClient
+from psflow.ps_runtime.client.splitting import Splits
+from psflow.ps_runtime.errors import InputError, RefusedError
+from psflow.ps_runtime.server.input_position import RecordRange
+from psflow.ps_runtime.specs.layout import place
+from psflow.ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.transport.message import NO_BODY, Kind, Message
+from psflow.ps_runtime.transport.payloads import GRANT
 
 __all__ = ["Grant", "JobEnd", "TrainingClient"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ps_runtime.client.link import Link
-from ps_runtime.errors import BrokenPeerError, TransportError, WaitTimeoutError
-from ps_runtime.transport.message import Kind, Message
+from psflow.ps_runtime.client.link import Link
+from psflow.ps_runtime.errors import BrokenPeerError, TransportError, WaitTimeoutError
+from psflow.ps_runtime.transport.message import Kind, Message
 
 __all__ = ["WatchingClient"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from distributed import Client, Lock
 
-from ps_runtime.errors import CapacityError, WaitTimeoutError
+from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
 
 __all__ = ["Patience", "admission", "check_capacity"]
 

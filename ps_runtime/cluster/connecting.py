@@ -15,8 +15,8 @@ import dask
 import distributed.utils
 from distributed import Client, LocalCluster
 
-from ps_runtime.cluster.fork_server import scratch_directory, start_fork_server
-from ps_runtime.errors import ClusterError, UsageError
+from psflow.ps_runtime.cluster.fork_server import scratch_directory, start_fork_server
+from psflow.ps_runtime.errors import ClusterError, UsageError
 
 __all__ = ["open_cluster"]
 

@@ -7,8 +7,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 
-from ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, UsageError
-from ps_runtime.specs.roles import RoleId
+from psflow.ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, UsageError
+from psflow.ps_runtime.specs.roles import RoleId
 
 __all__ = ["root_cause", "trace_in_role"]
 

@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
-from ps_runtime.cluster.fork_server import OF_THE_OWNER
-from ps_runtime.config.environment import inherited_scratch
+from psflow.ps_runtime.cluster.fork_server import OF_THE_OWNER
+from psflow.ps_runtime.config.environment import inherited_scratch
 
 IMPORTS = (
-    "ps_runtime.cluster.role_task",
+    "psflow.ps_runtime.cluster.role_task",
     "safetensors.numpy",
     "scipy.sparse",
     # what a Dask worker imports as it starts

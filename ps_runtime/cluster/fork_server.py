@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker, util
 from typing import Any
 
-from ps_runtime.config.environment import environment, glibc_tunable, scratch_settings
+from psflow.ps_runtime.config.environment import environment, glibc_tunable, scratch_settings
 
 __all__ = ["OF_THE_OWNER", "scratch_directory", "start_fork_server", "stop_fork_server"]
 
-PRELOAD = "ps_runtime.cluster.fork_preload"
+PRELOAD = "psflow.ps_runtime.cluster.fork_preload"
 
 ENVIRONMENT = {
     # as Dask sets it for the workers that it spawns; here it keeps threads out of the process that is copied, too

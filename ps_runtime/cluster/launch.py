@@ -14,14 +14,14 @@ from typing import Any, Self
 import cloudpickle
 from distributed import Client, Future
 
-from ps_runtime.client.link import never_stop
-from ps_runtime.cluster.admission import Patience, admission
-from ps_runtime.cluster.failures import root_cause
-from ps_runtime.cluster.presence import Presence
-from ps_runtime.cluster.role_task import run_role
-from ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
-from ps_runtime.roles.job_spec import JobSpec
-from ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.client.link import never_stop
+from psflow.ps_runtime.cluster.admission import Patience, admission
+from psflow.ps_runtime.cluster.failures import root_cause
+from psflow.ps_runtime.cluster.presence import Presence
+from psflow.ps_runtime.cluster.role_task import run_role
+from psflow.ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.specs.roles import Role, RoleId
 
 __all__ = ["ClusterJob"]
 

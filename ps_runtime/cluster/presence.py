@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed import Client
 
-from ps_runtime.errors import WaitTimeoutError
+from psflow.ps_runtime.errors import WaitTimeoutError
 
 __all__ = ["Presence"]
 

@@ -11,20 +11,20 @@ import cloudpickle
 from distributed import Worker, get_worker
 from distributed.core import Status
 
-from ps_runtime.client.link import Dial
-from ps_runtime.errors import StoppedError
-from ps_runtime.one_thread import one_thread
-from ps_runtime.roles.chief import run_chief
-from ps_runtime.roles.context import RoleContext
-from ps_runtime.roles.evaluator import run_evaluator
-from ps_runtime.roles.job_spec import JobSpec
-from ps_runtime.roles.logs import told_logs
-from ps_runtime.roles.ps import run_ps
-from ps_runtime.roles.trainer import run_worker
-from ps_runtime.specs.roles import Role, RoleId
-from ps_runtime.transport.address import Address
-from ps_runtime.transport.base import Connection
-from ps_runtime.transport.connecting import connect
+from psflow.ps_runtime.client.link import Dial
+from psflow.ps_runtime.errors import StoppedError
+from psflow.ps_runtime.one_thread import one_thread
+from psflow.ps_runtime.roles.chief import run_chief
+from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.evaluator import run_evaluator
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.logs import told_logs
+from psflow.ps_runtime.roles.ps import run_ps
+from psflow.ps_runtime.roles.trainer import run_worker
+from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.transport.address import Address
+from psflow.ps_runtime.transport.base import Connection
+from psflow.ps_runtime.transport.connecting import connect
 
 __all__ = ["run_role"]
 

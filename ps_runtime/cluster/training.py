@@ -7,14 +7,14 @@ from typing import Any
 
 from distributed import Client
 
-from ps_runtime.cluster.admission import Patience
-from ps_runtime.cluster.launch import ClusterJob
-from ps_runtime.errors import UsageError
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.estimator.estimator import Estimator
-from ps_runtime.estimator.local import run_local
-from ps_runtime.model.exporters import ModelWriter
-from ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.cluster.admission import Patience
+from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.estimator.local import run_local
+from psflow.ps_runtime.model.exporters import ModelWriter
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 
 __all__ = ["train_and_evaluate"]
 

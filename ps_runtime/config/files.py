@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from ps_runtime.errors import ConfigError
+from psflow.ps_runtime.errors import ConfigError
 
 __all__ = ["COMMAND_LINE", "Origin", "Settings", "dump", "is_override", "load", "parse"]
 

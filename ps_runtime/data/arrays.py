@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.errors import InputError
 
 __all__ = ["Array", "Columns", "as_bytes", "map_columns", "named_arrays", "num_rows", "plain_arrays"]
 

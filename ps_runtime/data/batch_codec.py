@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from ps_runtime.data.arrays import Array, Columns, as_bytes, is_plain, named_arrays, plain_arrays
-from ps_runtime.errors import ProtocolError
-from ps_runtime.specs.layout import ALIGNMENT_BYTES
+from psflow.ps_runtime.data.arrays import Array, Columns, as_bytes, is_plain, named_arrays, plain_arrays
+from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.specs.layout import ALIGNMENT_BYTES
 
 __all__ = ["decode_batch", "encode_batch"]
 

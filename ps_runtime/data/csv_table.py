@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.data.dataset import MATRIX, Dataset
-from ps_runtime.data.files import chosen_names, one_batch, read_file, shown_path
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.files import chosen_names, one_batch, read_file, shown_path
+from psflow.ps_runtime.errors import InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa

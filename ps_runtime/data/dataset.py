@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.data.arrays import Array, Columns, as_bytes, map_columns, named_arrays, num_rows, plain_arrays
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.data.arrays import Array, Columns, as_bytes, map_columns, named_arrays, num_rows, plain_arrays
+from psflow.ps_runtime.errors import InputError
 
 __all__ = ["MATRIX", "Dataset"]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.data.dataset import MATRIX, Dataset
-from ps_runtime.errors import InputError, did_you_mean
+from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.errors import InputError, did_you_mean
 
 __all__ = ["SPLITS", "read_digits"]
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 
 import fsspec
 
-from ps_runtime.data.arrays import Columns
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.errors import InputError, did_you_mean
+from psflow.ps_runtime.data.arrays import Columns
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.errors import InputError, did_you_mean
 
 __all__ = ["MAX_FILE_BYTES", "check_file", "chosen_names", "one_batch", "read_file", "shown_path", "without_secrets"]
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ps_runtime.data.csv_table import read_csv
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.data.digits import read_digits
-from ps_runtime.data.idx_images import read_idx
-from ps_runtime.data.npz_arrays import read_npz
-from ps_runtime.errors import InputError, did_you_mean
+from psflow.ps_runtime.data.csv_table import read_csv
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.digits import read_digits
+from psflow.ps_runtime.data.idx_images import read_idx
+from psflow.ps_runtime.data.npz_arrays import read_npz
+from psflow.ps_runtime.errors import InputError, did_you_mean
 
 __all__ = ["FORMATS", "open_dataset"]
 

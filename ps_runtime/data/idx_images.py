@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.data.dataset import MATRIX, Dataset
-from ps_runtime.data.files import MAX_FILE_BYTES, one_batch, read_file, shown_path
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.files import MAX_FILE_BYTES, one_batch, read_file, shown_path
+from psflow.ps_runtime.errors import InputError
 
 __all__ = ["read_idx"]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ps_runtime.data.arrays import Columns, plain_arrays
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.errors import InputError, did_you_mean
+from psflow.ps_runtime.data.arrays import Columns, plain_arrays
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.errors import InputError, did_you_mean
 
 __all__ = ["InputContext", "check_batch", "open_input"]
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from numpy.lib import format as npy_format
 
-from ps_runtime.data.arrays import Array
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.data.files import MAX_FILE_BYTES, chosen_names, one_batch, read_file, shown_path
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.data.arrays import Array
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.files import MAX_FILE_BYTES, chosen_names, one_batch, read_file, shown_path
+from psflow.ps_runtime.errors import InputError
 
 __all__ = ["read_npz"]
 

@@ -10,19 +10,19 @@ import time
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from ps_runtime.checkpoint.job_file import JobFile, JobRecord
-from ps_runtime.checkpoint.records import clear_finished, read_finished
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import ModelDirError, PsflowError
-from ps_runtime.estimator.fork import FORKED_FROM, Fork
-from ps_runtime.estimator.model_dir import check_local, check_model_dir
-from ps_runtime.estimator.planning import JobPlan, plan_job
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.exporters import ModelWriter
-from ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_specs
-from ps_runtime.roles.job_spec import JobSpec
-from ps_runtime.roles.logs import FROM_A_ROLE
-from ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord
+from psflow.ps_runtime.checkpoint.records import clear_finished, read_finished
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import ModelDirError, PsflowError
+from psflow.ps_runtime.estimator.fork import FORKED_FROM, Fork
+from psflow.ps_runtime.estimator.model_dir import check_local, check_model_dir
+from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.exporters import ModelWriter
+from psflow.ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_specs
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.logs import FROM_A_ROLE
+from psflow.ps_runtime.specs.run_config import RunConfig
 
 __all__ = ["COMPLETED_STEP", "ENDED_STEP", "Attempt", "job_seed"]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import CheckpointError
-from ps_runtime.estimator.model_dir import absolute
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.estimator.model_dir import absolute
 
 __all__ = ["checkpoint_at"]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ps_runtime.errors import UsageError
-from ps_runtime.estimator.estimator import Estimator
-from ps_runtime.model.canned.dnn import dnn_classifier
-from ps_runtime.model.canned.head import ClassifierHead
-from ps_runtime.optimizers import Adagrad, Optimizer
-from ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.model.canned.dnn import dnn_classifier
+from psflow.ps_runtime.model.canned.head import ClassifierHead
+from psflow.ps_runtime.optimizers import Adagrad, Optimizer
+from psflow.ps_runtime.specs.run_config import RunConfig
 
 __all__ = ["DNNClassifier"]
 

@@ -11,24 +11,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.data.input_pipeline import open_input
-from ps_runtime.errors import UsageError, did_you_mean
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.estimator.checkpoint_path import checkpoint_at
-from ps_runtime.estimator.local import run_local
-from ps_runtime.estimator.model_dir import absolute
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.evaluation import batches_of, evaluate, predict_batch, read_values
-from ps_runtime.model.hooks import SessionRunHook
-from ps_runtime.model.listeners import CheckpointSaverListener
-from ps_runtime.model.lookups import integer_ids
-from ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from ps_runtime.model.training import TrainSpec
-from ps_runtime.model.values import ModelValues
-from ps_runtime.specs.run_config import RunConfig
-from ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.data.input_pipeline import open_input
+from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
+from psflow.ps_runtime.estimator.local import run_local
+from psflow.ps_runtime.estimator.model_dir import absolute
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.evaluation import batches_of, evaluate, predict_batch, read_values
+from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+from psflow.ps_runtime.model.lookups import integer_ids
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.model.training import TrainSpec
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.tables import TableSpec
 
 __all__ = ["Estimator"]
 

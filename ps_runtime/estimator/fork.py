@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ps_runtime.checkpoint.copying import copy_checkpoint
-from ps_runtime.checkpoint.job_file import JobFile
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import ModelDirError
-from ps_runtime.estimator.model_dir import absolute, check_model_dir
-from ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.checkpoint.copying import copy_checkpoint
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import ModelDirError
+from psflow.ps_runtime.estimator.model_dir import absolute, check_model_dir
+from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["FORKED_FROM", "Fork"]
 

@@ -6,16 +6,16 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ps_runtime.errors import StoppedError
-from ps_runtime.one_thread import one_thread
-from ps_runtime.roles.chief import run_chief
-from ps_runtime.roles.context import RoleContext
-from ps_runtime.roles.evaluator import run_evaluator
-from ps_runtime.roles.job_spec import JobSpec
-from ps_runtime.roles.ps import PsParts
-from ps_runtime.specs.roles import Role, RoleId
-from ps_runtime.transport.base import Connection
-from ps_runtime.transport.in_process import InProcessServer
+from psflow.ps_runtime.errors import StoppedError
+from psflow.ps_runtime.one_thread import one_thread
+from psflow.ps_runtime.roles.chief import run_chief
+from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.evaluator import run_evaluator
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.ps import PsParts
+from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.transport.base import Connection
+from psflow.ps_runtime.transport.in_process import InProcessServer
 
 __all__ = ["run_local"]
 

@@ -8,11 +8,11 @@ import tempfile
 from fsspec.core import url_to_fs
 from fsspec.utils import get_protocol
 
-from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.checkpoint.records import EVALUATIONS
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import ModelDirError, UsageError
-from ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.records import EVALUATIONS
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import ModelDirError, UsageError
+from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["absolute", "check_local", "check_model_dir"]
 

@@ -6,19 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.data.input_pipeline import InputContext, open_input
-from ps_runtime.errors import InputError, ModelFnError, UsageError
-from ps_runtime.estimator.user_code import user_code
-from ps_runtime.model.best import is_better
-from ps_runtime.model.caller import BuiltModel, ModelCaller
-from ps_runtime.model.evaluation import batches_of, evaluate
-from ps_runtime.model.exporters import BestExporter
-from ps_runtime.model.spec import ModeKeys
-from ps_runtime.model.training import EvalSpec, TrainSpec
-from ps_runtime.model.values import ModelValues
-from ps_runtime.specs.input import InputSpec
-from ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
+from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
+from psflow.ps_runtime.estimator.user_code import user_code
+from psflow.ps_runtime.model.best import is_better
+from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
+from psflow.ps_runtime.model.evaluation import batches_of, evaluate
+from psflow.ps_runtime.model.exporters import BestExporter
+from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["JobPlan", "metric_names", "plan_evaluations", "plan_job"]
 

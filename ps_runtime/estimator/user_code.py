@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from ps_runtime.errors import PsflowError, UsageError
+from psflow.ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["user_code"]
 

@@ -12,7 +12,7 @@ from autograd.numpy.numpy_boxes import ArrayBox
 from autograd.tracer import Box, isbox, new_box, trace_stack
 from autograd.util import toposort
 
-from ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.errors import ModelFnError
 
 __all__ = ["Trace", "left_the_trace"]
 

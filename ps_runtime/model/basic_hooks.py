@@ -8,8 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ps_runtime.errors import NanLossError, UsageError
-from ps_runtime.model.hooks import Coordinator, SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
+from psflow.ps_runtime.errors import NanLossError, UsageError
+from psflow.ps_runtime.model.hooks import (
+    Coordinator,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
 
 __all__ = ["LoggingTensorHook", "NanTensorHook", "StepCounterHook", "StopAtStepHook", "SummaryHook"]
 

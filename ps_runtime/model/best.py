@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ps_runtime.checkpoint.files import atomic_write_text
-from ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
-from ps_runtime.errors import CheckpointError, UsageError, did_you_mean
+from psflow.ps_runtime.checkpoint.files import atomic_write_text
+from psflow.ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
+from psflow.ps_runtime.errors import CheckpointError, UsageError, did_you_mean
 
 __all__ = ["BestRecord", "Better", "CompareFn", "best_of", "better", "check_compare_fn", "is_better"]
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.errors import ModelFnError, did_you_mean
-from ps_runtime.model.scope import BuildScope, CallScope, Declared, KeyPath, ModelScope, read_only
-from ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from ps_runtime.model.values import ModelValues
-from ps_runtime.optimizers.base import TrainOp
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.errors import ModelFnError, did_you_mean
+from psflow.ps_runtime.model.scope import BuildScope, CallScope, Declared, KeyPath, ModelScope, read_only
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.optimizers.base import TrainOp
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 __all__ = ["BuiltModel", "ModelCaller"]
 

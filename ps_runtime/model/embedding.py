@@ -9,13 +9,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ps_runtime.errors import InputError, ModelFnError, did_you_mean
-from ps_runtime.model.gathering import gather, pool
-from ps_runtime.model.lookups import ABSENT, Lookup, integer_ids
-from ps_runtime.model.scope import current_scope
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.tables.initial_rows import initializer_faults
-from ps_runtime.tracing import plain
+from psflow.ps_runtime.errors import InputError, ModelFnError, did_you_mean
+from psflow.ps_runtime.model.gathering import gather, pool
+from psflow.ps_runtime.model.lookups import ABSENT, Lookup, integer_ids
+from psflow.ps_runtime.model.scope import current_scope
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.tables.initial_rows import initializer_faults
+from psflow.ps_runtime.tracing import plain
 
 __all__ = ["embedding_lookup"]
 

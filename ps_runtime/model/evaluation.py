@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.data.input_pipeline import open_input
-from ps_runtime.errors import InputError, ModelFnError
-from ps_runtime.metrics import Metric, mean
-from ps_runtime.model.caller import ModelCaller, check_loss
-from ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.input_pipeline import open_input
+from psflow.ps_runtime.errors import InputError, ModelFnError
+from psflow.ps_runtime.metrics import Metric, mean
+from psflow.ps_runtime.model.caller import ModelCaller, check_loss
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.model.values import ModelValues
 
 if TYPE_CHECKING:
-    from ps_runtime.checkpoint.reader import CheckpointReader
-    from ps_runtime.model.training import EvalSpec
+    from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+    from psflow.ps_runtime.model.training import EvalSpec
 
 __all__ = ["OpenedEvaluation", "batches_of", "evaluate", "first_rows", "input_digest", "predict_batch", "read_values"]
 

@@ -9,7 +9,7 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator
 
-from ps_runtime.checkpoint.files import fsync_directory, fsync_tree, locked, make_directory, storing
+from psflow.ps_runtime.checkpoint.files import fsync_directory, fsync_tree, locked, make_directory, storing
 
 __all__ = ["ExportDirectory"]
 

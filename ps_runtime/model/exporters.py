@@ -18,11 +18,11 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.errors import UsageError
-from ps_runtime.model.best import BestRecord, Better, CompareFn, better, check_compare_fn, is_better
-from ps_runtime.model.export_directory import ExportDirectory
-from ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.model.best import BestRecord, Better, CompareFn, better, check_compare_fn, is_better
+from psflow.ps_runtime.model.export_directory import ExportDirectory
+from psflow.ps_runtime.model.values import ModelValues
 
 __all__ = [
     "BestExporter",

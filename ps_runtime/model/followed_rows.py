@@ -11,8 +11,8 @@ import numpy as np
 from autograd.extend import defvjp, primitive
 from numpy.typing import NDArray
 
-from ps_runtime.model.plain_rows import take, weighted_sum
-from ps_runtime.tables.dedupe import Occurrences
+from psflow.ps_runtime.model.plain_rows import take, weighted_sum
+from psflow.ps_runtime.tables.dedupe import Occurrences
 
 __all__ = ["gather", "pool"]
 

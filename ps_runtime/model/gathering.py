@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ps_runtime.model.plain_rows import take, weighted_sum
-from ps_runtime.tables.dedupe import Occurrences
-from ps_runtime.tracing import plain
+from psflow.ps_runtime.model.plain_rows import take, weighted_sum
+from psflow.ps_runtime.tables.dedupe import Occurrences
+from psflow.ps_runtime.tracing import plain
 
 __all__ = ["gather", "pool"]
 
@@ -15,7 +15,7 @@ def gather(rows: Any, found: Occurrences) -> Any:
     """Do as `take` does."""
     if plain(rows) is rows:
         return take(rows, found)
-    from ps_runtime.model import followed_rows  # imports autograd
+    from psflow.ps_runtime.model import followed_rows  # imports autograd
 
     return followed_rows.gather(rows, found)
 
@@ -24,6 +24,6 @@ def pool(rows: Any, weights: Any, found: Occurrences, num_sums: int) -> Any:
     """Do as `weighted_sum` does."""
     if plain(rows) is rows and plain(weights) is weights:
         return weighted_sum(rows, weights, found, num_sums)
-    from ps_runtime.model import followed_rows
+    from psflow.ps_runtime.model import followed_rows
 
     return followed_rows.pool(rows, weights, found, num_sums)

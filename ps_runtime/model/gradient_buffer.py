@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ps_runtime.model.scope import current_scope
+from psflow.ps_runtime.model.scope import current_scope
 
 __all__ = ["gradient_buffer"]
 

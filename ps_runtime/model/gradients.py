@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.errors import ModelFnError, did_you_mean
-from ps_runtime.model.caller import BuiltModel, ModelCaller, check_loss
-from ps_runtime.model.lookups import Lookups
-from ps_runtime.model.scope import CallScope, Declared
-from ps_runtime.model.sparse import RowGradient, SparseGradient, row_gradient
-from ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from ps_runtime.model.tables import RowSource
-from ps_runtime.optimizers.base import TrainOp
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.tracing import plain
+from psflow.ps_runtime.errors import ModelFnError, did_you_mean
+from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller, check_loss
+from psflow.ps_runtime.model.lookups import Lookups
+from psflow.ps_runtime.model.scope import CallScope, Declared
+from psflow.ps_runtime.model.sparse import RowGradient, SparseGradient, row_gradient
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.model.tables import RowSource
+from psflow.ps_runtime.optimizers.base import TrainOp
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.tracing import plain
 
 if TYPE_CHECKING:
-    from ps_runtime.model.autodiff import Trace
+    from psflow.ps_runtime.model.autodiff import Trace
 
 __all__ = ["GradientFn", "StepResult"]
 
@@ -151,7 +151,7 @@ class GradientFn:
             raise ModelFnError(tuple(faults))
 
     def _differentiate(self, features: Any, labels: Any, scope: CallScope) -> tuple[EstimatorSpec, Gradients]:
-        from ps_runtime.model.autodiff import Trace, left_the_trace  # autograd costs an import of its own
+        from psflow.ps_runtime.model.autodiff import Trace, left_the_trace  # autograd costs an import of its own
 
         gradients: Gradients = {}
         with Trace.opened() as trace:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.errors import UsageError, did_you_mean
 
 __all__ = ["Coordinator", "SessionRunArgs", "SessionRunContext", "SessionRunHook", "SessionRunValues"]
 

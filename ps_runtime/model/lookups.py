@@ -8,10 +8,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.errors import InputError
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.tables.bounds import check_ids
-from ps_runtime.tables.dedupe import Occurrences, find_occurrences
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.tables.bounds import check_ids
+from psflow.ps_runtime.tables.dedupe import Occurrences, find_occurrences
 
 __all__ = ["ABSENT", "Lookup", "Lookups", "integer_ids"]
 

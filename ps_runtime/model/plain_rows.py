@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.tables.dedupe import Occurrences
+from psflow.ps_runtime.tables.dedupe import Occurrences
 
 __all__ = ["take", "weighted_sum"]
 

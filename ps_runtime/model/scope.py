@@ -12,13 +12,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ps_runtime.errors import ModelFnError, did_you_mean
-from ps_runtime.initializers import Initializer, glorot_uniform, table_seed, variable_rng
-from ps_runtime.model.lookups import Lookups
-from ps_runtime.model.tables import RowSource
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.tables.initial_rows import initial_rows
-from ps_runtime.tracing import plain
+from psflow.ps_runtime.errors import ModelFnError, did_you_mean
+from psflow.ps_runtime.initializers import Initializer, glorot_uniform, table_seed, variable_rng
+from psflow.ps_runtime.model.lookups import Lookups
+from psflow.ps_runtime.model.tables import RowSource
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.tables.initial_rows import initial_rows
+from psflow.ps_runtime.tracing import plain
 
 __all__ = [
     "BuildScope",

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.errors import ModelFnError
-from ps_runtime.model.lookups import Lookups, integer_ids
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.tables.dedupe import find_occurrences
-from ps_runtime.tracing import plain
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.model.lookups import Lookups, integer_ids
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.tables.dedupe import find_occurrences
+from psflow.ps_runtime.tracing import plain
 
 __all__ = ["RowGradient", "SparseGradient", "row_gradient"]
 

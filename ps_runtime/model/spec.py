@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from ps_runtime.errors import ModelFnError
-from ps_runtime.metrics import Metric
-from ps_runtime.optimizers.base import TrainOp
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.metrics import Metric
+from psflow.ps_runtime.optimizers.base import TrainOp
 
 if TYPE_CHECKING:
-    from ps_runtime.model.hooks import SessionRunHook
+    from psflow.ps_runtime.model.hooks import SessionRunHook
 
 __all__ = ["EstimatorSpec", "ModeKeys"]
 
@@ -88,4 +88,4 @@ class EstimatorSpec:
             if name in RESERVED_METRICS:
                 yield f"eval_metric_ops must not use the reserved name {name!r}"
             if not isinstance(metric, Metric):
-                yield f"metric {name!r} must come from ps_runtime.metrics, got {type(metric).__name__}"
+                yield f"metric {name!r} must come from psflow.metrics, got {type(metric).__name__}"

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.tables import TableSpec
 
 __all__ = ["RowSource"]
 

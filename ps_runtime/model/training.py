@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ps_runtime.errors import UsageError
-from ps_runtime.model.exporters import Exporter
-from ps_runtime.model.hooks import SessionRunHook
-from ps_runtime.model.listeners import CheckpointSaverListener
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.model.exporters import Exporter
+from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 
 __all__ = ["EvalSpec", "EvalSpecs", "TrainSpec", "all_eval_specs"]
 

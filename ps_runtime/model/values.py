@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec
 
 if TYPE_CHECKING:
-    from ps_runtime.tables.table import Table
+    from psflow.ps_runtime.tables.table import Table
 
 __all__ = ["ModelValues"]
 
@@ -36,7 +36,7 @@ class ModelValues:
     @classmethod
     def initial(cls, model: ModelSpec, variables: Mapping[str, NDArray[Any]]) -> ModelValues:
         """Return the values that a model has before the first push."""
-        from ps_runtime.tables.table import Table  # only models with tables need what it needs
+        from psflow.ps_runtime.tables.table import Table  # only models with tables need what it needs
 
         return cls(variables, {table.name: Table(table, None) for table in model.tables})
 

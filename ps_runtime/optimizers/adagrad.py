@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, Slots
+from psflow.ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, Slots
 
 __all__ = ["Adagrad"]
 

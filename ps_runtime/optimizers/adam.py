@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, Slots, above_zero
+from psflow.ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, Slots, above_zero
 
 __all__ = ["Adam"]
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.errors import UsageError
+from psflow.ps_runtime.errors import UsageError
 
 __all__ = ["SMALLEST", "FloatArray", "LearningRate", "Optimizer", "Slots", "TrainOp", "above_zero"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ps_runtime.optimizers.base import FloatArray
+from psflow.ps_runtime.optimizers.base import FloatArray
 
 __all__ = ["add_scaled"]
 

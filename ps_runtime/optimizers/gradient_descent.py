@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ps_runtime.optimizers.base import FloatArray, Optimizer, Slots
-from ps_runtime.optimizers.blas import add_scaled
+from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer, Slots
+from psflow.ps_runtime.optimizers.blas import add_scaled
 
 __all__ = ["GradientDescent"]
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ps_runtime.optimizers.base import FloatArray, Optimizer, Slots
+from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer, Slots
 
 __all__ = ["Momentum"]
 

@@ -8,14 +8,14 @@ from dataclasses import fields
 from types import MappingProxyType
 from typing import Any
 
-from ps_runtime.errors import UsageError, did_you_mean
-from ps_runtime.optimizers.adagrad import Adagrad
-from ps_runtime.optimizers.adam import Adam
-from ps_runtime.optimizers.base import Optimizer
-from ps_runtime.optimizers.ftrl import Ftrl
-from ps_runtime.optimizers.gradient_descent import GradientDescent
-from ps_runtime.optimizers.momentum import Momentum
-from ps_runtime.optimizers.rms_prop import RMSProp
+from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.optimizers.adagrad import Adagrad
+from psflow.ps_runtime.optimizers.adam import Adam
+from psflow.ps_runtime.optimizers.base import Optimizer
+from psflow.ps_runtime.optimizers.ftrl import Ftrl
+from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
+from psflow.ps_runtime.optimizers.momentum import Momentum
+from psflow.ps_runtime.optimizers.rms_prop import RMSProp
 
 __all__ = ["OPTIMIZERS", "optimizer_from_config"]
 

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import pairwise
 
-from ps_runtime.errors import UsageError
+from psflow.ps_runtime.errors import UsageError
 
 __all__ = ["CosineDecay", "ExponentialDecay", "PiecewiseConstant", "PolynomialDecay"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ps_runtime.client.training import TrainingClient
-from ps_runtime.data.batch_codec import decode_batch
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.server.input_position import RecordRange
+from psflow.ps_runtime.client.training import TrainingClient
+from psflow.ps_runtime.data.batch_codec import decode_batch
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.server.input_position import RecordRange
 
 __all__ = ["BatchReader"]
 

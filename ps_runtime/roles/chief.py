@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.client.link import Dial
-from ps_runtime.client.saving import SavingClient
-from ps_runtime.client.training import TrainingClient
-from ps_runtime.errors import InputError, StoppedError
-from ps_runtime.roles.batches import BatchReader
-from ps_runtime.roles.context import RoleContext
-from ps_runtime.roles.job_spec import JobSpec
-from ps_runtime.roles.saver import Saver
-from ps_runtime.roles.session import MonitoredSession, build_model
-from ps_runtime.roles.trainer import open_client, open_links, open_session, sample_of
-from ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.client.link import Dial
+from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.client.training import TrainingClient
+from psflow.ps_runtime.errors import InputError, StoppedError
+from psflow.ps_runtime.roles.batches import BatchReader
+from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.saver import Saver
+from psflow.ps_runtime.roles.session import MonitoredSession, build_model
+from psflow.ps_runtime.roles.trainer import open_client, open_links, open_session, sample_of
+from psflow.ps_runtime.server.peers import Purpose
 
 __all__ = ["run_chief"]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import psutil
 
-from ps_runtime.roles.vitals import Sample, Vitals
-from ps_runtime.specs.roles import RoleId
+from psflow.ps_runtime.roles.vitals import Sample, Vitals
+from psflow.ps_runtime.specs.roles import RoleId
 
 __all__ = ["RoleContext", "peak_rss_mb"]
 

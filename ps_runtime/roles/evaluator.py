@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.records import Evaluation, EvaluationLog, Finished, measured, read_finished
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.client.link import Dial, Identity, Link
-from ps_runtime.client.watching import WatchingClient
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.evaluation import OpenedEvaluation, predict_batch, read_values
-from ps_runtime.model.exporters import ExportBundle, ModelWriter
-from ps_runtime.model.values import ModelValues
-from ps_runtime.roles.context import RoleContext
-from ps_runtime.roles.job_spec import JobSpec
-from ps_runtime.roles.vitals import Sample
-from ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog, Finished, measured, read_finished
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.client.link import Dial, Identity, Link
+from psflow.ps_runtime.client.watching import WatchingClient
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.evaluation import OpenedEvaluation, predict_batch, read_values
+from psflow.ps_runtime.model.exporters import ExportBundle, ModelWriter
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.vitals import Sample
+from psflow.ps_runtime.server.peers import Purpose
 
 __all__ = ["run_evaluator"]
 

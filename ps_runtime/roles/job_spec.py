@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ps_runtime.model.exporters import ModelWriter
-from ps_runtime.model.training import EvalSpec, TrainSpec
-from ps_runtime.specs.input import InputSpec
-from ps_runtime.specs.roles import RoleId, job_roles
-from ps_runtime.specs.run_config import RunConfig
-from ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.model.exporters import ModelWriter
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.specs.roles import RoleId, job_roles
+from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["JobSpec"]
 

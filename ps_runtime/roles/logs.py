@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.context import RoleContext
 
 __all__ = ["FROM_A_ROLE", "told_logs"]
 

@@ -11,23 +11,23 @@ from typing import Any
 
 import scipy.linalg.blas  # noqa: F401  (updates use it: who holds the threads of BLAS must find it loaded)
 
-from ps_runtime.optimizers.registry import optimizer_from_config
-from ps_runtime.roles.context import RoleContext
-from ps_runtime.roles.copying import copy_arrays
-from ps_runtime.roles.job_spec import JobSpec
-from ps_runtime.roles.shard_storage import ShardStorage
-from ps_runtime.roles.stream_reader import StreamReader
-from ps_runtime.roles.vitals import Sample
-from ps_runtime.server.handler import JobKey, PsHandler
-from ps_runtime.server.job import Job
-from ps_runtime.server.job_desk import JobDesk
-from ps_runtime.server.shard import Shard
-from ps_runtime.specs.consistency import Async
-from ps_runtime.specs.layout import place
-from ps_runtime.transport.arena import Arena
-from ps_runtime.transport.base import Reply
-from ps_runtime.transport.shared_memory import why_no_shared_memory
-from ps_runtime.transport.socket_server import SocketServer
+from psflow.ps_runtime.optimizers.registry import optimizer_from_config
+from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.copying import copy_arrays
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.shard_storage import ShardStorage
+from psflow.ps_runtime.roles.stream_reader import StreamReader
+from psflow.ps_runtime.roles.vitals import Sample
+from psflow.ps_runtime.server.handler import JobKey, PsHandler
+from psflow.ps_runtime.server.job import Job
+from psflow.ps_runtime.server.job_desk import JobDesk
+from psflow.ps_runtime.server.shard import Shard
+from psflow.ps_runtime.specs.consistency import Async
+from psflow.ps_runtime.specs.layout import place
+from psflow.ps_runtime.transport.arena import Arena
+from psflow.ps_runtime.transport.base import Reply
+from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
+from psflow.ps_runtime.transport.socket_server import SocketServer
 
 __all__ = ["Post", "PsParts", "run_ps"]
 

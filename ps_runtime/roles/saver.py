@@ -8,15 +8,15 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from ps_runtime.checkpoint.entries import ShardRecord
-from ps_runtime.checkpoint.manifest import Manifest
-from ps_runtime.checkpoint.records import EvaluationLog, write_finished
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.client.saving import SavingClient
-from ps_runtime.model.listeners import CheckpointSaverListener
-from ps_runtime.roles.context import RoleContext
-from ps_runtime.roles.job_spec import JobSpec
-from ps_runtime.server.instructions import Cut
+from psflow.ps_runtime.checkpoint.entries import ShardRecord
+from psflow.ps_runtime.checkpoint.manifest import Manifest
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, write_finished
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.server.instructions import Cut
 
 __all__ = ["Saver"]
 

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.client.push_writer import Gradients
-from ps_runtime.client.training import Grant, JobEnd, TrainingClient
-from ps_runtime.errors import ModelFnError
-from ps_runtime.model.caller import BuiltModel, ModelCaller
-from ps_runtime.model.gradients import GradientFn, StepResult
-from ps_runtime.model.hooks import (
+from psflow.ps_runtime.client.push_writer import Gradients
+from psflow.ps_runtime.client.training import Grant, JobEnd, TrainingClient
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
+from psflow.ps_runtime.model.gradients import GradientFn, StepResult
+from psflow.ps_runtime.model.hooks import (
     Coordinator,
     SessionRunArgs,
     SessionRunContext,
@@ -23,11 +23,11 @@ from ps_runtime.model.hooks import (
     SessionRunValues,
     pick,
 )
-from ps_runtime.model.lookups import Lookups
-from ps_runtime.model.scope import KeyPath, read_only
-from ps_runtime.model.spec import ModeKeys
-from ps_runtime.server.input_position import RecordRange
-from ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.model.lookups import Lookups
+from psflow.ps_runtime.model.scope import KeyPath, read_only
+from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.server.input_position import RecordRange
+from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["MonitoredSession", "build_model"]
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.shards import load_shard, save_shard
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import PsflowError
-from ps_runtime.roles.job_spec import JobSpec
-from ps_runtime.server.shard import Shard
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.shards import load_shard, save_shard
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import PsflowError
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.server.shard import Shard
 
 __all__ = ["ShardStorage"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from ps_runtime.data.batch_codec import encode_batch
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.data.input_pipeline import InputContext, open_input
-from ps_runtime.model.spec import ModeKeys
-from ps_runtime.roles.job_spec import JobSpec
-from ps_runtime.server.job_desk import JobDesk
+from psflow.ps_runtime.data.batch_codec import encode_batch
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
+from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.server.job_desk import JobDesk
 
 __all__ = ["StreamReader"]
 

@@ -6,21 +6,21 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ps_runtime.client.link import Dial, Identity, Links
-from ps_runtime.client.training import TrainingClient
-from ps_runtime.data.input_pipeline import InputContext, open_input
-from ps_runtime.model.basic_hooks import NanTensorHook, StepCounterHook, SummaryHook
-from ps_runtime.model.caller import BuiltModel, ModelCaller
-from ps_runtime.model.hooks import SessionRunHook
-from ps_runtime.model.spec import ModeKeys
-from ps_runtime.roles.batches import BatchReader
-from ps_runtime.roles.context import RoleContext
-from ps_runtime.roles.job_spec import JobSpec
-from ps_runtime.roles.session import MonitoredSession
-from ps_runtime.roles.vitals import Sample
-from ps_runtime.server.peers import Purpose
-from ps_runtime.specs.consistency import Hogwild, Sync
-from ps_runtime.specs.roles import Role
+from psflow.ps_runtime.client.link import Dial, Identity, Links
+from psflow.ps_runtime.client.training import TrainingClient
+from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
+from psflow.ps_runtime.model.basic_hooks import NanTensorHook, StepCounterHook, SummaryHook
+from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
+from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.roles.batches import BatchReader
+from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.session import MonitoredSession
+from psflow.ps_runtime.roles.vitals import Sample
+from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.specs.consistency import Hogwild, Sync
+from psflow.ps_runtime.specs.roles import Role
 
 __all__ = ["open_client", "open_links", "open_session", "run_worker", "sample_of"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import psutil
 
-from ps_runtime.errors import TransportError
+from psflow.ps_runtime.errors import TransportError
 
 __all__ = ["Sample", "Vitals"]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-from ps_runtime.errors import ProtocolError
-from ps_runtime.transport.message import NO_MEMBER
+from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.transport.message import NO_MEMBER
 
 __all__ = ["Decision", "Entry", "EntryLog", "decode_entries"]
 

@@ -9,15 +9,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ps_runtime.errors import CheckpointError, InputError, ProtocolError
-from ps_runtime.server.entries import decode_entries
-from ps_runtime.server.instructions import Cut, Refusal
-from ps_runtime.server.job_desk import JobDesk
-from ps_runtime.server.peers import Peer, Purpose
-from ps_runtime.server.shard import Shard
-from ps_runtime.transport.base import Reply
-from ps_runtime.transport.message import MAX_JSON_BYTES, NO_BODY, Body, Kind, Message, refusal
-from ps_runtime.transport.payloads import PushBuffer
+from psflow.ps_runtime.errors import CheckpointError, InputError, ProtocolError
+from psflow.ps_runtime.server.entries import decode_entries
+from psflow.ps_runtime.server.instructions import Cut, Refusal
+from psflow.ps_runtime.server.job_desk import JobDesk
+from psflow.ps_runtime.server.peers import Peer, Purpose
+from psflow.ps_runtime.server.shard import Shard
+from psflow.ps_runtime.transport.base import Reply
+from psflow.ps_runtime.transport.message import MAX_JSON_BYTES, NO_BODY, Body, Kind, Message, refusal
+from psflow.ps_runtime.transport.payloads import PushBuffer
 
 __all__ = ["JobKey", "PsHandler", "Storage"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ps_runtime.data.positions import Intervals
-from ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.data.positions import Intervals
+from psflow.ps_runtime.specs.input import InputSpec
 
 __all__ = ["InputPosition", "RecordRange"]
 

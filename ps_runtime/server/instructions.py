@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from ps_runtime.server.entries import Decision, Entry
-from ps_runtime.server.input_position import RecordRange
+from psflow.ps_runtime.server.entries import Decision, Entry
+from psflow.ps_runtime.server.input_position import RecordRange
 
 __all__ = ["Cut", "CutReady", "Decided", "Finished", "Granted", "Instruction", "Life", "NoTicket", "Phase", "Refusal"]
 

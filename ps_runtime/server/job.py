@@ -13,8 +13,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from ps_runtime.server.input_position import InputPosition, RecordRange
-from ps_runtime.server.instructions import (
+from psflow.ps_runtime.server.input_position import InputPosition, RecordRange
+from psflow.ps_runtime.server.instructions import (
     Cut,
     CutReady,
     Decided,
@@ -25,10 +25,10 @@ from ps_runtime.server.instructions import (
     Phase,
     Refusal,
 )
-from ps_runtime.server.members import Member, Members
-from ps_runtime.server.updates import BatchTicket, Updates
-from ps_runtime.specs.consistency import Async, Consistency
-from ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.server.members import Member, Members
+from psflow.ps_runtime.server.updates import BatchTicket, Updates
+from psflow.ps_runtime.specs.consistency import Async, Consistency
+from psflow.ps_runtime.specs.input import InputSpec
 
 __all__ = ["Job"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from ps_runtime.errors import ProtocolError
-from ps_runtime.server.instructions import CutReady, Decided, Finished, Granted, Life, NoTicket, Refusal
-from ps_runtime.server.job import Job
-from ps_runtime.server.peers import Peer, Purpose
-from ps_runtime.server.shard import Shard
-from ps_runtime.transport.base import Reply
-from ps_runtime.transport.message import Kind, Message, refusal
-from ps_runtime.transport.payloads import GRANT
+from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.server.instructions import CutReady, Decided, Finished, Granted, Life, NoTicket, Refusal
+from psflow.ps_runtime.server.job import Job
+from psflow.ps_runtime.server.peers import Peer, Purpose
+from psflow.ps_runtime.server.shard import Shard
+from psflow.ps_runtime.transport.base import Reply
+from psflow.ps_runtime.transport.message import Kind, Message, refusal
+from psflow.ps_runtime.transport.payloads import GRANT
 
 __all__ = ["JobDesk", "Stream"]
 

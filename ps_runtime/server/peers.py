@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ps_runtime.errors import ProtocolError
-from ps_runtime.server.instructions import Life
-from ps_runtime.transport.message import NO_MEMBER, Message
+from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.server.instructions import Life
+from psflow.ps_runtime.transport.message import NO_MEMBER, Message
 
 __all__ = ["CHIEF", "Peer", "Purpose"]
 

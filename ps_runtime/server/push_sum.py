@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.optimizers.base import FloatArray
-from ps_runtime.specs.layout import ShardLayout
-from ps_runtime.tables.dedupe import find_occurrences
-from ps_runtime.transport.payloads import PushBuffer, PushLayout
+from psflow.ps_runtime.optimizers.base import FloatArray
+from psflow.ps_runtime.specs.layout import ShardLayout
+from psflow.ps_runtime.tables.dedupe import find_occurrences
+from psflow.ps_runtime.transport.payloads import PushBuffer, PushLayout
 
 __all__ = ["PushSum", "RowGradients"]
 

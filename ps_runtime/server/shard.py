@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.errors import InputError
-from ps_runtime.optimizers.base import FloatArray, Optimizer
-from ps_runtime.server.entries import Decision, Entry
-from ps_runtime.server.instructions import Life, Refusal
-from ps_runtime.server.push_sum import PushSum, RowGradients
-from ps_runtime.specs.layout import Group, ShardLayout
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.tables.bounds import places_of
-from ps_runtime.tables.table import Table
-from ps_runtime.transport.arena import Arena
-from ps_runtime.transport.message import Room
-from ps_runtime.transport.payloads import PushBuffer, PushLayout
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer
+from psflow.ps_runtime.server.entries import Decision, Entry
+from psflow.ps_runtime.server.instructions import Life, Refusal
+from psflow.ps_runtime.server.push_sum import PushSum, RowGradients
+from psflow.ps_runtime.specs.layout import Group, ShardLayout
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.tables.bounds import places_of
+from psflow.ps_runtime.tables.table import Table
+from psflow.ps_runtime.transport.arena import Arena
+from psflow.ps_runtime.transport.message import Room
+from psflow.ps_runtime.transport.payloads import PushBuffer, PushLayout
 
 __all__ = ["CopyArrays", "Shard", "ShardArrays"]
 

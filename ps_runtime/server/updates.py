@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ps_runtime.server.consistency import Ticket, consistency_state
-from ps_runtime.server.entries import Decision, Entry, EntryLog
-from ps_runtime.server.input_position import RecordRange
-from ps_runtime.server.instructions import Decided, Life
-from ps_runtime.specs.consistency import Consistency
+from psflow.ps_runtime.server.consistency import Ticket, consistency_state
+from psflow.ps_runtime.server.entries import Decision, Entry, EntryLog
+from psflow.ps_runtime.server.input_position import RecordRange
+from psflow.ps_runtime.server.instructions import Decided, Life
+from psflow.ps_runtime.specs.consistency import Consistency
 
 __all__ = ["BatchTicket", "Updates"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ps_runtime.errors import UsageError
+from psflow.ps_runtime.errors import UsageError
 
 __all__ = ["CONSISTENCIES", "Async", "BoundedStaleness", "Consistency", "Hogwild", "Sync"]
 

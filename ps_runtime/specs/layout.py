@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 __all__ = ["ALIGNMENT_BYTES", "Group", "Piece", "ShardLayout", "piece_views", "place"]
 

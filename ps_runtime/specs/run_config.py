@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from ps_runtime.errors import UsageError, did_you_mean
-from ps_runtime.specs.consistency import Async, Consistency, Sync
+from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.specs.consistency import Async, Consistency, Sync
 
 __all__ = ["RunConfig"]
 

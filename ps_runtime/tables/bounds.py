@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.errors import InputError
 
 __all__ = ["check_ids", "places_of"]
 
@@ -30,7 +30,7 @@ def check_ids(table: str, ids: NDArray[np.int64], num_rows: int) -> None:
     >>> check_ids("items", np.array([0, 6]), 7)
     >>> check_ids("items", np.array([0, 7]), 7)
     Traceback (most recent call last):
-    ps_runtime.errors.InputError: table 'items' has ids in [0, 7), got 7 at position 1
+    psflow.ps_runtime.errors.InputError: table 'items' has ids in [0, 7), got 7 at position 1
     """
     # as unsigned numbers negative ids are the largest, so one pass finds both kinds
     if ids.size and int(ids.astype(np.int64, copy=False).view(np.uint64).max()) >= num_rows:

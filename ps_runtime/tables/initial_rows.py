@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.errors import did_you_mean
-from ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.errors import did_you_mean
+from psflow.ps_runtime.specs.tables import TableSpec
 
 __all__ = ["initial_rows", "initializer_faults"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.optimizers.base import FloatArray, Optimizer
+from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer
 
 __all__ = ["TAKEN_ROWS", "Rows"]
 

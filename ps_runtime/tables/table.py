@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.optimizers.base import FloatArray, Optimizer
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.tables.bounds import check_ids, places_of
-from ps_runtime.tables.initial_rows import initial_rows
-from ps_runtime.tables.memory import lazy_zeros, row_memory
-from ps_runtime.tables.rows import Rows
+from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.tables.bounds import check_ids, places_of
+from psflow.ps_runtime.tables.initial_rows import initial_rows
+from psflow.ps_runtime.tables.memory import lazy_zeros, row_memory
+from psflow.ps_runtime.tables.rows import Rows
 
 __all__ = ["Table"]
 

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.errors import UsageError, did_you_mean
 
 __all__ = ["Address", "host_boot_id", "new_unix_name", "unix_path"]
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.transport.shared_memory import SharedMemory
+from psflow.ps_runtime.transport.shared_memory import SharedMemory
 
 __all__ = ["COUNTER", "HEADER_BYTES", "NEXT_VERSION", "REACHED", "VERSION", "Arena", "Readers", "header_words"]
 

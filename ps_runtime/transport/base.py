@@ -24,7 +24,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.transport.message import Kind, Message
+from psflow.ps_runtime.transport.message import Kind, Message
 
 __all__ = ["Connection", "Handler", "ReadableArena", "Reply"]
 

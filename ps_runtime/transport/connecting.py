@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import socket
 
-from ps_runtime.errors import BrokenPeerError, UsageError, WaitTimeoutError, did_you_mean
-from ps_runtime.transport.address import Address, unix_path
-from ps_runtime.transport.listeners import is_same_user, tune
-from ps_runtime.transport.shared_memory import why_no_shared_memory
-from ps_runtime.transport.sharing import no_sharing
-from ps_runtime.transport.socket_client import Sharing, SocketConnection
+from psflow.ps_runtime.errors import BrokenPeerError, UsageError, WaitTimeoutError, did_you_mean
+from psflow.ps_runtime.transport.address import Address, unix_path
+from psflow.ps_runtime.transport.listeners import is_same_user, tune
+from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
+from psflow.ps_runtime.transport.sharing import no_sharing
+from psflow.ps_runtime.transport.socket_client import Sharing, SocketConnection
 
 __all__ = ["TRANSPORTS", "connect"]
 

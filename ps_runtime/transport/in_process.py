@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, PsflowError, WaitTimeoutError
-from ps_runtime.transport.base import Connection, Handler, Reply
-from ps_runtime.transport.message import HEADER, Kind, Message, body_view, refusal, refused_error
+from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, PsflowError, WaitTimeoutError
+from psflow.ps_runtime.transport.base import Connection, Handler, Reply
+from psflow.ps_runtime.transport.message import HEADER, Kind, Message, body_view, refusal, refused_error
 
 __all__ = ["InProcessConnection", "InProcessServer"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ps_runtime.errors import BrokenPeerError, ProtocolError
-from ps_runtime.transport.mailbox import Tray
-from ps_runtime.transport.message import (
+from psflow.ps_runtime.errors import BrokenPeerError, ProtocolError
+from psflow.ps_runtime.transport.mailbox import Tray
+from psflow.ps_runtime.transport.message import (
     HEADER,
     IN_MAILBOX,
     SECOND_HALF,

@@ -6,8 +6,8 @@ import os
 import socket
 import struct
 
-from ps_runtime.errors import UsageError
-from ps_runtime.transport.address import unix_path
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.transport.address import unix_path
 
 __all__ = ["is_same_user", "listen_on_tcp", "listen_on_unix", "tune"]
 

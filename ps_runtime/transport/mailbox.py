@@ -7,10 +7,10 @@ import ctypes
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.errors import ProtocolError
-from ps_runtime.transport.arena import header_words
-from ps_runtime.transport.message import IN_MAILBOX, SECOND_HALF
-from ps_runtime.transport.shared_memory import SharedMemory
+from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.transport.arena import header_words
+from psflow.ps_runtime.transport.message import IN_MAILBOX, SECOND_HALF
+from psflow.ps_runtime.transport.shared_memory import SharedMemory
 
 __all__ = ["INLINE_BYTES", "Mailbox", "Tray"]
 

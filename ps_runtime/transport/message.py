@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from ps_runtime.errors import ProtocolError, RefusedError
+from psflow.ps_runtime.errors import ProtocolError, RefusedError
 
 __all__ = [
     "HEADER",

@@ -11,10 +11,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.errors import ProtocolError
-from ps_runtime.specs.layout import ALIGNMENT_BYTES, ShardLayout
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.transport.row_payloads import RowLayout
+from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.specs.layout import ALIGNMENT_BYTES, ShardLayout
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.transport.row_payloads import RowLayout
 
 __all__ = ["GRANT", "PushBuffer", "PushLayout"]
 

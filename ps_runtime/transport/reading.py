@@ -13,9 +13,9 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.transport.arena import COUNTER, HEADER_BYTES, NEXT_VERSION, REACHED, VERSION, header_words
-from ps_runtime.transport.marks import DONE, LARGE_BYTES, MARK, PROMISED, SINCE, copy_secs, nap_secs
-from ps_runtime.transport.shared_memory import SharedMemory
+from psflow.ps_runtime.transport.arena import COUNTER, HEADER_BYTES, NEXT_VERSION, REACHED, VERSION, header_words
+from psflow.ps_runtime.transport.marks import DONE, LARGE_BYTES, MARK, PROMISED, SINCE, copy_secs, nap_secs
+from psflow.ps_runtime.transport.shared_memory import SharedMemory
 
 __all__ = ["ArenaReader"]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.errors import ProtocolError
-from ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.specs.tables import TableSpec
 
 __all__ = ["MAX_ROWS", "RowLayout"]
 

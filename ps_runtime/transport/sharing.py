@@ -10,12 +10,12 @@ import socket
 import struct
 from dataclasses import dataclass
 
-from ps_runtime.errors import ProtocolError
-from ps_runtime.transport.arena import HEADER_BYTES, Arena
-from ps_runtime.transport.mailbox import Mailbox
-from ps_runtime.transport.message import IN_MAILBOX, SECOND_HALF, Kind, Message
-from ps_runtime.transport.reading import ArenaReader
-from ps_runtime.transport.shared_memory import SharedMemory, why_no_shared_memory
+from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.transport.arena import HEADER_BYTES, Arena
+from psflow.ps_runtime.transport.mailbox import Mailbox
+from psflow.ps_runtime.transport.message import IN_MAILBOX, SECOND_HALF, Kind, Message
+from psflow.ps_runtime.transport.reading import ArenaReader
+from psflow.ps_runtime.transport.shared_memory import SharedMemory, why_no_shared_memory
 
 __all__ = ["Descriptors", "Shared", "new_mailbox", "no_sharing", "take_over", "what_is_shared"]
 

@@ -10,7 +10,7 @@ import struct
 import time
 from typing import Literal
 
-from ps_runtime.errors import (
+from psflow.ps_runtime.errors import (
     BrokenPeerError,
     ClosedError,
     ProtocolError,
@@ -19,10 +19,10 @@ from ps_runtime.errors import (
     UsageError,
     WaitTimeoutError,
 )
-from ps_runtime.transport.base import Connection
-from ps_runtime.transport.inbox import Inbox
-from ps_runtime.transport.mailbox import INLINE_BYTES
-from ps_runtime.transport.message import (
+from psflow.ps_runtime.transport.base import Connection
+from psflow.ps_runtime.transport.inbox import Inbox
+from psflow.ps_runtime.transport.mailbox import INLINE_BYTES
+from psflow.ps_runtime.transport.message import (
     HEADER,
     MAX_JSON_BYTES,
     REPLY_IN_SECOND_HALF,
@@ -32,8 +32,8 @@ from ps_runtime.transport.message import (
     encode_header,
     refused_error,
 )
-from ps_runtime.transport.shared_memory import why_no_shared_memory
-from ps_runtime.transport.sharing import Descriptors, Shared, no_sharing, take_over
+from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
+from psflow.ps_runtime.transport.sharing import Descriptors, Shared, no_sharing, take_over
 
 __all__ = ["Sharing", "SocketConnection"]
 

@@ -6,8 +6,8 @@ import errno
 import logging
 from collections.abc import Sequence
 
-from ps_runtime.checkpoint.records import EVALUATIONS, Evaluation, EvaluationLog
-from ps_runtime.errors import StorageError, UsageError
+from psflow.ps_runtime.checkpoint.records import EVALUATIONS, Evaluation, EvaluationLog
+from psflow.ps_runtime.errors import StorageError, UsageError
 
 __all__ = ["ReplayRecord"]
 

@@ -14,8 +14,8 @@ from typing import Any, Self
 import cloudpickle
 from distributed import Client, Future, wait
 
-from ps_runtime.errors import WaitTimeoutError
-from tasks.evaluation.worker import EvaluationJob, Failure, Outcome, evaluate_checkpoint, forget
+from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.tasks.evaluation.worker import EvaluationJob, Failure, Outcome, evaluate_checkpoint, forget
 
 __all__ = ["Replay"]
 

@@ -11,17 +11,17 @@ from typing import Any
 import cloudpickle
 from distributed import get_worker
 
-from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.records import Evaluation
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.cluster.role_task import Lifeline
-from ps_runtime.config.environment import telemetry_off
-from ps_runtime.errors import InputError, PsflowError, StoppedError
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.evaluation import OpenedEvaluation, read_values
-from ps_runtime.model.training import EvalSpec
-from ps_runtime.model.values import ModelValues
-from ps_runtime.one_thread import one_thread
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.records import Evaluation
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.cluster.role_task import Lifeline
+from psflow.ps_runtime.config.environment import telemetry_off
+from psflow.ps_runtime.errors import InputError, PsflowError, StoppedError
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.evaluation import OpenedEvaluation, read_values
+from psflow.ps_runtime.model.training import EvalSpec
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.one_thread import one_thread
 
 __all__ = ["EvaluationJob", "Failure", "evaluate_checkpoint", "forget"]
 

@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from ps_runtime.checkpoint.files import atomic_write_text
-from ps_runtime.checkpoint.process import ProcessId
-from ps_runtime.config.environment import prefect_home
-from ps_runtime.errors import ConfigError, WaitTimeoutError
+from psflow.ps_runtime.checkpoint.files import atomic_write_text
+from psflow.ps_runtime.checkpoint.process import ProcessId
+from psflow.ps_runtime.config.environment import prefect_home
+from psflow.ps_runtime.errors import ConfigError, WaitTimeoutError
 
 __all__ = ["Kind", "Servers", "StartedServer", "found", "read_started", "record_lock", "write_started"]
 

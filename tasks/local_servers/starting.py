@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ps_runtime.checkpoint.process import ProcessId
-from ps_runtime.config.environment import child_environment
-from ps_runtime.errors import RoleFailedError, WaitTimeoutError
-from tasks import prefect_server_process
-from tasks.local_servers import mlflow_program
-from tasks.local_servers.record import Kind, StartedServer, read_started, record_lock, write_started
-from tasks.local_servers.stopping import end_servers
-from tasks.prefect_server import named_api_url
-from tasks.tracking.store import artifact_location, is_sqlite, prepare_store, store_uri
+from psflow.ps_runtime.checkpoint.process import ProcessId
+from psflow.ps_runtime.config.environment import child_environment
+from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from psflow.tasks import prefect_server_process
+from psflow.tasks.local_servers import mlflow_program
+from psflow.tasks.local_servers.record import Kind, StartedServer, read_started, record_lock, write_started
+from psflow.tasks.local_servers.stopping import end_servers
+from psflow.tasks.prefect_server import named_api_url
+from psflow.tasks.tracking.store import artifact_location, is_sqlite, prepare_store, store_uri
 
 __all__ = ["Endpoints", "bring_up"]
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import psutil
 
-from ps_runtime.errors import WaitTimeoutError
-from tasks.local_servers.record import StartedServer, read_started, record_lock, write_started
+from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.tasks.local_servers.record import StartedServer, read_started, record_lock, write_started
 
 __all__ = ["end_servers", "take_down"]
 

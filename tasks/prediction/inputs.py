@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.data.csv_table import read_csv
-from ps_runtime.data.dataset import MATRIX, Dataset
-from ps_runtime.data.digits import read_digits
-from ps_runtime.data.files import check_file, shown_path
-from ps_runtime.data.npz_arrays import read_npz
-from ps_runtime.errors import InputError
-from tasks.prediction.model import ModelInfo
+from psflow.ps_runtime.data.csv_table import read_csv
+from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.digits import read_digits
+from psflow.ps_runtime.data.files import check_file, shown_path
+from psflow.ps_runtime.data.npz_arrays import read_npz
+from psflow.ps_runtime.errors import InputError
+from psflow.tasks.prediction.model import ModelInfo
 
 __all__ = ["check_input", "input_shown", "read_input", "rows_of", "same_input"]
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ps_runtime.data.files import shown_path, without_secrets
-from ps_runtime.errors import InputError, UsageError
-from tasks.tracking.store import mlflow_client, prepare_store, reason_of
+from psflow.ps_runtime.data.files import shown_path, without_secrets
+from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.tasks.tracking.store import mlflow_client, prepare_store, reason_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

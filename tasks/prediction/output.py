@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.data.files import shown_path
-from ps_runtime.errors import PsflowError, UsageError
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.data.files import shown_path
+from psflow.ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["Partition", "PredictionFolder", "partitions", "to_csv"]
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime.config.environment import telemetry_off
-from ps_runtime.errors import ModelFnError
-from ps_runtime.one_thread import one_thread
-from tasks.prediction.inputs import rows_of, same_input
-from tasks.prediction.model import ModelInfo, load_model
-from tasks.prediction.output import Partition, PredictionFolder, to_csv
+from psflow.ps_runtime.config.environment import telemetry_off
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.one_thread import one_thread
+from psflow.tasks.prediction.inputs import rows_of, same_input
+from psflow.tasks.prediction.model import ModelInfo, load_model
+from psflow.tasks.prediction.output import Partition, PredictionFolder, to_csv
 
 __all__ = ["predict_partition"]
 

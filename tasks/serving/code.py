@@ -13,19 +13,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import ps_runtime
-from ps_runtime.errors import ModelFnError
+import psflow
+from psflow.ps_runtime.errors import ModelFnError
 
 __all__ = ["ExportedCode", "ModelFnSource", "source_of"]
 
-ENGINE = "ps_runtime"
-ENGINE_ROOT = Path(ps_runtime.__file__).parents[1]
+ENGINE = "psflow"
+ENGINE_ROOT = Path(psflow.__file__).parents[1]
 LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
 ENTRY_POINTS = (
-    "ps_runtime.model.caller",
-    "ps_runtime.model.spec",
-    "ps_runtime.model.values",
-    "ps_runtime.tables.table",
+    "psflow.ps_runtime.model.caller",
+    "psflow.ps_runtime.model.spec",
+    "psflow.ps_runtime.model.values",
+    "psflow.ps_runtime.specs.tables",
+    "psflow.ps_runtime.tables.table",
 )
 """What the script of an export imports."""
 
@@ -38,11 +39,6 @@ class ModelFnSource:
     qualname: str
     path: Path
     root: Path
-
-    @property
-    def is_of_psflow(self) -> bool:
-        """Whether psflow ships it."""
-        return self.module.partition(".")[0] == ENGINE
 
 
 def source_of(model_fn: Callable[..., Any]) -> ModelFnSource:
@@ -191,6 +187,6 @@ def _home_of(name: str) -> str:
     package, _, attribute = name.rpartition(".")
     if package != ENGINE:
         return package
-    value = getattr(ps_runtime, attribute, None)
+    value = getattr(psflow, attribute, None)
     home = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
     return home if isinstance(home, str) and home.startswith(ENGINE) else ENGINE

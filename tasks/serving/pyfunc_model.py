@@ -5,15 +5,17 @@ It stands alone: numpy, safetensors, MLflow and the code beside it in the export
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib
 import inspect
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
+from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -30,17 +32,15 @@ class ExportedModel(PythonModel):
 
         folder = Path(context.artifacts["model"])
         self._config = json.loads((folder / "config.json").read_text())
+        code = ExportedCode(folder.parents[1] / "code")
+        self._modes = code.load("psflow.ps_runtime.model.spec").ModeKeys
+        values = code.load("psflow.ps_runtime.model.values").ModelValues
+        caller = code.load("psflow.ps_runtime.model.caller").ModelCaller
         reference = self._config["model_fn"]
-        with _own_code_first(folder.parents[1] / "code"):
-            module = importlib.import_module(reference["module"])
-            _check_version(module, reference["sha256"])
-            from ps_runtime.model.caller import ModelCaller
-            from ps_runtime.model.values import ModelValues
-
-            tables = _read_tables(folder, self._config["tables"])
-            self._values = ModelValues(load_file(folder / "variables.safetensors"), tables)
-            model_fn = _resolve(module, reference["qualname"])
-            self._call = ModelCaller(model_fn, _decoded(self._config["params"]), None)
+        model_fn = _resolve(code.load(reference["module"]), reference["qualname"])
+        tables = _read_tables(folder, self._config["tables"], code)
+        self._values = values(load_file(folder / "variables.safetensors"), tables)
+        self._call = caller(model_fn, _decoded(self._config["params"], code), None)
 
     # Of the annotations of the input this is one that MLflow neither warns of nor makes a schema of.
     def predict(self, context: Any, model_input: np.ndarray, params: Any = None) -> dict[str, Any]:
@@ -49,11 +49,9 @@ class ExportedModel(PythonModel):
         `model_input` is a DataFrame with the columns of the training data (others are ignored), or a mapping of
         feature names to arrays, or one array.
         """
-        from ps_runtime.model.spec import ModeKeys
-
         features = self._features(model_input)
         step = self._config["global_step"]
-        predictions = self._call.apply(features, None, ModeKeys.PREDICT, self._values, step).predictions
+        predictions = self._call.apply(features, None, self._modes.PREDICT, self._values, step).predictions
         if not isinstance(predictions, Mapping):
             predictions = {"predictions": predictions}
         return {name: np.asarray(value) for name, value in predictions.items()}
@@ -76,34 +74,104 @@ class ExportedModel(PythonModel):
         return {name: _array(given[name], name, form) for name, form in wanted.items()}
 
 
-@contextmanager
-def _own_code_first(code: Path) -> Iterator[None]:
-    """Import from the export, but leave a psflow that is installed here whole.
+class ExportedCode:
+    """The code beside an export, as modules that nothing else in this process sees, and that see nothing else first.
 
-    The export has only a part of psflow's engine. MLflow puts it first on the path, and leaves it there for all that
-    is imported later, and for the processes that are started later: it goes to the end.
+    The modules stand below a package whose name follows from their content, and what they import of each other is
+    found there. So an installed psflow of another version, another version of the model, or a file of the same name
+    in the working directory neither disturbs them nor is disturbed.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder that MLflow calls the code paths of a model. It is taken off Python's path again.
     """
-    sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != os.path.realpath(code)]
-    with suppress(ModuleNotFoundError):
-        importlib.import_module("ps_runtime")
-    sys.path.insert(0, str(code))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(code))
-        sys.path.append(str(code))
+
+    def __init__(self, folder: Path) -> None:
+        code = os.path.realpath(folder)
+        sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry) != code]
+        digest = hashlib.sha256()
+        for path in sorted(folder.rglob("*.py")):
+            digest.update(f"{path.relative_to(folder)} {path.stat().st_size} ".encode() + path.read_bytes())
+        self._name = f"_psflow_export_{digest.hexdigest()[:16]}"
+        if self._name not in sys.modules:
+            sys.modules[self._name] = ModuleType(self._name, f"The code of an export, from {folder}.")
+            names = frozenset(path.stem for path in folder.iterdir())
+            sys.meta_path.insert(0, _Finder(self._name, names))
+        sys.modules[self._name].__path__ = [str(folder)]
+
+    def load(self, name: str) -> Any:
+        """Import a module of the export by the name that it had where the model was trained."""
+        return importlib.import_module(f"{self._name}.{name}")
 
 
-def _read_tables(folder: Path, specs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+class _Finder:
+    """Finds the modules below one package for the import system, and has them loaded by a `_Loader`."""
+
+    def __init__(self, package: str, names: frozenset[str]) -> None:
+        self._package = package
+        self._names = names
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
+        if not fullname.startswith(f"{self._package}."):
+            return None
+        spec = PathFinder.find_spec(fullname, path)
+        if spec is not None and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Loader(spec.loader.name, spec.loader.path, self._package, self._names)
+        return spec
+
+
+class _Loader(SourceFileLoader):
+    """Loads a module from its source, always: a compiled file beside it knows its imports by their other names."""
+
+    def __init__(self, fullname: str, path: str, package: str, names: frozenset[str]) -> None:
+        super().__init__(fullname, path)
+        self._package = package
+        self._names = names
+
+    def get_code(self, fullname: str) -> CodeType:
+        tree = ast.parse(self.get_data(self.path), self.path)
+        imports = ast.fix_missing_locations(_Imports(self._package, self._names).visit(tree))
+        return compile(imports, self.path, "exec", dont_inherit=True)
+
+
+class _Imports(ast.NodeTransformer):
+    """Has the modules named `names` imported from `package`; all else is left as it is."""
+
+    def __init__(self, package: str, names: frozenset[str]) -> None:
+        self._package = package
+        self._names = names
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.ImportFrom:
+        if not node.level and self._is_ours(node.module or ""):
+            node.module = f"{self._package}.{node.module}"
+        return node
+
+    def visit_Import(self, node: ast.Import) -> list[ast.stmt]:
+        return [ast.copy_location(done, node) for alias in node.names for done in self._import(alias)]
+
+    def _import(self, alias: ast.alias) -> list[ast.stmt]:
+        if not self._is_ours(alias.name):
+            return [ast.Import([alias])]
+        whole = f"{self._package}.{alias.name}"
+        if alias.asname:
+            return [ast.Import([ast.alias(whole, alias.asname)])]
+        top = alias.name.partition(".")[0]  # the name that "import a.b" binds
+        return [ast.Import([ast.alias(whole, "_")]), ast.ImportFrom(self._package, [ast.alias(top)], 0)]
+
+    def _is_ours(self, module: str) -> bool:
+        return module.partition(".")[0] in self._names
+
+
+def _read_tables(folder: Path, specs: Sequence[Mapping[str, Any]], code: ExportedCode) -> dict[str, Any]:
     """Return the sparse tables by name: the rows that training created; the others follow from their seed."""
     from safetensors.numpy import load_file
 
-    from ps_runtime.specs.tables import TableSpec
-    from ps_runtime.tables.table import Table
-
+    spec = code.load("psflow.ps_runtime.specs.tables").TableSpec
+    table_of = code.load("psflow.ps_runtime.tables.table").Table
     tables = {}
     for index, facts in enumerate(specs):
-        table = tables[facts["name"]] = Table(TableSpec(**facts), None)
+        table = tables[facts["name"]] = table_of(spec(**facts), None)
         table.load(load_file(folder / f"table_{index}.safetensors"))
     return tables
 
@@ -119,18 +187,6 @@ def _array(given: Any, name: str, form: Mapping[str, Any]) -> Any:
     return array
 
 
-def _check_version(module: Any, sha256: str | None) -> None:
-    """Refuse the code of another version of the model, which this process has imported before."""
-    if sha256 is None:
-        return
-    path = Path(inspect.getfile(module))
-    if hashlib.sha256(path.read_bytes()).hexdigest() != sha256:
-        raise ImportError(
-            f"this process has another version of {module.__name__!r} from {path} than the exported model needs; "
-            "load the model in a process of its own"
-        )
-
-
 def _resolve(module: Any, qualname: str) -> Any:
     owner, found = None, module
     for name in qualname.split("."):
@@ -140,17 +196,17 @@ def _resolve(module: Any, qualname: str) -> Any:
     return found
 
 
-def _decoded(value: Any) -> Any:
+def _decoded(value: Any, code: ExportedCode) -> Any:
     if isinstance(value, list):
-        return [_decoded(item) for item in value]
+        return [_decoded(item, code) for item in value]
     if not isinstance(value, dict):
         return value
     if "$dataclass" not in value:
-        return {key: _decoded(item) for key, item in value.items()}
+        return {key: _decoded(item, code) for key, item in value.items()}
     module, _, name = value["$dataclass"].partition(":")
-    if not module.startswith("ps_runtime."):
+    if not module.startswith("psflow."):
         raise ValueError(f"config.json names the class {value['$dataclass']!r}, which is not one of psflow")
-    return getattr(importlib.import_module(module), name)(**_decoded(value["fields"]))
+    return getattr(code.load(module), name)(**_decoded(value["fields"], code))
 
 
 set_model(ExportedModel())

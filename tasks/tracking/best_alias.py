@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ps_runtime.model.best import Better, is_better
-from tasks.tracking.points import valid_key
+from psflow.ps_runtime.model.best import Better, is_better
+from psflow.tasks.tracking.points import valid_key
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

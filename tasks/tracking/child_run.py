@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ps_runtime.checkpoint.records import Evaluation
-from ps_runtime.data.files import without_secrets
-from ps_runtime.errors import ConfigError, UsageError
-from tasks.owners import JOB_ID, KIND, MODEL_DIR
-from tasks.tracking.models import RecordedModels
-from tasks.tracking.pages import run_page
-from tasks.tracking.points import Points, evaluation_event
-from tasks.tracking.run import DatasetInfo, open_run
-from tasks.tracking.store import mlflow_client, reason_of
-from tasks.tracking.tracker import Tracker
+from psflow.ps_runtime.checkpoint.records import Evaluation
+from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.errors import ConfigError, UsageError
+from psflow.tasks.owners import JOB_ID, KIND, MODEL_DIR
+from psflow.tasks.tracking.models import RecordedModels
+from psflow.tasks.tracking.pages import run_page
+from psflow.tasks.tracking.points import Points, evaluation_event
+from psflow.tasks.tracking.run import DatasetInfo, open_run
+from psflow.tasks.tracking.store import mlflow_client, reason_of
+from psflow.tasks.tracking.tracker import Tracker
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ps_runtime.data.files import without_secrets
-from ps_runtime.model.best import Better
-from tasks.tracking.best_alias import BestAlias, metric_tag
-from tasks.tracking.pages import checkpoint_page, link, run_page
-from tasks.tracking.points import valid_key
+from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.model.best import Better
+from psflow.tasks.tracking.best_alias import BestAlias, metric_tag
+from psflow.tasks.tracking.pages import checkpoint_page, link, run_page
+from psflow.tasks.tracking.points import valid_key
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

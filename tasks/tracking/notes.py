@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from tasks.tracking.points import valid_key
+from psflow.tasks.tracking.points import valid_key
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ps_runtime.checkpoint.records import Evaluation, measured
+from psflow.ps_runtime.checkpoint.records import Evaluation, measured
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -7,11 +7,11 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from ps_runtime.data.files import without_secrets
-from ps_runtime.errors import ConfigError
-from tasks.owners import JOB_ID, KIND, OWNER, owner_text, trains
-from tasks.tracking.points import valid_key
-from tasks.tracking.store import artifact_location
+from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.errors import ConfigError
+from psflow.tasks.owners import JOB_ID, KIND, OWNER, owner_text, trains
+from psflow.tasks.tracking.points import valid_key
+from psflow.tasks.tracking.store import artifact_location
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ps_runtime.errors import ConfigError
-from tasks.tracking.child_run import KIND, MODEL_DIR
-from tasks.tracking.store import mlflow_client, reason_of
+from psflow.ps_runtime.errors import ConfigError
+from psflow.tasks.tracking.child_run import KIND, MODEL_DIR
+from psflow.tasks.tracking.store import mlflow_client, reason_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

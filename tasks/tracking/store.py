@@ -12,10 +12,10 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ps_runtime.config.environment import mlflow_tracking_uri
-from ps_runtime.data.files import without_secrets
-from ps_runtime.errors import ConfigError
-from tasks.local_servers import found
+from psflow.ps_runtime.config.environment import mlflow_tracking_uri
+from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.errors import ConfigError
+from psflow.tasks.local_servers import found
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
-from ps_runtime.data.files import without_secrets
-from ps_runtime.errors import ConfigError
-from ps_runtime.model.best import Better
-from tasks.tracking.models import BestModel, RecordedModels
-from tasks.tracking.notes import Notes
-from tasks.tracking.pages import run_page
-from tasks.tracking.points import Points
-from tasks.tracking.run import DatasetInfo, open_run
-from tasks.tracking.store import mlflow_client, reason_of
-from tasks.tracking.writes import Writes
+from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.errors import ConfigError
+from psflow.ps_runtime.model.best import Better
+from psflow.tasks.tracking.models import BestModel, RecordedModels
+from psflow.tasks.tracking.notes import Notes
+from psflow.tasks.tracking.pages import run_page
+from psflow.tasks.tracking.points import Points
+from psflow.tasks.tracking.run import DatasetInfo, open_run
+from psflow.tasks.tracking.store import mlflow_client, reason_of
+from psflow.tasks.tracking.writes import Writes
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

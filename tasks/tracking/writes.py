@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tasks.tracking.store import reason_of
+from psflow.tasks.tracking.store import reason_of
 
 __all__ = ["Writes"]
 

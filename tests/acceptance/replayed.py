@@ -7,7 +7,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
-from ps_runtime import Dataset, EstimatorSpec, GradientDescent, ModeKeys, get_variable, metrics
+from psflow import Dataset, EstimatorSpec, GradientDescent, ModeKeys, get_variable, metrics
 
 WIDTH = 128
 

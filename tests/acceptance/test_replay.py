@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_limits
 
-from flows.evaluate import evaluate
-from flows.parameters.evaluate import EvaluateParameters
-from flows.parameters.resolved_config import write_config
-from flows.parameters.train import TrainParameters
-from flows.running.building import build_training
-from ps_runtime.checkpoint.records import EvaluationLog
-from ps_runtime.cluster.connecting import open_cluster
-from tasks.prefect_server import prefect_api
-from tasks.tracking.store import prepare_store
+from psflow.flows.evaluate import evaluate
+from psflow.flows.parameters.evaluate import EvaluateParameters
+from psflow.flows.parameters.resolved_config import write_config
+from psflow.flows.parameters.train import TrainParameters
+from psflow.flows.running.building import build_training
+from psflow.ps_runtime.checkpoint.records import EvaluationLog
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.tasks.prefect_server import prefect_api
+from psflow.tasks.tracking.store import prepare_store
 
 NUM_CHECKPOINTS = 20
 MIN_CPU_SECS = 0.5

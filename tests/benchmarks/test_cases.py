@@ -1,8 +1,8 @@
 import pytest
 
 from benchmarks.cases import Case
-from ps_runtime.errors import UsageError
-from ps_runtime.specs.consistency import Hogwild, Sync
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.specs.consistency import Hogwild, Sync
 
 KEYS = [
     "async/shm/1ps/2w",

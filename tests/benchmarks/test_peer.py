@@ -8,7 +8,7 @@ from benchmarks import peer
 from benchmarks.cases import Case
 from benchmarks.peer import Peer, environments_of, find_peer, peer_system
 from benchmarks.workloads import Workload
-from ps_runtime.errors import UsageError
+from psflow.ps_runtime.errors import UsageError
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ from benchmarks.cases import Case
 from benchmarks.rounds import step_rate
 from benchmarks.systems.product import ProductSystem
 from benchmarks.workloads import Workload
-from ps_runtime.errors import RoleFailedError
+from psflow.ps_runtime.errors import RoleFailedError
 
 WORKLOAD = Workload("dense", report_steps=2, slice_secs=0.2, params={"num_parameters": 1000})
 

@@ -13,7 +13,7 @@ from benchmarks.limit import limit_system
 from benchmarks.processes import clock_secs, cpu_secs, pss_bytes
 from benchmarks.systems.program import Command, ProgramSystem
 from benchmarks.workloads import Workload
-from ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 
 COUNT = """
 import json, time

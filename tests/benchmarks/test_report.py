@@ -9,7 +9,7 @@ from rich.console import Console
 import benchmarks.__main__ as command
 from benchmarks.rows import Row, Samples
 from benchmarks.table import print_table
-from ps_runtime.errors import RoleFailedError, UsageError
+from psflow.ps_runtime.errors import RoleFailedError, UsageError
 
 MACHINE = {"cores": 2, "cpu": "a processor", "python": "3.11.7", "numpy": "2.4.6", "peer": None}
 ROWS = [

@@ -3,7 +3,7 @@ import pytest
 from benchmarks import rounds
 from benchmarks.rounds import order_of_round, samples_of, step_rate
 from benchmarks.systems.base import Progress, System
-from ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 
 
 class Clock:

@@ -8,9 +8,9 @@ from benchmarks.rounds import Slice
 from benchmarks.scaling_cluster import CLUSTER, COLOURS, Network, draw_clusters, points
 from benchmarks.scaling_model import Bottleneck, Costs, Linear, WayCosts
 from benchmarks.settings import Settings
-from ps_runtime import ModeKeys, RunConfig
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.specs.layout import place
+from psflow import ModeKeys, RunConfig
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.specs.layout import place
 
 WAY = WayCosts(*[Linear(20e-6, 1e-10)] * 5)
 COSTS = Costs(compute_secs=300e-6, ways={"shm": WAY, "tcp": WAY}, log_secs=1e-6, log_0_secs=0, wake_secs=5e-6)

@@ -6,7 +6,7 @@ from benchmarks import scaling_costs
 from benchmarks.scaling_costs import TRANSPORTS, CostBench, PsPair, Rounds, Spent, way_costs
 from benchmarks.scaling_jobs import LocalJob
 from benchmarks.workloads import Workload
-from ps_runtime.server.handler import PsHandler
+from psflow.ps_runtime.server.handler import PsHandler
 
 US = 1e-6
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.settings import Settings
-from ps_runtime.errors import UsageError
+from psflow.ps_runtime.errors import UsageError
 
 
 def settings(**changes):

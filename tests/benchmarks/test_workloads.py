@@ -3,8 +3,8 @@ import pytest
 
 from benchmarks.models import dense, embedding, mlp
 from benchmarks.workloads import Workload
-from ps_runtime import ModeKeys, RunConfig
-from ps_runtime.model.caller import ModelCaller
+from psflow import ModeKeys, RunConfig
+from psflow.ps_runtime.model.caller import ModelCaller
 
 SMALL = {"dense": {"num_parameters": 1000}, "mlp": {}, "embedding": {"ids": "zipf"}}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flows.parameters.train import TrainParameters
+from psflow.flows.parameters.train import TrainParameters
 from tests.browser.chromium import Browser
 from tests.browser.place import STEPS, Place
 

@@ -48,12 +48,21 @@ pipeline: {predict: {input: "digits:test"}}
 )
 
 
+FILES_OF_A_USER = ("tasks.py", "ps_runtime.py", "flows/__init__.py", "tests/__init__.py", "benchmarks/__init__.py")
+"""What a user may well have beside a configuration; psflow imports none of it."""
+
+
 @dataclass(frozen=True)
 class Project:
-    """A working directory with its own MLflow store and Prefect home."""
+    """A working directory with its own MLflow store and Prefect home, and files named as some of psflow's own."""
 
     path: Path
     timeout_secs: float = TIMEOUT_SECS
+
+    def __post_init__(self) -> None:
+        for name in FILES_OF_A_USER:
+            (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.path / name).write_text(f"raise SystemExit('{name} of the user was imported')")
 
     @property
     def environment(self) -> dict[str, str]:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows import cli
-from flows.parameters.train import parse_parameters
-from flows.running.building import build_training
-from flows.running.planning import plan_attempt
-from ps_runtime.config.files import load
-from ps_runtime.errors import ConfigError, InputError, ModelDirError, ModelFnError, UsageError
+from psflow.flows import cli
+from psflow.flows.parameters.train import parse_parameters
+from psflow.flows.running.building import build_training
+from psflow.flows.running.planning import plan_attempt
+from psflow.ps_runtime.config.files import load
+from psflow.ps_runtime.errors import ConfigError, InputError, ModelDirError, ModelFnError, UsageError
 from tests.flows.conftest import Project
 
 
@@ -126,7 +126,7 @@ def test_the_command_tells_what_a_function_of_the_user_raises_in_one_sentence(
 ) -> None:
     Path("user_sentence.py").write_text("def line(features):\n    return len(3)\n")
     monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
-    monkeypatch.setattr("flows.train.invoke", lambda flow, parameters, prepare: plan_attempt(parameters))
+    monkeypatch.setattr("psflow.flows.train.invoke", lambda flow, parameters, prepare: plan_attempt(parameters))
     assert cli.run(["train", "t.yaml", "model.name=user_sentence:line"]) == 2
     sentence = "psflow: user_sentence:line raised TypeError in train mode at user_sentence.py:2: object of type 'int'"
     shown = capsys.readouterr().err

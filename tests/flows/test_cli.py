@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from flows import cli
-from ps_runtime.errors import RoleFailedError, UsageError
+from psflow.flows import cli
+from psflow.ps_runtime.errors import RoleFailedError, UsageError
 
 ROOT = Path(__file__).parents[2]
 DIGITS = str(ROOT / "conf" / "digits.yaml")
@@ -47,13 +47,13 @@ PREDICT = ["predict", "--model", "models:/x@best", "--input", "a.csv", "--output
 @pytest.fixture
 def flow(monkeypatch):
     """Put a function in place of the flows, so that only the command line is under test."""
-    monkeypatch.setattr("flows.running.head_start.head_start", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr("psflow.flows.running.head_start.head_start", lambda *_, **__: contextlib.nullcontext())
 
     def flow(function):
         for name in ("train", "predict"):
-            module = types.ModuleType(f"flows.{name}")
+            module = types.ModuleType(f"psflow.flows.{name}")
             setattr(module, name, lambda parameters, *_: function(parameters))
-            monkeypatch.setitem(sys.modules, f"flows.{name}", module)
+            monkeypatch.setitem(sys.modules, f"psflow.flows.{name}", module)
 
     return flow
 
@@ -97,7 +97,7 @@ def test_predict_shows_what_it_did(flow, capsys):
 
 
 def test_down_shows_a_line_for_each_fact(monkeypatch, capsys):
-    monkeypatch.setattr("flows.running.local_servers.down", lambda timeout: {"rows": 3, "best": {"step": 2}})
+    monkeypatch.setattr("psflow.flows.running.local_servers.down", lambda timeout: {"rows": 3, "best": {"step": 2}})
     assert cli.run(["down"]) == 0
     assert capsys.readouterr().out.split() == ["rows", "3", "best.step", "2"]
 
@@ -204,7 +204,7 @@ def test_help_explains_the_exit_codes(arguments):
         assert line in result.output
 
 
-@pytest.mark.parametrize("module", ["flows", "flows.cli"])
+@pytest.mark.parametrize("module", ["psflow", "psflow.flows.cli"])
 def test_the_packages_are_the_command_too(module):
     process = subprocess.run([sys.executable, "-m", module, "trai"], cwd=ROOT, capture_output=True, timeout=60)
     assert process.returncode == 2
@@ -215,7 +215,7 @@ def test_help_answers_in_under_half_a_second():
     def secs() -> float:
         start = time.perf_counter()
         subprocess.run(
-            [sys.executable, "-c", "from flows.cli import main; main()", "--help"],
+            [sys.executable, "-c", "from psflow.flows.cli import main; main()", "--help"],
             cwd=ROOT,
             check=True,
             capture_output=True,
@@ -228,15 +228,15 @@ def test_help_answers_in_under_half_a_second():
 
 NOISY = """
 import atexit, contextlib, os, sys, types
-import flows.running.head_start
-flows.running.head_start.head_start = lambda *_, **__: contextlib.nullcontext()
+import psflow.flows.running.head_start
+psflow.flows.running.head_start.head_start = lambda *_, **__: contextlib.nullcontext()
 def flow(*_):
     print("for people"); os.system("echo from a child")
     atexit.register(print, "at exit")
     {body}
-module = types.ModuleType("flows.predict"); module.predict = flow
-sys.modules["flows.predict"] = module
-from flows.cli import main
+module = types.ModuleType("psflow.flows.predict"); module.predict = flow
+sys.modules["psflow.flows.predict"] = module
+from psflow.flows.cli import main
 main()
 """
 

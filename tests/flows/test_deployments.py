@@ -15,10 +15,10 @@ import pytest
 import yaml
 from prefect.flows import load_flow_from_entrypoint
 
-from flows.deployments import FLOWS, configured, general
-from flows.serve import _ending_runs, serve
-from ps_runtime.errors import ConfigError, UsageError
-from tasks.local_servers import Servers
+from psflow.flows.deployments import FLOWS, configured, general
+from psflow.flows.serve import _ending_runs, serve
+from psflow.ps_runtime.errors import ConfigError, UsageError
+from psflow.tasks.local_servers import Servers
 
 ROOT = Path(__file__).parents[2]
 CONF = """
@@ -105,8 +105,8 @@ def test_two_configurations_of_one_experiment_would_be_one_deployment() -> None:
 
 
 def test_without_a_server_that_stays_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.serve.named_api_url", lambda: None)
-    monkeypatch.setattr("flows.serve.found", lambda: Servers(None, {}))
+    monkeypatch.setattr("psflow.flows.serve.named_api_url", lambda: None)
+    monkeypatch.setattr("psflow.flows.serve.found", lambda: Servers(None, {}))
     words = "expected a Prefect server that stays, there is none: start one with psflow up, or name one with PREFECT_A"
     with pytest.raises(UsageError, match=words):
         serve([])
@@ -160,7 +160,6 @@ def test_prefect_yaml_deploys_the_same_flows() -> None:
     listed = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
     assert tuple(each["name"] for each in listed) == FLOWS
     for each in listed:
-        path, _, function = each["entrypoint"].partition(":")
-        flow = load_flow_from_entrypoint(f"{ROOT / path}:{function}")
+        flow = load_flow_from_entrypoint(each["entrypoint"])
         assert flow.name == each["name"]
         assert "psflow" in each["tags"]

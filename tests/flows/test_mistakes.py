@@ -13,11 +13,11 @@ import pytest
 from distributed import LocalCluster
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows import cli
-from flows.parameters.configuration import read_settings
-from flows.parameters.train import parse_parameters
-from flows.running.building import build_training
-from tasks.prefect_server import prefect_api
+from psflow.flows import cli
+from psflow.flows.parameters.configuration import read_settings
+from psflow.flows.parameters.train import parse_parameters
+from psflow.flows.running.building import build_training
+from psflow.tasks.prefect_server import prefect_api
 from tests.flows.conftest import TABLE_CONF
 from tests.full_disk import run_on_small_disk
 
@@ -28,9 +28,9 @@ OWN_FUNCTION = "or a function of yours as package.module:function"
 def directory(table: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Have a small project, and no flow that begins: whatever is refused is refused before."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
-    monkeypatch.setattr("flows.running.head_start.head_start", lambda *_: nullcontext())
-    monkeypatch.setattr("flows.train.invoke", _only_prepare)
-    monkeypatch.setattr("ps_runtime.cluster.connecting.CONNECT_TIMEOUT_SECS", 0.2)
+    monkeypatch.setattr("psflow.flows.running.head_start.head_start", lambda *_: nullcontext())
+    monkeypatch.setattr("psflow.flows.train.invoke", _only_prepare)
+    monkeypatch.setattr("psflow.ps_runtime.cluster.connecting.CONNECT_TIMEOUT_SECS", 0.2)
     return table
 
 
@@ -94,7 +94,7 @@ def test_mlflow_is_down(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 def test_prefect_is_down(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.running.planning.prepare_store", lambda: "a store")
+    monkeypatch.setattr("psflow.flows.running.planning.prepare_store", lambda: "a store")
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}):
         assert said(capsys, "train", "t.yaml", exit_code=1) == (
             "psflow: waited 0.1 s for the Prefect API at http://127.0.0.1:1/api: [Errno 111] Connection refused; "
@@ -125,8 +125,8 @@ FILLED = """
 import json, shutil, sys
 from pathlib import Path
 import numpy as np
-from ps_runtime import Adam, Estimator, EstimatorSpec, RunConfig, get_variable
-from ps_runtime.errors import PsflowError
+from psflow import Adam, Estimator, EstimatorSpec, RunConfig, get_variable
+from psflow.ps_runtime.errors import PsflowError
 
 disk = Path(sys.argv[1])
 
@@ -173,10 +173,10 @@ import json, shutil, sys
 from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
-from ps_runtime.errors import StorageError
-from ps_runtime.model.exporters import LatestExporter
-from ps_runtime.model.values import ModelValues
-from tasks.export import MlflowModelWriter
+from psflow.ps_runtime.errors import StorageError
+from psflow.ps_runtime.model.exporters import LatestExporter
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.tasks.export import MlflowModelWriter
 from tests.flows.user_models import line
 
 disk = Path(sys.argv[1])

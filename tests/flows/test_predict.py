@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.parameters.predict import PredictParameters
-from flows.predict import predict, prepared
-from ps_runtime.data.digits import read_digits
-from ps_runtime.errors import InputError, UsageError
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.canned.dnn import dnn_classifier
-from ps_runtime.model.spec import ModeKeys
-from ps_runtime.model.values import ModelValues
-from tasks.export import MlflowModelWriter
-from tasks.prediction.model import read_model_info
-from tasks.prediction.output import PredictionFolder, partitions
-from tasks.prediction.partition import predict_partition
-from tasks.tracking import Tracker, prepare_store
+from psflow.flows.parameters.predict import PredictParameters
+from psflow.flows.predict import predict, prepared
+from psflow.ps_runtime.data.digits import read_digits
+from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.canned.dnn import dnn_classifier
+from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.tasks.export import MlflowModelWriter
+from psflow.tasks.prediction.model import read_model_info
+from psflow.tasks.prediction.output import PredictionFolder, partitions
+from psflow.tasks.prediction.partition import predict_partition
+from psflow.tasks.tracking import Tracker, prepare_store
 
 PARAMS = {"hidden_units": (8,), "n_classes": 10}
 
@@ -181,6 +181,8 @@ def test_model_that_a_worker_cannot_read(model: Any, table: str, tmp_path: Path)
 def test_worker_does_not_need_prefect() -> None:
     import subprocess
 
-    program = "import sys, tasks.prediction.partition; sys.exit('prefect' in sys.modules or 'mlflow' in sys.modules)"
+    program = (
+        "import sys, psflow.tasks.prediction.partition; sys.exit('prefect' in sys.modules or 'mlflow' in sys.modules)"
+    )
     root = Path(__file__).parents[2]
     assert subprocess.run([sys.executable, "-c", program], cwd=root).returncode == 0

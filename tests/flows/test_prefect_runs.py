@@ -19,19 +19,19 @@ from prefect.client.schemas.objects import State
 from prefect.logging.handlers import APILogWorker
 from prefect.settings import get_current_settings
 
-from flows.parameters.train import parse_parameters
-from flows.running.interrupts import INTERRUPTIONS, Interrupts
-from flows.running.invocation import Invocation
-from flows.running.task_runs import TaskRuns
-from flows.watching import plotting
-from flows.watching import watch as watching
-from flows.watching.links import Links
-from flows.watching.watch import Watch, Watched
-from ps_runtime.errors import RoleFailedError, StoppedError
-from ps_runtime.specs.roles import Role, RoleId
-from tasks.prefect_server import prefect_api
-from tasks.role import run_role
-from tasks.role_logs import RoleLogs
+from psflow.flows.parameters.train import parse_parameters
+from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
+from psflow.flows.running.invocation import Invocation
+from psflow.flows.running.task_runs import TaskRuns
+from psflow.flows.watching import plotting
+from psflow.flows.watching import watch as watching
+from psflow.flows.watching.links import Links
+from psflow.flows.watching.watch import Watch, Watched
+from psflow.ps_runtime.errors import RoleFailedError, StoppedError
+from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.tasks.prefect_server import prefect_api
+from psflow.tasks.role import run_role
+from psflow.tasks.role_logs import RoleLogs
 from tests.flows.watching.test_watch import CONF, EVALUATION, METRICS
 
 pytestmark = pytest.mark.cluster(shared=True)

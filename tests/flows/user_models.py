@@ -8,7 +8,7 @@ from typing import Any
 import autograd.numpy as anp
 import numpy as np
 
-from ps_runtime import EstimatorSpec, GradientDescent, ModeKeys, get_variable
+from psflow import EstimatorSpec, GradientDescent, ModeKeys, get_variable
 
 
 def line(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ps_runtime import initializers
-from ps_runtime.initializers import table_seed, variable_rng
+from psflow import initializers
+from psflow.ps_runtime.initializers import table_seed, variable_rng
 
 ALL = {
     "zeros": initializers.zeros,
@@ -62,7 +62,8 @@ def test_the_dtype_only_rounds():
 
 
 def test_draws_do_not_depend_on_the_hash_seed_of_the_process():
-    code = "from ps_runtime.initializers import variable_rng; print(variable_rng(7, 'dense/kernel').integers(2**62))"
+    draw = "print(variable_rng(7, 'dense/kernel').integers(2**62))"
+    code = f"from psflow.ps_runtime.initializers import variable_rng; {draw}"
     env = {**os.environ, "PYTHONHASHSEED": "12345", "PYTHONPATH": os.pathsep.join(p or "." for p in sys.path)}
     other = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert int(other.stdout) == variable_rng(7, "dense/kernel").integers(2**62)

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from ps_runtime.layers import dense, dense_backward, dense_input_gradient, relu, relu_backward
+from psflow.ps_runtime.layers import dense, dense_backward, dense_input_gradient, relu, relu_backward
 
 RNG = np.random.default_rng(6)
 INPUTS, KERNEL, BIAS = RNG.normal(size=(5, 3)), RNG.normal(size=(3, 4)), RNG.normal(size=4)

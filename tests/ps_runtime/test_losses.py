@@ -5,8 +5,8 @@ import pytest
 import scipy.special
 import sklearn.metrics
 
-from ps_runtime.errors import InputError, ModelFnError
-from ps_runtime.losses import mean_squared_error, sigmoid_cross_entropy, softmax_cross_entropy
+from psflow.ps_runtime.errors import InputError, ModelFnError
+from psflow.ps_runtime.losses import mean_squared_error, sigmoid_cross_entropy, softmax_cross_entropy
 
 RNG = np.random.default_rng(5)
 LOGITS = RNG.normal(size=(6, 4)) * 3

@@ -9,9 +9,9 @@ import sklearn.metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps_runtime import metrics
-from ps_runtime.errors import ModelFnError
-from ps_runtime.metrics import MajorityShare, Mean, PrecisionRecallArea, Ratio, RocArea
+from psflow import metrics
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.metrics import MajorityShare, Mean, PrecisionRecallArea, Ratio, RocArea
 
 SIZE = 400
 RNG = np.random.default_rng(8)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from ps_runtime.one_thread import one_thread
+from psflow.ps_runtime.one_thread import one_thread
 
 
 def num_threads() -> set[int]:

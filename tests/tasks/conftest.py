@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.tracking import Tracker, prepare_store
+from psflow.tasks.tracking import Tracker, prepare_store
 
 
 @pytest.fixture(scope="session")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,15 +15,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from ps_runtime.errors import ModelFnError
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.canned.dnn import dnn_classifier
-from ps_runtime.model.spec import ModeKeys
-from ps_runtime.model.values import ModelValues
-from ps_runtime.optimizers import Adagrad, ExponentialDecay, GradientDescent
-from ps_runtime.tables.table import Table
-from tasks.export import MlflowModelWriter, check_exportable
-from tasks.serving.code import ExportedCode, source_of
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.canned.dnn import dnn_classifier
+from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.optimizers import Adagrad, ExponentialDecay, GradientDescent
+from psflow.ps_runtime.tables.table import Table
+from psflow.tasks.export import MlflowModelWriter, check_exportable
+from psflow.tasks.serving.code import ExportedCode, source_of
 
 ROOT = Path(__file__).parents[2]
 COLUMNS = ("a", "b", "c", "d")
@@ -89,7 +90,7 @@ def predict_elsewhere(model: Path, expression: str) -> Any:
 
         class OnlyTheExport:
             def find_spec(name, path=None, target=None):
-                if name.partition(".")[0] in ("ps_runtime", "tasks", "flows", "user_model", "user_parts"):
+                if name.partition(".")[0] in ("psflow", "user_model", "user_parts"):
                     spec = importlib.machinery.PathFinder.find_spec(name, path)
                     if spec is None or not spec.origin.startswith(model):
                         raise ModuleNotFoundError(name)
@@ -151,8 +152,8 @@ def test_wrong_input(dnn_export: Path) -> None:
 def test_no_pickle_and_no_training_code(dnn_export: Path) -> None:
     files = {path.relative_to(dnn_export).as_posix(): path for path in dnn_export.rglob("*") if path.is_file()}
     assert not [name for name, path in files.items() if name.endswith(".pkl") or path.read_bytes()[:1] == b"\x80"]
-    assert "code/ps_runtime/model/canned/dnn.py" in files
-    rooms = {name.split("/")[2] for name in files if name.startswith("code/ps_runtime/")}
+    assert "code/psflow/ps_runtime/model/canned/dnn.py" in files
+    rooms = {name.split("/")[3] for name in files if name.startswith("code/psflow/ps_runtime/")}
     assert not rooms & {"server", "transport", "roles", "cluster", "checkpoint", "data", "client"}
     requirements = files["requirements.txt"].read_text().split()
     assert {line.split("==")[0] for line in requirements} == {"mlflow", "numpy", "safetensors"}
@@ -177,8 +178,10 @@ def test_config_of_an_export(dnn_export: Path) -> None:
 
 
 def test_parameters_come_back(dnn: Any, dnn_export: Path) -> None:
-    model = mlflow.pyfunc.load_model(str(dnn_export)).unwrap_python_model()
-    assert model._call.params == {**dnn.params, "hidden_units": [3]}
+    params = mlflow.pyfunc.load_model(str(dnn_export)).unwrap_python_model()._call.params
+    optimizer = params.pop("optimizer")
+    assert params == {"hidden_units": [3], "n_classes": 3}
+    assert (type(optimizer).__name__, asdict(optimizer)) == ("Adagrad", asdict(dnn.params["optimizer"]))
 
 
 def test_tables_hold_the_rows_that_were_trained_and_make_the_others_up(user_model: Any, tmp_path: Path) -> None:
@@ -217,40 +220,47 @@ def test_arrays_that_are_not_contiguous(user_model: Any, tmp_path: Path) -> None
         np.testing.assert_array_equal(model._values.variables[name], value)
 
 
-def test_another_version_of_the_file_in_the_process(user_model: Any, tmp_path: Path) -> None:
+def test_two_versions_of_a_model_predict_in_one_process(user_model: Any, tmp_path: Path) -> None:
+    bundle = bundle_of(user_model.linear, np.ones(3, np.float32), {"scale": 2.0}, w=np.float32(1).reshape(()))
+    for version in ("first", "second"):
+        MlflowModelWriter().write(str(tmp_path / version), bundle)
+    changed = tmp_path / "second" / "code" / "user_model.py"
+    text = changed.read_text()
+    changed.write_text(text.replace("scaled(w", "scaled(10 * w"))
+    assert changed.read_text() != text
+    models = [mlflow.pyfunc.load_model(str(tmp_path / version)) for version in ("first", "second", "first")]
+    predicted = [model.predict(np.ones(1, np.float32))["y"].tolist() for model in models]
+    assert predicted == [[2.0], [20.0], [2.0]]
+    assert sys.modules["user_model"] is user_model
+
+
+OTHERS = {
+    "psflow/__init__.py": "VERSION = 9",
+    "psflow/ps_runtime/__init__.py": "raise SystemExit('the wrong psflow')",
+    "user_model.py": "def linear(features, mode, params): raise SystemExit('the wrong model')",
+    "user_parts.py": "raise SystemExit('the wrong part')",
+    "tasks.py": "raise SystemExit('a task runner of the user')",
+    "flows/__init__.py": "raise SystemExit('flows of the user')",
+}
+
+
+def test_a_model_is_loaded_beside_another_psflow_and_files_of_the_same_names(user_model: Any, tmp_path: Path) -> None:
     bundle = bundle_of(user_model.linear, np.ones(3, np.float32), {"scale": 2.0}, w=np.float32(1).reshape(()))
     MlflowModelWriter().write(str(tmp_path / "model"), bundle)
-    changed = tmp_path / "user_model.py"
-    changed.write_text(Path(user_model.__file__).read_text() + "\n# changed\n")
-    user_model.__file__ = str(changed)
-    with pytest.raises(ImportError, match=r"another version of 'user_model' .* load the model in a process of its own"):
-        mlflow.pyfunc.load_model(str(tmp_path / "model"))
-
-
-def test_psflow_stays_whole_where_a_model_was_loaded_first(dnn_export: Path) -> None:
-    program = f"""
-        import multiprocessing, sys
-        import mlflow.pyfunc
-        mlflow.pyfunc.load_model({str(dnn_export)!r})
-        import ps_runtime.transport.message
-        assert sys.path[-1].endswith("code"), sys.path
-    """
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-
-
-def test_code_of_the_export_goes_before_a_newer_file(user_model: Any, tmp_path: Path) -> None:
-    bundle = bundle_of(user_model.linear, np.ones(3, np.float32), {"scale": 2.0}, w=np.float32(1).reshape(()))
-    MlflowModelWriter().write(str(tmp_path / "model"), bundle)
-    (tmp_path / "user_model.py").write_text("def linear(features, mode, params): raise SystemExit('the wrong one')")
+    for name, text in OTHERS.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
     program = f"""
         import sys
-        sys.path[:0] = [{str(tmp_path)!r}, {str(ROOT)!r}]
+        sys.path.insert(0, {str(tmp_path)!r})
+        before = list(sys.path)
         import mlflow.pyfunc, numpy as np
         print(mlflow.pyfunc.load_model({str(tmp_path / "model")!r}).predict(np.ones(3, np.float32))["y"].tolist())
+        import psflow
+        print(psflow.VERSION, sys.path == before)
     """
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True)
-    assert done.stdout == "[2.0, 2.0, 2.0]\n", done.stderr
+    assert done.stdout == "[2.0, 2.0, 2.0]\n9 True\n", done.stderr
 
 
 def test_model_fn_without_a_file() -> None:

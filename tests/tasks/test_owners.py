@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ps_runtime.checkpoint.job_file import JobFile, JobRecord, Owner
-from ps_runtime.checkpoint.process import ProcessId
-from tasks.owners import JOB_ID, KIND, MODEL_DIR, OWNER, is_stray, owner_text
+from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord, Owner
+from psflow.ps_runtime.checkpoint.process import ProcessId
+from psflow.tasks.owners import JOB_ID, KIND, MODEL_DIR, OWNER, is_stray, owner_text
 
 ME = ProcessId.current()
 ELSEWHERE = ProcessId("elsewhere", "another boot", 1, 1)

@@ -14,7 +14,7 @@ import pytest
 from matplotlib import image
 from matplotlib.figure import Figure
 
-from ps_runtime import (
+from psflow import (
     DNNClassifier,
     Estimator,
     EstimatorSpec,
@@ -24,21 +24,21 @@ from ps_runtime import (
     embedding_lookup,
     get_variable,
 )
-from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.model.evaluation import read_values
-from ps_runtime.model.exporters import ExportBundle
-from ps_runtime.model.training import EvalSpec, TrainSpec
-from ps_runtime.roles.job_spec import JobSpec
-from tasks import class_scores as module
-from tasks import plots, plots_classifier
-from tasks.class_scores import class_scores
-from tasks.export import _write_model
-from tasks.plots import learning_curves
-from tasks.plots_classifier import ClassScores, classifier_plots
-from tasks.serving.code import source_of
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.model.evaluation import read_values
+from psflow.ps_runtime.model.exporters import ExportBundle
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.tasks import class_scores as module
+from psflow.tasks import plots, plots_classifier
+from psflow.tasks.class_scores import class_scores
+from psflow.tasks.export import _write_model
+from psflow.tasks.plots import learning_curves
+from psflow.tasks.plots_classifier import ClassScores, classifier_plots
+from psflow.tasks.serving.code import source_of
 
 
 @pytest.fixture

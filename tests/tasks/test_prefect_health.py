@@ -9,10 +9,10 @@ from collections.abc import Iterator
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from ps_runtime.errors import WaitTimeoutError
-from tasks.prefect_health import health_fault
-from tasks.prefect_server import prefect_api
-from tasks.reaching import prefect_fault
+from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.tasks.prefect_health import health_fault
+from psflow.tasks.prefect_server import prefect_api
+from psflow.tasks.reaching import prefect_fault
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import psutil
 import pytest
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
-from ps_runtime.errors import RoleFailedError, WaitTimeoutError
-from tasks import prefect_server
-from tasks.prefect_server import LocalPrefectServer, named_api_url, prefect_api
+from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from psflow.tasks import prefect_server
+from psflow.tasks.prefect_server import LocalPrefectServer, named_api_url, prefect_api
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,7 +28,7 @@ def test_every_state_is_final_when_the_server_has_ended() -> None:
     done = run(
         """
         from prefect import flow, get_run_logger, task
-        from tasks.prefect_server import LocalPrefectServer, prefect_api
+        from psflow.tasks.prefect_server import LocalPrefectServer, prefect_api
 
         server = LocalPrefectServer()
 
@@ -66,7 +66,7 @@ def test_server_ends_when_the_process_is_killed() -> None:
     done = run(
         """
         import os, signal
-        from tasks.prefect_server import LocalPrefectServer
+        from psflow.tasks.prefect_server import LocalPrefectServer
 
         server = LocalPrefectServer()
         server.wait()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from prefect.exceptions import CancelledRun
 
-from ps_runtime.errors import ConfigError, RoleFailedError
-from tasks import role_logs as module
-from tasks.role_logs import RoleLogs, leave_traces_out
+from psflow.ps_runtime.errors import ConfigError, RoleFailedError
+from psflow.tasks import role_logs as module
+from psflow.tasks.role_logs import RoleLogs, leave_traces_out
 
 
 def log(role: str, message: str, level: int = logging.INFO) -> dict[str, Any]:

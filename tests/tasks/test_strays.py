@@ -16,12 +16,12 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
 from prefect.states import Pending, Running
 
-from ps_runtime.checkpoint.job_file import JobRecord
-from ps_runtime.checkpoint.process import ProcessId
-from ps_runtime.estimator.attempt import ENDED_STEP
-from tasks.owners import JOB_ID, KIND, MODEL_DIR, OWNER, owner_text
-from tasks.prefect_server import prefect_api
-from tasks.strays import FLOW_RUN_TAG, close_flow_runs, close_mlflow_runs, close_strays
+from psflow.ps_runtime.checkpoint.job_file import JobRecord
+from psflow.ps_runtime.checkpoint.process import ProcessId
+from psflow.ps_runtime.estimator.attempt import ENDED_STEP
+from psflow.tasks.owners import JOB_ID, KIND, MODEL_DIR, OWNER, owner_text
+from psflow.tasks.prefect_server import prefect_api
+from psflow.tasks.strays import FLOW_RUN_TAG, close_flow_runs, close_mlflow_runs, close_strays
 
 ME = ProcessId.current()
 DEAD = json.dumps(asdict(replace(ME, started=ME.started + 1)))
@@ -73,7 +73,7 @@ def test_only_flow_runs_of_psflow_without_a_process_are_closed(client: SyncPrefe
 
 def test_only_mlflow_runs_without_a_process_are_closed(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
-    monkeypatch.setattr("tasks.tracking.running.RUNS_PER_PAGE", 1)  # none is overlooked beside many
+    monkeypatch.setattr("psflow.tasks.tracking.running.RUNS_PER_PAGE", 1)  # none is overlooked beside many
     client = MlflowClient(store)
     owners: tuple[dict[str, str], ...] = ({OWNER: DEAD}, {OWNER: owner_text()}, {}, {OWNER: DEAD}, {})
     runs = [client.create_run("0", tags=tags).info.run_id for tags in owners]
@@ -105,8 +105,8 @@ def test_servers_that_are_away_are_logged_and_no_error(
     def away() -> int:
         raise OSError("no answer from http://bob:secret@host")
 
-    monkeypatch.setattr("tasks.strays.close_flow_runs", away)
-    monkeypatch.setattr("tasks.strays.close_mlflow_runs", lambda: 3)
+    monkeypatch.setattr("psflow.tasks.strays.close_flow_runs", away)
+    monkeypatch.setattr("psflow.tasks.strays.close_mlflow_runs", lambda: 3)
     with caplog.at_level(logging.WARNING):
         assert close_strays() == 3
     assert caplog.messages == ["stray runs could not be closed: no answer from http://host"]

@@ -2,15 +2,19 @@
 
 from user_parts import scaled
 
-import ps_runtime.model.spec as spec
-from ps_runtime import embedding_lookup
-from ps_runtime.initializers import zeros
-from ps_runtime.model.scope import get_variable
+import psflow.ps_runtime.model.spec as spec
+from psflow import embedding_lookup
+from psflow.ps_runtime.initializers import zeros
+from psflow.ps_runtime.model.scope import get_variable
 
 
 def linear(features, mode, params):
+    import psflow
+    import psflow.ps_runtime.model.values
+
     w = get_variable("w", (), initializer=zeros)
-    return spec.EstimatorSpec(mode, predictions=scaled(w * features, params))
+    assert psflow.ModeKeys is psflow.ps_runtime.model.spec.ModeKeys
+    return psflow.EstimatorSpec(mode, predictions=scaled(w * features, params))
 
 
 def baskets(features, mode):
@@ -33,4 +37,4 @@ def outer():
 
 
 if __name__ == "__main__":
-    import flows.cli  # noqa: F401 - training is not for the export
+    import psflow.flows.cli  # noqa: F401 - training is not for the export

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ps_runtime.initializers import zeros
-from ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient, relu, relu_backward
-from ps_runtime.model.canned.features import feature_matrix
-from ps_runtime.model.canned.head import ClassifierHead
-from ps_runtime.model.gradient_buffer import gradient_buffer
-from ps_runtime.model.scope import get_variable
-from ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.initializers import zeros
+from psflow.ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient, relu, relu_backward
+from psflow.ps_runtime.model.canned.features import feature_matrix
+from psflow.ps_runtime.model.canned.head import ClassifierHead
+from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
+from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 
 __all__ = ["Layer", "backward", "dnn_classifier", "forward"]
 

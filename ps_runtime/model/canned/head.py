@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ps_runtime import metrics
-from ps_runtime.errors import InputError
-from ps_runtime.losses import FloatArray, check_class_ids, softmax_cross_entropy
+from psflow import metrics
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.losses import FloatArray, check_class_ids, softmax_cross_entropy
 
 __all__ = ["ClassifierHead"]
 

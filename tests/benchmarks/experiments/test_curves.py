@@ -14,11 +14,11 @@ from distributed import Client
 from benchmarks.experiments.curves import run_trial
 from benchmarks.experiments.networks import estimator_of, sigmoid_network
 from benchmarks.experiments.trials import CONSISTENCIES, PROBLEMS, Trial
-from ps_runtime import ModeKeys
-from ps_runtime.cluster.connecting import open_cluster
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.gradients import GradientFn
-from ps_runtime.specs.consistency import Async, Consistency
+from psflow import ModeKeys
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.gradients import GradientFn
+from psflow.ps_runtime.specs.consistency import Async, Consistency
 
 SMALL = replace(PROBLEMS["digits"], num_gradients=12, gradients_between=6)
 

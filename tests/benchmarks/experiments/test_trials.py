@@ -1,5 +1,5 @@
 from benchmarks.experiments.trials import EPOCHS, PROBLEMS, consistency_trials, epoch_trials
-from ps_runtime.specs.consistency import CONSISTENCIES
+from psflow.ps_runtime.specs.consistency import CONSISTENCIES
 
 
 def test_all_trials_of_a_problem_compute_and_are_evaluated_after_equal_numbers_of_gradients() -> None:

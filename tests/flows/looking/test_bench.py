@@ -4,17 +4,17 @@ from typing import get_args
 
 import pytest
 
-import flows.looking.bench
+import psflow.flows.looking.bench
 from benchmarks.__main__ import NAMES
-from flows import cli
-from flows.looking.bench import BenchName, bench
+from psflow.flows import cli
+from psflow.flows.looking.bench import BenchName, bench
 
 
 @pytest.fixture
 def program(monkeypatch, tmp_path):
     """Put a program in place of the benchmarks of a checkout; return what it was called with."""
     calls = tmp_path / "calls"
-    monkeypatch.setattr(flows.looking.bench, "CHECKOUT", tmp_path / "checkout")
+    monkeypatch.setattr(psflow.flows.looking.bench, "CHECKOUT", tmp_path / "checkout")
 
     def program(text):
         package = tmp_path / "checkout" / "benchmarks"

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from flows import cli
-from flows.looking.config import config
-from flows.parameters.configuration import read_conf
-from flows.parameters.train import parse_parameters
-from ps_runtime.errors import ConfigError
+from psflow.flows import cli
+from psflow.flows.looking.config import config
+from psflow.flows.parameters.configuration import read_conf
+from psflow.flows.parameters.train import parse_parameters
+from psflow.ps_runtime.errors import ConfigError
 
 CONF = """
 experiment: t

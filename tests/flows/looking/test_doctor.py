@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from distributed import LocalCluster
 
-from flows import cli
-from flows.looking.doctor import doctor
-from flows.looking.doctor_cluster import cluster_findings, version_findings
-from flows.looking.doctor_machine import directory_finding, machine_findings
-from flows.looking.findings import Level
+from psflow.flows import cli
+from psflow.flows.looking.doctor import doctor
+from psflow.flows.looking.doctor_cluster import cluster_findings, version_findings
+from psflow.flows.looking.doctor_machine import directory_finding, machine_findings
+from psflow.flows.looking.findings import Level
 
 PACKAGES = {"psflow": "0.1.0", "python": "3.11.7.final.0", "dask": "1", "distributed": "1", "numpy": "2.4"}
 
@@ -20,7 +20,7 @@ PACKAGES = {"psflow": "0.1.0", "python": "3.11.7.final.0", "dask": "1", "distrib
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("ps_runtime.cluster.connecting.CONNECT_TIMEOUT_SECS", 0.2)
+    monkeypatch.setattr("psflow.ps_runtime.cluster.connecting.CONNECT_TIMEOUT_SECS", 0.2)
     return tmp_path
 
 
@@ -78,7 +78,7 @@ def test_a_directory_that_cannot_be_written_to_is_a_fault() -> None:
 
 
 def test_scarce_space_is_a_warning(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.looking.doctor_machine.SCARCE_BYTES", 1 << 60)
+    monkeypatch.setattr("psflow.flows.looking.doctor_machine.SCARCE_BYTES", 1 << 60)
     assert directory_finding(directory).level is Level.WARNING
 
 

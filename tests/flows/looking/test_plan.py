@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from distributed import LocalCluster
 
-from flows import cli
-from flows.looking.plan import plan
-from flows.parameters.configuration import read_settings
-from flows.parameters.train import parse_parameters
-from flows.running.building import build_training
-from ps_runtime.checkpoint.job_file import JobFile
-from ps_runtime.checkpoint.process import ProcessId
-from ps_runtime.errors import ConfigError
+from psflow.flows import cli
+from psflow.flows.looking.plan import plan
+from psflow.flows.parameters.configuration import read_settings
+from psflow.flows.parameters.train import parse_parameters
+from psflow.flows.running.building import build_training
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.checkpoint.process import ProcessId
+from psflow.ps_runtime.errors import ConfigError
 from tests.flows.conftest import TABLE_CONF
 
 MORE = """
@@ -94,8 +94,8 @@ def test_a_fault_is_told_once() -> None:
 
 def test_every_fault_is_told_not_only_the_first(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:1")
-    monkeypatch.setattr("flows.looking.endpoints.named_api_url", lambda: "http://127.0.0.1:1/api")
-    monkeypatch.setattr("ps_runtime.cluster.connecting.CONNECT_TIMEOUT_SECS", 0.2)
+    monkeypatch.setattr("psflow.flows.looking.endpoints.named_api_url", lambda: "http://127.0.0.1:1/api")
+    monkeypatch.setattr("psflow.ps_runtime.cluster.connecting.CONNECT_TIMEOUT_SECS", 0.2)
     answer = plan(["t.yaml", "input.eval.label=z", "cluster.address=tcp://127.0.0.1:1"])
     assert answer.exit_code == 2
     faults = answer.facts["faults"]

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from mlflow.entities import Metric
 
-from flows import cli
-from flows.looking.status import status
-from ps_runtime.checkpoint.job_file import JobFile, JobRecord
-from ps_runtime.checkpoint.process import ProcessId
-from tasks.owners import OWNER, owner_text
-from tasks.tracking.run import open_run
-from tasks.tracking.store import mlflow_client, prepare_store
+from psflow.flows import cli
+from psflow.flows.looking.status import status
+from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord
+from psflow.ps_runtime.checkpoint.process import ProcessId
+from psflow.tasks.owners import OWNER, owner_text
+from psflow.tasks.tracking.run import open_run
+from psflow.tasks.tracking.store import mlflow_client, prepare_store
 
 
 @pytest.fixture(autouse=True)

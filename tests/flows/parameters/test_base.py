@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from flows.parameters.base import Parameters
-from flows.parameters.train import TrainParameters
+from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.train import TrainParameters
 
 
 class Kind(Parameters):

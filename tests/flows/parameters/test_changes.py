@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.parameters.changes import changes
-from flows.parameters.resolved_config import resolve
-from flows.parameters.train import parse_parameters
-from ps_runtime.config.files import load
+from psflow.flows.parameters.changes import changes
+from psflow.flows.parameters.resolved_config import resolve
+from psflow.flows.parameters.train import parse_parameters
+from psflow.ps_runtime.config.files import load
 
 DIGITS = str(Path(__file__).parents[3] / "conf" / "digits.yaml")
 

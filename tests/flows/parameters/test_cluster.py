@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from flows.parameters.cluster import ClusterParameters
+from psflow.flows.parameters.cluster import ClusterParameters
 
 ADDRESSES = [
     "tcp://10.0.0.1:8786",

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.parameters.configuration import Conf, read_conf, read_settings
-from flows.parameters.parsing import parse_as
-from flows.parameters.pipeline import PipelineParameters
-from flows.parameters.train import parse_parameters
-from ps_runtime.errors import ConfigError, UsageError
+from psflow.flows.parameters.configuration import Conf, read_conf, read_settings
+from psflow.flows.parameters.parsing import parse_as
+from psflow.flows.parameters.pipeline import PipelineParameters
+from psflow.flows.parameters.train import parse_parameters
+from psflow.ps_runtime.errors import ConfigError, UsageError
 from tests.flows.conftest import TABLE_CONF
 
 

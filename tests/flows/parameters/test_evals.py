@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from flows.parameters.resolved_config import read_config, resolve, write_config
-from flows.parameters.train import TrainParameters, parse_parameters
-from flows.running.building import build_training
-from ps_runtime.config.files import load
-from ps_runtime.errors import ConfigError
+from psflow.flows.parameters.resolved_config import read_config, resolve, write_config
+from psflow.flows.parameters.train import TrainParameters, parse_parameters
+from psflow.flows.running.building import build_training
+from psflow.ps_runtime.config.files import load
+from psflow.ps_runtime.errors import ConfigError
 
 HOLDOUT = ("evals.holdout.input.format=csv", "evals.holdout.input.path=held.csv", "evals.holdout.input.label=y")
 

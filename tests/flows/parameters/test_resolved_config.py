@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from flows.parameters.resolved_config import has_config, read_config, resolve, write_config
-from flows.parameters.train import TrainParameters, parse_parameters
-from ps_runtime.config.files import load
-from ps_runtime.errors import ConfigError
+from psflow.flows.parameters.resolved_config import has_config, read_config, resolve, write_config
+from psflow.flows.parameters.train import TrainParameters, parse_parameters
+from psflow.ps_runtime.config.files import load
+from psflow.ps_runtime.errors import ConfigError
 
 CONF = """
 experiment: t

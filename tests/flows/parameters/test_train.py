@@ -4,18 +4,18 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from flows.parameters.configuration import read_settings
-from flows.parameters.consistency import KINDS, build_consistency
-from flows.parameters.input import DataInput, FunctionInput
-from flows.parameters.model import CannedModel, FunctionModel
-from flows.parameters.predict import PredictParameters, parse_predict_parameters
-from flows.parameters.train import TrainParameters, parse_parameters
-from flows.running.building import build_training
-from ps_runtime.config.files import COMMAND_LINE, Origin, load
-from ps_runtime.data.formats import FORMATS, open_dataset
-from ps_runtime.errors import ConfigError
-from ps_runtime.optimizers import Adagrad, Adam, Momentum
-from ps_runtime.specs.consistency import CONSISTENCIES, Async, BoundedStaleness, Hogwild, Sync
+from psflow.flows.parameters.configuration import read_settings
+from psflow.flows.parameters.consistency import KINDS, build_consistency
+from psflow.flows.parameters.input import DataInput, FunctionInput
+from psflow.flows.parameters.model import CannedModel, FunctionModel
+from psflow.flows.parameters.predict import PredictParameters, parse_predict_parameters
+from psflow.flows.parameters.train import TrainParameters, parse_parameters
+from psflow.flows.running.building import build_training
+from psflow.ps_runtime.config.files import COMMAND_LINE, Origin, load
+from psflow.ps_runtime.data.formats import FORMATS, open_dataset
+from psflow.ps_runtime.errors import ConfigError
+from psflow.ps_runtime.optimizers import Adagrad, Adam, Momentum
+from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, BoundedStaleness, Hogwild, Sync
 
 DIGITS = Path(__file__).parents[3] / "conf" / "digits.yaml"
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from flows.parameters.resolved_config import write_config
-from flows.parameters.train import TrainParameters
-from flows.running.building import build_training
-from ps_runtime.checkpoint.job_file import JobFile
-from ps_runtime.cluster.connecting import open_cluster
-from tasks.prefect_server import prefect_api
-from tasks.tracking import Tracker, prepare_store
+from psflow.flows.parameters.resolved_config import write_config
+from psflow.flows.parameters.train import TrainParameters
+from psflow.flows.running.building import build_training
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.tasks.prefect_server import prefect_api
+from psflow.tasks.tracking import Tracker, prepare_store
 
 
 def points(num_batches: int) -> dict[str, Any]:

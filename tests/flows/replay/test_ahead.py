@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from flows.parameters.pipeline import PipelineParameters
-from flows.replay.ahead import check_after_training, check_without_training
-from flows.running.planning import plan_attempt
-from ps_runtime.errors import UsageError
+from psflow.flows.parameters.pipeline import PipelineParameters
+from psflow.flows.replay.ahead import check_after_training, check_without_training
+from psflow.flows.running.planning import plan_attempt
+from psflow.ps_runtime.errors import UsageError
 from tests.flows.replay.conftest import CONFIG
 
 

@@ -10,16 +10,16 @@ import pytest
 from mlflow import MlflowClient
 from threadpoolctl import threadpool_limits
 
-from flows.cli import run
-from flows.evaluate import evaluate
-from flows.parameters.evaluate import EvaluateParameters
-from flows.parameters.train import TrainParameters
-from flows.running.building import build_training
-from ps_runtime.checkpoint.job_file import JobFile
-from ps_runtime.checkpoint.records import EvaluationLog
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import EvaluationFailedError, StorageError, UsageError
-from tasks.tracking.child_run import TrainingRun, open_child_run
+from psflow.flows.cli import run
+from psflow.flows.evaluate import evaluate
+from psflow.flows.parameters.evaluate import EvaluateParameters
+from psflow.flows.parameters.train import TrainParameters
+from psflow.flows.running.building import build_training
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.checkpoint.records import EvaluationLog
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import EvaluationFailedError, StorageError, UsageError
+from psflow.tasks.tracking.child_run import TrainingRun, open_child_run
 from tests.flows.replay.conftest import CONFIG
 
 STEPS = [0, 2, 4, 6]

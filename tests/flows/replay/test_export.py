@@ -12,17 +12,17 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 
-from flows.cli import run
-from flows.export import export
-from flows.parameters.export import ExportParameters
-from flows.parameters.pipeline import PipelineParameters
-from flows.replay.ahead import check_without_training
-from ps_runtime.checkpoint.records import Evaluation, EvaluationLog
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import UsageError
-from ps_runtime.model.best import BestRecord
-from ps_runtime.model.export_directory import ExportDirectory
-from tasks.exported import moved_best
+from psflow.flows.cli import run
+from psflow.flows.export import export
+from psflow.flows.parameters.export import ExportParameters
+from psflow.flows.parameters.pipeline import PipelineParameters
+from psflow.flows.replay.ahead import check_without_training
+from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.model.best import BestRecord
+from psflow.ps_runtime.model.export_directory import ExportDirectory
+from psflow.tasks.exported import moved_best
 from tests.flows.replay.conftest import CONFIG
 
 AUC = {0: 0.5, 2: 0.9, 4: 0.7, 6: 0.9}

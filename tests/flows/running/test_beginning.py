@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from flows.parameters.resolved_config import write_config
-from flows.parameters.train import TrainParameters, parse_parameters
-from flows.running.beginning import begin, tell
-from flows.running.building import build_training
-from flows.running.planning import plan_attempt
-from ps_runtime.checkpoint.job_file import JobFile
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.config.files import load
-from ps_runtime.errors import CheckpointError, ModelDirError, UsageError
+from psflow.flows.parameters.resolved_config import write_config
+from psflow.flows.parameters.train import TrainParameters, parse_parameters
+from psflow.flows.running.beginning import begin, tell
+from psflow.flows.running.building import build_training
+from psflow.flows.running.planning import plan_attempt
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.config.files import load
+from psflow.ps_runtime.errors import CheckpointError, ModelDirError, UsageError
 from tests.flows.conftest import TABLE_CONF
 
 

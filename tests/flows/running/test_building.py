@@ -8,8 +8,8 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from flows.parameters.train import TrainParameters, parse_parameters
-from flows.running.building import build_training
+from psflow.flows.parameters.train import TrainParameters, parse_parameters
+from psflow.flows.running.building import build_training
 
 MODEL = """
 import elsewhere_of_t

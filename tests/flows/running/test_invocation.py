@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from prefect.states import Completed, Failed
 
-from flows.running.invocation import _result_of
-from ps_runtime.errors import FlowFailedError, InputError, RoleFailedError
+from psflow.flows.running.invocation import _result_of
+from psflow.ps_runtime.errors import FlowFailedError, InputError, RoleFailedError
 
 
 def test_what_a_flow_that_has_begun_finds_out_is_no_usage_error() -> None:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from flows.parameters.train import TrainParameters, parse_parameters
-from flows.running import turns
-from flows.running.turns import await_turn
-from ps_runtime.checkpoint.job_file import JobFile
-from ps_runtime.config.files import load
-from ps_runtime.errors import ModelDirError
+from psflow.flows.parameters.train import TrainParameters, parse_parameters
+from psflow.flows.running import turns
+from psflow.flows.running.turns import await_turn
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.config.files import load
+from psflow.ps_runtime.errors import ModelDirError
 
 DIGITS = Path(__file__).parents[3] / "conf" / "digits.yaml"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flows.watching.answers import shown_evaluations, shown_export, shown_pipeline, shown_predictions
+from psflow.flows.watching.answers import shown_evaluations, shown_export, shown_pipeline, shown_predictions
 
 EVALUATED: dict[str, Any] = {
     "results": [{"step": 300, "eval": "eval", "metrics": {"accuracy": 0.97222, "loss": float("inf")}}],

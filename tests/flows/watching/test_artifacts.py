@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from flows.watching import artifacts as module
-from flows.watching.artifacts import Artifacts
+from psflow.flows.watching import artifacts as module
+from psflow.flows.watching.artifacts import Artifacts
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from flows.parameters.train import TrainParameters, parse_parameters
-from flows.watching import links as module
-from flows.watching.links import Links, current_links
+from psflow.flows.parameters.train import TrainParameters, parse_parameters
+from psflow.flows.watching import links as module
+from psflow.flows.watching.links import Links, current_links
 
 CONF = {
     "experiment": "t",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from flows.watching import plotting as module
-from flows.watching.plotting import Curves, Plotter
+from psflow.flows.watching import plotting as module
+from psflow.flows.watching.plotting import Curves, Plotter
 
 JOB: Any = SimpleNamespace(model_dir="d")
 DATASET: Any = object()

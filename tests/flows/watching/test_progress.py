@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from flows.watching.progress import Progress, Rate
+from psflow.flows.watching.progress import Progress, Rate
 
 
 class Clock:

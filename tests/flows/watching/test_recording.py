@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flows.parameters.train import parse_parameters
-from flows.watching import recording
-from flows.watching.links import Links
-from ps_runtime.checkpoint.records import Evaluation, EvaluationLog
-from ps_runtime.config.files import parse
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.model.best import BestRecord
+from psflow.flows.parameters.train import parse_parameters
+from psflow.flows.watching import recording
+from psflow.flows.watching.links import Links
+from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog
+from psflow.ps_runtime.config.files import parse
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.model.best import BestRecord
 
 VALUES = {
     "experiment": "t",

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from flows.watching.role_figures import RoleFigures, role_figures, stragglers
+from psflow.flows.watching.role_figures import RoleFigures, role_figures, stragglers
 
 
 def replicas(*rates: float, age_secs: float = 5.0) -> list[RoleFigures]:

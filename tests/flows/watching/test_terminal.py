@@ -8,7 +8,7 @@ import logging
 import pytest
 from prefect.logging.handlers import PrefectConsoleHandler
 
-from flows.watching.terminal import TerminalLine, not_on_terminals
+from psflow.flows.watching.terminal import TerminalLine, not_on_terminals
 
 
 class Terminal(io.StringIO):

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from flows.parameters.train import parse_parameters
-from flows.watching import watch as module
-from flows.watching.links import Links
-from flows.watching.watch import Watch, Watched
+from psflow.flows.parameters.train import parse_parameters
+from psflow.flows.watching import watch as module
+from psflow.flows.watching.links import Links
+from psflow.flows.watching.watch import Watch, Watched
 
 CONF = {
     "experiment": "t",

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps_runtime.checkpoint import files
-from ps_runtime.checkpoint.manifest import Manifest
-from ps_runtime.checkpoint.shards import save_shard
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.specs.layout import piece_views, place
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.checkpoint import files
+from psflow.ps_runtime.checkpoint.manifest import Manifest
+from psflow.ps_runtime.checkpoint.shards import save_shard
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.specs.layout import piece_views, place
+from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 MODEL = ModelSpec(
     (

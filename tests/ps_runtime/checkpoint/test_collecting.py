@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from ps_runtime.checkpoint import pins
-from ps_runtime.checkpoint.pins import STALE_SECS
-from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.checkpoint import pins
+from psflow.ps_runtime.checkpoint.pins import STALE_SECS
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import CheckpointError
 
 FOR_EVER = 10_000.0
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps_runtime.checkpoint import direct_io
-from ps_runtime.checkpoint.direct_io import BLOCK_BYTES, DirectReader, write_direct
+from psflow.ps_runtime.checkpoint import direct_io
+from psflow.ps_runtime.checkpoint.direct_io import BLOCK_BYTES, DirectReader, write_direct
 
 CONTENT = np.random.default_rng(0).integers(0, 256, 2 * BLOCK_BYTES + 12_345, dtype=np.uint8).tobytes()
 

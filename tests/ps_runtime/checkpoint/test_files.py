@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.checkpoint.files import append_line, atomic_write_text, locked, make_directory, storing
-from ps_runtime.errors import StorageError
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.files import append_line, atomic_write_text, locked, make_directory, storing
+from psflow.ps_runtime.errors import StorageError
 
 PowerCuts = Callable[[Callable[[], Any]], Iterator[bool]]
 

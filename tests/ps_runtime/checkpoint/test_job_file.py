@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from ps_runtime.checkpoint.job_file import JobFile, JobRecord, Owner
-from ps_runtime.checkpoint.process import ProcessId
-from ps_runtime.errors import CheckpointError, ModelDirError
+from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord, Owner
+from psflow.ps_runtime.checkpoint.process import ProcessId
+from psflow.ps_runtime.errors import CheckpointError, ModelDirError
 
 
 @pytest.fixture
@@ -211,7 +211,7 @@ def test_a_zombie_is_dead() -> None:
 def test_without_proc_the_lease_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     me = ProcessId.current()
     assert me.is_alive() is True
-    monkeypatch.setattr("ps_runtime.checkpoint.process.Path", lambda path: Path("/nowhere" + path))
+    monkeypatch.setattr("psflow.ps_runtime.checkpoint.process.Path", lambda path: Path("/nowhere" + path))
     assert ProcessId.current().is_alive() is None
     assert me.is_alive() is None
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ps_runtime.checkpoint import manifest as module
-from ps_runtime.checkpoint.entries import ShardRecord, TensorEntry
-from ps_runtime.checkpoint.manifest import Manifest
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.checkpoint import manifest as module
+from psflow.ps_runtime.checkpoint.entries import ShardRecord, TensorEntry
+from psflow.ps_runtime.checkpoint.manifest import Manifest
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import CheckpointError
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.checkpoint.records import (
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.records import (
     Evaluation,
     EvaluationLog,
     Finished,
@@ -14,7 +14,7 @@ from ps_runtime.checkpoint.records import (
     read_finished,
     write_finished,
 )
-from ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.errors import CheckpointError
 
 
 def test_finished_comes_and_goes(url: str) -> None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ps_runtime.checkpoint.selection import Available, Selection
-from ps_runtime.errors import UsageError
+from psflow.ps_runtime.checkpoint.selection import Available, Selection
+from psflow.ps_runtime.errors import UsageError
 
 RUN = Available("runs/digits", [0, 300, 600, 900], best=600)
 

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps_runtime.checkpoint import tensor_file
-from ps_runtime.checkpoint.manifest import Manifest
-from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.shards import load_shard, save_shard, shard_tensors
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import CheckpointError
-from ps_runtime.specs import layout as layout_module
-from ps_runtime.specs.layout import ShardLayout, place
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.checkpoint import tensor_file
+from psflow.ps_runtime.checkpoint.manifest import Manifest
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.shards import load_shard, save_shard, shard_tensors
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.specs import layout as layout_module
+from psflow.ps_runtime.specs.layout import ShardLayout, place
+from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 SLOTS = (("velocity",), (), ("m", "v"))
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps_runtime.checkpoint.manifest import Manifest
-from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import CheckpointError, StorageError
+from psflow.ps_runtime.checkpoint.manifest import Manifest
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import CheckpointError, StorageError
 
 PowerCuts = Callable[[Callable[[], Any]], Iterator[bool]]
 

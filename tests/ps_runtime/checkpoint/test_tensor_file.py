@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import load
 
-from ps_runtime.checkpoint.file_store import FileStore
-from ps_runtime.checkpoint.tensor_file import TensorFile, write_tensors
-from ps_runtime.checkpoint.tensor_format import DTYPES
-from ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.tensor_file import TensorFile, write_tensors
+from psflow.ps_runtime.checkpoint.tensor_format import DTYPES
+from psflow.ps_runtime.errors import CheckpointError
 
 NAME = "shard.safetensors"
 

@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps_runtime.client.link import Dial, Identity, Links, never_stop
-from ps_runtime.errors import BrokenPeerError
-from ps_runtime.optimizers.registry import optimizer_from_config
-from ps_runtime.server.handler import JobKey, PsHandler
-from ps_runtime.server.job import Job
-from ps_runtime.server.job_desk import JobDesk
-from ps_runtime.server.peers import Purpose
-from ps_runtime.server.shard import Shard
-from ps_runtime.specs.input import InputSpec
-from ps_runtime.specs.layout import piece_views, place
-from ps_runtime.specs.variables import ModelSpec
-from ps_runtime.transport.base import Connection
-from ps_runtime.transport.in_process import InProcessServer
-from ps_runtime.transport.message import Kind, Message
+from psflow.ps_runtime.client.link import Dial, Identity, Links, never_stop
+from psflow.ps_runtime.errors import BrokenPeerError
+from psflow.ps_runtime.optimizers.registry import optimizer_from_config
+from psflow.ps_runtime.server.handler import JobKey, PsHandler
+from psflow.ps_runtime.server.job import Job
+from psflow.ps_runtime.server.job_desk import JobDesk
+from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.server.shard import Shard
+from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.specs.layout import piece_views, place
+from psflow.ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.transport.base import Connection
+from psflow.ps_runtime.transport.in_process import InProcessServer
+from psflow.ps_runtime.transport.message import Kind, Message
 
 SECS = 10.0
 

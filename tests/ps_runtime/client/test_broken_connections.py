@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps_runtime.client.saving import SavingClient
-from ps_runtime.client.training import Grant, JobEnd, TrainingClient
-from ps_runtime.optimizers.gradient_descent import GradientDescent
-from ps_runtime.server.peers import Purpose
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.client.training import Grant, JobEnd, TrainingClient
+from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
+from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 MODEL = ModelSpec(
     (VariableSpec("a", (3,), "float64", 0), VariableSpec("b", (2,), "float64", 0)),

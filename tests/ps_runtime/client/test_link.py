@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from ps_runtime.client import link as module
-from ps_runtime.client.link import DIAL_SECS, RECONNECT_SECS, SLICE_SECS, Identity, Link, Links, never_stop
-from ps_runtime.errors import BrokenPeerError, ClosedError, RefusedError, StoppedError, WaitTimeoutError
-from ps_runtime.server.peers import Purpose
-from ps_runtime.transport.base import Connection
-from ps_runtime.transport.message import Kind, Message
+from psflow.ps_runtime.client import link as module
+from psflow.ps_runtime.client.link import DIAL_SECS, RECONNECT_SECS, SLICE_SECS, Identity, Link, Links, never_stop
+from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, RefusedError, StoppedError, WaitTimeoutError
+from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.transport.base import Connection
+from psflow.ps_runtime.transport.message import Kind, Message
 
 IDENTITY = Identity("job", "token", 7, "worker-1", Purpose.TRAIN, 2, 3)
 NOW = 1000.0

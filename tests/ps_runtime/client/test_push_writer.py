@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from ps_runtime.client.push_writer import PushWriter
-from ps_runtime.client.splitting import Splits
-from ps_runtime.optimizers.gradient_descent import GradientDescent
-from ps_runtime.specs.layout import piece_views, place
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.client.push_writer import PushWriter
+from psflow.ps_runtime.client.splitting import Splits
+from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
+from psflow.ps_runtime.specs.layout import piece_views, place
+from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 MODEL = ModelSpec(
     (VariableSpec("a", (3,), "float32", 0), VariableSpec("b", (3,), "float32", 0)),

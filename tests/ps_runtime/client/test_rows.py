@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from ps_runtime.client.link import Identity, Links, never_stop
-from ps_runtime.client.rows import RowClient
-from ps_runtime.client.splitting import Splits
-from ps_runtime.server.peers import Purpose
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.transport.connecting import connect
-from ps_runtime.transport.in_process import InProcessServer
-from ps_runtime.transport.message import Kind, Message
-from ps_runtime.transport.row_payloads import RowLayout
-from ps_runtime.transport.socket_server import SocketServer
+from psflow.ps_runtime.client.link import Identity, Links, never_stop
+from psflow.ps_runtime.client.rows import RowClient
+from psflow.ps_runtime.client.splitting import Splits
+from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.transport.connecting import connect
+from psflow.ps_runtime.transport.in_process import InProcessServer
+from psflow.ps_runtime.transport.message import Kind, Message
+from psflow.ps_runtime.transport.row_payloads import RowLayout
+from psflow.ps_runtime.transport.socket_server import SocketServer
 
 SECS = 10.0
 SPECS = tuple(TableSpec(name, 10_000, dim, "float32", 0, {"name": "zeros"}, 0) for name, dim in (("a", 1), ("b", 2)))

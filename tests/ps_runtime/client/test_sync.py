@@ -7,14 +7,14 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from ps_runtime.client.saving import SavingClient
-from ps_runtime.client.training import TrainingClient
-from ps_runtime.model.sparse import RowGradient
-from ps_runtime.optimizers.registry import OPTIMIZERS
-from ps_runtime.server.peers import Purpose
-from ps_runtime.specs.consistency import Async, Sync
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.client.training import TrainingClient
+from psflow.ps_runtime.model.sparse import RowGradient
+from psflow.ps_runtime.optimizers.registry import OPTIMIZERS
+from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.specs.consistency import Async, Sync
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 SECS = 20.0
 NUM_STEPS = 200

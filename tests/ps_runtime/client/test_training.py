@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps_runtime.client.saving import SavingClient
-from ps_runtime.client.training import Grant, TrainingClient
-from ps_runtime.errors import CheckpointError, InputError, RefusedError, WaitTimeoutError
-from ps_runtime.optimizers.gradient_descent import GradientDescent
-from ps_runtime.optimizers.momentum import Momentum
-from ps_runtime.server.input_position import RecordRange
-from ps_runtime.server.peers import Purpose
-from ps_runtime.specs import layout
-from ps_runtime.specs.input import InputSpec
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.client.training import Grant, TrainingClient
+from psflow.ps_runtime.errors import CheckpointError, InputError, RefusedError, WaitTimeoutError
+from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
+from psflow.ps_runtime.optimizers.momentum import Momentum
+from psflow.ps_runtime.server.input_position import RecordRange
+from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.specs import layout
+from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 SECS = 20.0
 SGD = GradientDescent(learning_rate=1.0).config()

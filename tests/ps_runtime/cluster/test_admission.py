@@ -11,8 +11,8 @@ import dask
 import pytest
 from distributed import Client, Event, LocalCluster, wait
 
-from ps_runtime.cluster.admission import Patience, admission
-from ps_runtime.errors import CapacityError, WaitTimeoutError
+from psflow.ps_runtime.cluster.admission import Patience, admission
+from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
 
 pytestmark = pytest.mark.cluster(shared=True)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ps_runtime.cluster.failures import root_cause, trace_in_role
-from ps_runtime.errors import (
+from psflow.ps_runtime.cluster.failures import root_cause, trace_in_role
+from psflow.ps_runtime.errors import (
     BrokenPeerError,
     CheckpointError,
     ClosedError,
@@ -17,7 +17,7 @@ from ps_runtime.errors import (
     StoppedError,
     StorageError,
 )
-from ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.specs.roles import Role, RoleId
 
 PS, CHIEF, WORKER = RoleId(Role.PS, 0), RoleId(Role.CHIEF, 0), RoleId(Role.WORKER, 0)
 HERE = Path(__file__).name

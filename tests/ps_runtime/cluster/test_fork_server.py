@@ -19,7 +19,7 @@ import pytest
 from distributed import Client
 from threadpoolctl import threadpool_info
 
-from ps_runtime.cluster.connecting import QUIET_LOCAL_CLUSTER, open_cluster
+from psflow.ps_runtime.cluster.connecting import QUIET_LOCAL_CLUSTER, open_cluster
 
 pytestmark = pytest.mark.cluster(shared=True)
 
@@ -36,7 +36,7 @@ def test_the_process_that_is_copied_has_one_thread(client: Client) -> None:
 
 
 def test_workers_have_imported_what_roles_need(client: Client) -> None:
-    imported = client.run(lambda: ("ps_runtime.cluster.role_task" in sys.modules, "pandas" in sys.modules))
+    imported = client.run(lambda: ("psflow.ps_runtime.cluster.role_task" in sys.modules, "pandas" in sys.modules))
     assert list(imported.values()) == [(True, False)] * 2
 
 
@@ -61,7 +61,7 @@ OWNER = """
 import os, signal, sys
 if __name__ == "__main__":
     import multiprocessing.forkserver
-    from ps_runtime.cluster.connecting import open_cluster
+    from psflow.ps_runtime.cluster.connecting import open_cluster
 
     with open_cluster(None, 2, 60) as client:
         pids = [multiprocessing.forkserver._forkserver._forkserver_pid, *client.run(os.getpid).values()]
@@ -73,7 +73,7 @@ if __name__ == "__main__":
 HASTY = """
 import multiprocessing, os, signal
 from multiprocessing import forkserver
-from ps_runtime.cluster.fork_server import start_fork_server, stop_fork_server
+from psflow.ps_runtime.cluster.fork_server import start_fork_server, stop_fork_server
 
 start_fork_server()
 pid = forkserver._forkserver._forkserver_pid
@@ -95,7 +95,7 @@ PROGRAM = """
 import json, sys
 mark = "this"
 if __name__ == "__main__":
-    from ps_runtime.cluster.connecting import open_cluster
+    from psflow.ps_runtime.cluster.connecting import open_cluster
 
     with open_cluster(None, 1, 60) as client:
         [is_imported] = client.run(lambda: hasattr(sys.modules["__main__"], "mark")).values()

@@ -15,15 +15,15 @@ from typing import Any
 import psutil
 import pytest
 
-from ps_runtime import TrainSpec
-from ps_runtime.cluster import presence
-from ps_runtime.cluster.admission import Patience
-from ps_runtime.cluster.connecting import open_cluster
-from ps_runtime.cluster.fork_server import start_fork_server
-from ps_runtime.cluster.launch import ClusterJob
-from ps_runtime.cluster.presence import SILENCE_SECS, Presence
-from ps_runtime.errors import ClusterError, RoleFailedError, WaitTimeoutError
-from ps_runtime.estimator.attempt import Attempt
+from psflow import TrainSpec
+from psflow.ps_runtime.cluster import presence
+from psflow.ps_runtime.cluster.admission import Patience
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.fork_server import start_fork_server
+from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.cluster.presence import SILENCE_SECS, Presence
+from psflow.ps_runtime.errors import ClusterError, RoleFailedError, WaitTimeoutError
+from psflow.ps_runtime.estimator.attempt import Attempt
 from tests.ps_runtime.cluster.test_training import EVAL, endless, estimator
 
 pytestmark = pytest.mark.cluster

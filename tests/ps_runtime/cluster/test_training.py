@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from distributed import Client, Event, wait
 
-from ps_runtime import (
+from psflow import (
     Dataset,
     Estimator,
     EstimatorSpec,
@@ -27,13 +27,13 @@ from ps_runtime import (
     get_variable,
     train_and_evaluate,
 )
-from ps_runtime.checkpoint.records import EvaluationLog
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.cluster.admission import Patience
-from ps_runtime.cluster.connecting import open_cluster
-from ps_runtime.cluster.launch import ClusterJob
-from ps_runtime.errors import CapacityError, ModelDirError, RoleFailedError
-from ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.checkpoint.records import EvaluationLog
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.cluster.admission import Patience
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.errors import CapacityError, ModelDirError, RoleFailedError
+from psflow.ps_runtime.estimator.attempt import Attempt
 
 pytestmark = pytest.mark.cluster(shared=True)
 

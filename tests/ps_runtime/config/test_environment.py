@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from ps_runtime.config import environment
+from psflow.ps_runtime.config import environment
 
 
 def test_telemetry_is_off_in_the_words_that_each_library_understands(monkeypatch):

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps_runtime.config.files import COMMAND_LINE, MAX_FILE_BYTES, Origin, load
-from ps_runtime.errors import ConfigError
+from psflow.ps_runtime.config.files import COMMAND_LINE, MAX_FILE_BYTES, Origin, load
+from psflow.ps_runtime.errors import ConfigError
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from ps_runtime.data.arrays import as_bytes, plain_arrays
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.data.arrays import as_bytes, plain_arrays
+from psflow.ps_runtime.errors import InputError
 
 
 def test_any_memory_layout_becomes_contiguous_and_native() -> None:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from ps_runtime.data.arrays import Columns, named_arrays
-from ps_runtime.data.batch_codec import decode_batch, encode_batch
-from ps_runtime.errors import InputError, ProtocolError
+from psflow.ps_runtime.data.arrays import Columns, named_arrays
+from psflow.ps_runtime.data.batch_codec import decode_batch, encode_batch
+from psflow.ps_runtime.errors import InputError, ProtocolError
 
 DTYPES = st.sampled_from(["?", "i1", "u2", "i4", "i8", ">i4", "f2", "f4", ">f4", "f8", "c16", "S3", "U2"])
 

@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps_runtime.data.csv_table import read_csv
-from ps_runtime.data.dataset import MATRIX
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.data.csv_table import read_csv
+from psflow.ps_runtime.data.dataset import MATRIX
+from psflow.ps_runtime.errors import InputError
 
 TABLE = "a,b,y\n1,2,0\n3.5,,1\n-1e3,nan,1\n"
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_runtime.data.dataset import MATRIX, Dataset
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.errors import InputError
 
 
 def order(data: Dataset, epoch: int) -> list[int]:

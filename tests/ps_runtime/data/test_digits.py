@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from ps_runtime.data.dataset import MATRIX, Dataset
-from ps_runtime.data.digits import read_digits
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.digits import read_digits
+from psflow.ps_runtime.errors import InputError
 
 
 def rows(data: Dataset) -> list[tuple[float, ...]]:

@@ -3,8 +3,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from ps_runtime.data.files import check_file, chosen_names, read_file, shown_path, without_secrets
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.data.files import check_file, chosen_names, read_file, shown_path, without_secrets
+from psflow.ps_runtime.errors import InputError
 
 
 def test_any_url_of_fsspec_can_be_read(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_is_checked_without_reading_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ps_runtime.data.files.MAX_FILE_BYTES", 3)
+    monkeypatch.setattr("psflow.ps_runtime.data.files.MAX_FILE_BYTES", 3)
     (tmp_path / "large").write_bytes(b"1234")
     check_file(tmp_path / "large")
     with pytest.raises(InputError, match="there is no file"):
@@ -43,7 +43,7 @@ def test_a_file_that_is_too_large_or_empty_is_refused(tmp_path: Path, monkeypatc
     path.write_bytes(b"")
     with pytest.raises(InputError, match="file is empty"):
         read_file(path)
-    monkeypatch.setattr("ps_runtime.data.files.MAX_FILE_BYTES", 3)
+    monkeypatch.setattr("psflow.ps_runtime.data.files.MAX_FILE_BYTES", 3)
     path.write_bytes(b"123")
     assert read_file(path) == b"123"
     path.write_bytes(b"1234")

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps_runtime.data.formats import FORMATS, open_dataset
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.data.formats import FORMATS, open_dataset
+from psflow.ps_runtime.errors import InputError
 
 
 @pytest.fixture

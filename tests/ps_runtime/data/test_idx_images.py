@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_runtime.data.dataset import MATRIX
-from ps_runtime.data.idx_images import read_idx
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.data.dataset import MATRIX
+from psflow.ps_runtime.data.idx_images import read_idx
+from psflow.ps_runtime.errors import InputError
 
 IMAGES = np.arange(12, dtype=np.uint8).reshape(3, 2, 2) * 20
 
@@ -108,7 +108,7 @@ def test_a_missing_data_set_of_debian_names_its_package() -> None:
 def test_a_missing_file_of_a_data_set_that_is_there_names_no_package(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ps_runtime.data.idx_images.DEBIAN_DATASETS", path.parent.parent)
+    monkeypatch.setattr("psflow.ps_runtime.data.idx_images.DEBIAN_DATASETS", path.parent.parent)
     with pytest.raises(InputError, match=rf"^there is no file {path}$"):
         read_idx(path)
 

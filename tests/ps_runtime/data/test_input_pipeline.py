@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.data.input_pipeline import InputContext, check_batch, open_input
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.input_pipeline import InputContext, check_batch, open_input
+from psflow.ps_runtime.errors import InputError
 
 
 def batches(*pairs: Any) -> Iterator[Any]:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib import format as npy_format
 
-from ps_runtime.data.npz_arrays import read_npz
-from ps_runtime.errors import InputError
+from psflow.ps_runtime.data.npz_arrays import read_npz
+from psflow.ps_runtime.errors import InputError
 
 PIXELS = np.arange(6, dtype=np.float32).reshape(3, 2)
 
@@ -99,7 +99,7 @@ def test_a_bad_archive_is_refused_with_its_name(path: Path, content: bytes, faul
 
 def test_an_archive_that_unpacks_to_too_much_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.write_bytes(npz(x=np.zeros(100_000)))
-    monkeypatch.setattr("ps_runtime.data.npz_arrays.MAX_FILE_BYTES", 1000)
+    monkeypatch.setattr("psflow.ps_runtime.data.npz_arrays.MAX_FILE_BYTES", 1000)
     with pytest.raises(InputError, match="the arrays have 800128 bytes, at most 1000 are read into memory"):
         read_npz(path, label=None)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ps_runtime.estimator.estimator import Estimator
-from ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.specs.run_config import RunConfig
 from tests.ps_runtime.estimator.regression import regression
 
 

@@ -6,20 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from ps_runtime import metrics
-from ps_runtime.checkpoint.manifest import Manifest
-from ps_runtime.checkpoint.shards import save_shard
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.estimator.estimator import Estimator
-from ps_runtime.model.caller import BuiltModel
-from ps_runtime.model.embedding import embedding_lookup
-from ps_runtime.model.scope import get_variable
-from ps_runtime.model.sparse import SparseGradient
-from ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from ps_runtime.optimizers import GradientDescent
-from ps_runtime.specs.layout import place
-from ps_runtime.tables.table import Table
+from psflow import metrics
+from psflow.ps_runtime.checkpoint.manifest import Manifest
+from psflow.ps_runtime.checkpoint.shards import save_shard
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.model.caller import BuiltModel
+from psflow.ps_runtime.model.embedding import embedding_lookup
+from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.sparse import SparseGradient
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.optimizers import GradientDescent
+from psflow.ps_runtime.specs.layout import place
+from psflow.ps_runtime.tables.table import Table
 
 NUM_RECORDS, BATCH_SIZE, NUM_ITEMS, DIM, NUM_PS = 40, 4, 1000, 3, 2
 RNG = np.random.default_rng(3)

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ps_runtime import metrics, summary
-from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
-from ps_runtime.model.scope import get_variable
-from ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from ps_runtime.optimizers import Adam
+from psflow import metrics, summary
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
+from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.optimizers import Adam
 
 NUM_RECORDS = 40
 BATCH_SIZE = 4

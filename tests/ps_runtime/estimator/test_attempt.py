@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import CheckpointError, ModelDirError, StorageError
-from ps_runtime.estimator import attempt as attempt_module
-from ps_runtime.estimator.attempt import Attempt, job_seed
-from ps_runtime.estimator.fork import Fork
-from ps_runtime.model.scope import get_variable
-from ps_runtime.model.spec import EstimatorSpec
-from ps_runtime.model.training import TrainSpec
-from ps_runtime.optimizers import Momentum
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import CheckpointError, ModelDirError, StorageError
+from psflow.ps_runtime.estimator import attempt as attempt_module
+from psflow.ps_runtime.estimator.attempt import Attempt, job_seed
+from psflow.ps_runtime.estimator.fork import Fork
+from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.spec import EstimatorSpec
+from psflow.ps_runtime.model.training import TrainSpec
+from psflow.ps_runtime.optimizers import Momentum
 from tests.ps_runtime.estimator.regression import FailAt, Rows, arrays_of, batches, regression, shuffled, steps_of
 
 # Resuming

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.errors import InputError, UsageError
-from ps_runtime.estimator.dnn_classifier import DNNClassifier
-from ps_runtime.optimizers import Adam
-from ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
+from psflow.ps_runtime.optimizers import Adam
+from psflow.ps_runtime.specs.run_config import RunConfig
 
 RNG = np.random.default_rng(11)
 CENTRES = np.array([[2.0, 0.0], [-2.0, 2.0], [-2.0, -2.0]])

@@ -10,14 +10,14 @@ import numpy as np
 import psutil
 import pytest
 
-from ps_runtime.checkpoint.records import read_finished
-from ps_runtime.errors import InputError, ModelFnError, NanLossError, UsageError
-from ps_runtime.initializers import ones
-from ps_runtime.model.basic_hooks import StopAtStepHook
-from ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
-from ps_runtime.model.listeners import CheckpointSaverListener
-from ps_runtime.model.scope import get_variable
-from ps_runtime.model.spec import EstimatorSpec
+from psflow.ps_runtime.checkpoint.records import read_finished
+from psflow.ps_runtime.errors import InputError, ModelFnError, NanLossError, UsageError
+from psflow.ps_runtime.initializers import ones
+from psflow.ps_runtime.model.basic_hooks import StopAtStepHook
+from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
+from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.spec import EstimatorSpec
 from tests.ps_runtime.estimator.ratings import SGD
 from tests.ps_runtime.estimator.regression import (
     NUM_BATCHES,

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps_runtime.checkpoint.records import EvaluationLog
-from ps_runtime.errors import CheckpointError, UsageError
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.estimator.estimator import Estimator
-from ps_runtime.estimator.local import run_local
-from ps_runtime.model.training import EvalSpec, TrainSpec
-from ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.checkpoint.records import EvaluationLog
+from psflow.ps_runtime.errors import CheckpointError, UsageError
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.estimator.local import run_local
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.specs.run_config import RunConfig
 from tests.ps_runtime.estimator.regression import (
     NUM_BATCHES,
     NUM_RECORDS,
@@ -40,7 +40,7 @@ def test_evaluating_agrees_with_the_evaluator(make):
 def test_evaluates_part_of_an_input_under_a_name(make, caplog):
     estimator = make()
     estimator.train(shuffled, max_steps=3)
-    caplog.set_level("INFO", "ps_runtime.estimator.estimator")
+    caplog.set_level("INFO", "psflow.ps_runtime.estimator.estimator")
     found = estimator.evaluate(records, steps=2, name="part")
     assert found.keys() == {"mae", "loss", "global_step"}
     assert found["global_step"] == 3

@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps_runtime.checkpoint.records import write_finished
-from ps_runtime.errors import BrokenPeerError, InputError, ModelFnError, UsageError
-from ps_runtime.estimator import estimator as estimator_module
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.estimator.planning import plan_job
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.embedding import embedding_lookup
-from ps_runtime.model.exporters import BestExporter, LatestExporter
-from ps_runtime.model.spec import EstimatorSpec
-from ps_runtime.model.training import EvalSpec, TrainSpec
-from ps_runtime.model.values import ModelValues
-from ps_runtime.roles.context import RoleContext
-from ps_runtime.roles.evaluator import run_evaluator
-from ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.checkpoint.records import write_finished
+from psflow.ps_runtime.errors import BrokenPeerError, InputError, ModelFnError, UsageError
+from psflow.ps_runtime.estimator import estimator as estimator_module
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.planning import plan_job
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.embedding import embedding_lookup
+from psflow.ps_runtime.model.exporters import BestExporter, LatestExporter
+from psflow.ps_runtime.model.spec import EstimatorSpec
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.evaluator import run_evaluator
+from psflow.ps_runtime.specs.roles import Role, RoleId
 from tests.ps_runtime.estimator.ratings import DIM, ITEMS, LABELS, NUM_ITEMS, ratings, records, save_checkpoint
 
 

@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from ps_runtime.checkpoint.records import EvaluationLog
-from ps_runtime.errors import ModelDirError
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.estimator.local import run_local
-from ps_runtime.model.basic_hooks import StopAtStepHook
-from ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.checkpoint.records import EvaluationLog
+from psflow.ps_runtime.errors import ModelDirError
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.local import run_local
+from psflow.ps_runtime.model.basic_hooks import StopAtStepHook
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from tests.ps_runtime.estimator.regression import FailAt, batches, records, shuffled, steps_of
 
 EVAL = EvalSpec(records, None, start_delay_secs=0, throttle_secs=0)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ps_runtime.errors import ModelDirError, UsageError
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.estimator.estimator import Estimator
-from ps_runtime.estimator.local import run_local
-from ps_runtime.model.exporters import BestExporter
-from ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.errors import ModelDirError, UsageError
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.estimator.local import run_local
+from psflow.ps_runtime.model.exporters import BestExporter
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from tests.ps_runtime.estimator.regression import records, regression, shuffled, steps_of
 
 

@@ -7,14 +7,14 @@ from functools import partial
 
 import pytest
 
-from ps_runtime.errors import InputError, ModelFnError, UsageError
-from ps_runtime.estimator.planning import plan_job
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.exporters import BestExporter, better
-from ps_runtime.model.scope import get_variable
-from ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from ps_runtime.model.training import EvalSpec, TrainSpec
-from ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
+from psflow.ps_runtime.estimator.planning import plan_job
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.exporters import BestExporter, better
+from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.specs.input import InputSpec
 from tests.ps_runtime.estimator.regression import batches, records, regression, shuffled
 
 

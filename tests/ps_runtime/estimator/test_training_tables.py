@@ -8,20 +8,20 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import InputError, UsageError
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.estimator.local import run_local
-from ps_runtime.initializers import zeros
-from ps_runtime.model.embedding import embedding_lookup
-from ps_runtime.model.exporters import BestExporter
-from ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
-from ps_runtime.model.scope import get_or_create_global_step, get_variable
-from ps_runtime.model.spec import EstimatorSpec
-from ps_runtime.model.training import EvalSpec, TrainSpec
-from ps_runtime.model.values import ModelValues
-from ps_runtime.optimizers import Adam
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.local import run_local
+from psflow.ps_runtime.initializers import zeros
+from psflow.ps_runtime.model.embedding import embedding_lookup
+from psflow.ps_runtime.model.exporters import BestExporter
+from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
+from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
+from psflow.ps_runtime.model.spec import EstimatorSpec
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.optimizers import Adam
 from tests.ps_runtime.estimator.ratings import DIM, ITEMS, LABELS, NUM_ITEMS, SGD, ratings, records
 from tests.ps_runtime.estimator.regression import FailAt
 

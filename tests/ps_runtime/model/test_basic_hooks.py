@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from ps_runtime.errors import NanLossError, UsageError
-from ps_runtime.model import basic_hooks
-from ps_runtime.model.basic_hooks import (
+from psflow.ps_runtime.errors import NanLossError, UsageError
+from psflow.ps_runtime.model import basic_hooks
+from psflow.ps_runtime.model.basic_hooks import (
     LoggingTensorHook,
     NanTensorHook,
     StepCounterHook,
     StopAtStepHook,
     SummaryHook,
 )
-from ps_runtime.model.hooks import Coordinator, SessionRunContext, SessionRunValues, pick
+from psflow.ps_runtime.model.hooks import Coordinator, SessionRunContext, SessionRunValues, pick
 
 
 class Steps:

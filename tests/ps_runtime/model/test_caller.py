@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_runtime.errors import ModelFnError
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.scope import get_variable
-from ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from ps_runtime.model.values import ModelValues
-from ps_runtime.optimizers import Adam, GradientDescent
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.optimizers import Adam, GradientDescent
 
 X = np.float32([[1, 2], [3, 4], [5, 6]])
 Y = np.float32([1, 2, 3])

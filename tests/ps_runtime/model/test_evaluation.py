@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_runtime import metrics
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.errors import InputError, ModelFnError
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.evaluation import batches_of, evaluate, predict_batch
-from ps_runtime.model.scope import get_or_create_global_step, get_variable
-from ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from ps_runtime.model.values import ModelValues
+from psflow import metrics
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.errors import InputError, ModelFnError
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.evaluation import batches_of, evaluate, predict_batch
+from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.model.values import ModelValues
 
 X = np.arange(10, dtype=np.float32)
 DATA = Dataset(X, 2 * X).batch(4)

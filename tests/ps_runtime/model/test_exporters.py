@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ps_runtime.errors import CheckpointError, StorageError, UsageError
-from ps_runtime.model.exporters import (
+from psflow.ps_runtime.errors import CheckpointError, StorageError, UsageError
+from psflow.ps_runtime.model.exporters import (
     BestExporter,
     ExportBundle,
     Exporter,
@@ -23,7 +23,7 @@ from ps_runtime.model.exporters import (
     LatestExporter,
     better,
 )
-from ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.model.values import ModelValues
 
 
 def bundle(step: int = 1, **metrics: float) -> ExportBundle:
@@ -150,7 +150,7 @@ def export_with_crash(model_dir: Path, step: int, loss: float, crash: str) -> No
         return
     writer = Writer()
     writer.fails = crash == "write"
-    target = {"rename": "os.rename", "record": "ps_runtime.model.best.atomic_write_text"}.get(crash)
+    target = {"rename": "os.rename", "record": "psflow.ps_runtime.model.best.atomic_write_text"}.get(crash)
 
     def fail(*_: object) -> None:
         raise RuntimeError("a crash")

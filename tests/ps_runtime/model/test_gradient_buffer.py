@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_runtime.errors import ModelFnError
-from ps_runtime.initializers import ones
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.gradient_buffer import gradient_buffer
-from ps_runtime.model.gradients import GradientFn
-from ps_runtime.model.scope import get_variable
-from ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from ps_runtime.optimizers.gradient_descent import GradientDescent
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.initializers import ones
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
+from psflow.ps_runtime.model.gradients import GradientFn
+from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 
 X = np.float32([[1, 2], [3, 4]])
 

@@ -9,14 +9,14 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ps_runtime import metrics
-from ps_runtime.errors import ModelFnError
-from ps_runtime.model import summary
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.gradients import GradientFn
-from ps_runtime.model.scope import get_or_create_global_step, get_variable
-from ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from ps_runtime.optimizers import Adam, GradientDescent, Momentum
+from psflow import metrics
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.model import summary
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.gradients import GradientFn
+from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.optimizers import Adam, GradientDescent, Momentum
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(12, 3)).astype(np.float32)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ps_runtime.errors import UsageError
-from ps_runtime.model.hooks import Coordinator, SessionRunArgs, SessionRunContext, SessionRunHook, pick
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.model.hooks import Coordinator, SessionRunArgs, SessionRunContext, SessionRunHook, pick
 
 VALUES = {"loss": 0.5, "global_step": 3, "dense/kernel": [1, 2]}
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ps_runtime.errors import InputError
-from ps_runtime.model.lookups import Lookup, Lookups
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.model.lookups import Lookup, Lookups
 from tests.ps_runtime.model.tables import spec_of
 
 ITEMS = spec_of("items", 100, 4)

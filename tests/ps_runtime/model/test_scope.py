@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from ps_runtime.errors import ModelFnError
-from ps_runtime.initializers import zeros
-from ps_runtime.model import summary
-from ps_runtime.model.scope import (
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.initializers import zeros
+from psflow.ps_runtime.model import summary
+from psflow.ps_runtime.model.scope import (
     BuildScope,
     CallScope,
     Declared,

@@ -2,9 +2,9 @@
 
 import pytest
 
-from ps_runtime.errors import ModelFnError
-from ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from ps_runtime.optimizers import GradientDescent
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.optimizers import GradientDescent
 
 TRAIN_OP = GradientDescent(learning_rate=0.1).apply_gradients({})
 
@@ -21,7 +21,7 @@ TRAIN_OP = GradientDescent(learning_rate=0.1).apply_gradients({})
         (
             ModeKeys.EVAL,
             {"loss": 1.0, "eval_metric_ops": {"mae": 0.5}},
-            "'mae' must come from ps_runtime.metrics, got float",
+            "'mae' must come from psflow.metrics, got float",
         ),
         (ModeKeys.EVAL, {"loss": 1.0, "eval_metric_ops": {"loss": None}}, "reserved name 'loss'"),
         (ModeKeys.EVAL, {"loss": 1.0, "eval_metric_ops": {"global_step": None}}, "reserved name 'global_step'"),

@@ -8,15 +8,15 @@ import autograd.numpy as anp
 import numpy as np
 import pytest
 
-from ps_runtime.errors import InputError, ModelFnError
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.embedding import embedding_lookup
-from ps_runtime.model.gradients import GradientFn
-from ps_runtime.model.lookups import Lookups
-from ps_runtime.model.scope import get_or_create_global_step, get_variable
-from ps_runtime.model.sparse import RowGradient, SparseGradient
-from ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from ps_runtime.optimizers import Adam, GradientDescent
+from psflow.ps_runtime.errors import InputError, ModelFnError
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.embedding import embedding_lookup
+from psflow.ps_runtime.model.gradients import GradientFn
+from psflow.ps_runtime.model.lookups import Lookups
+from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
+from psflow.ps_runtime.model.sparse import RowGradient, SparseGradient
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.optimizers import Adam, GradientDescent
 from tests.ps_runtime.model.tables import ArrayRows
 
 RNG = np.random.default_rng(5)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from ps_runtime.errors import UsageError
-from ps_runtime.model.training import EvalSpec, TrainSpec, all_eval_specs
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, all_eval_specs
 
 
 @dataclass

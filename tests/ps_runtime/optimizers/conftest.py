@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, Optimizer, RMSProp
+from psflow.ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, Optimizer, RMSProp
 
 RULES = [
     GradientDescent(learning_rate=0.1),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_runtime.optimizers.blas import add_scaled
+from psflow.ps_runtime.optimizers.blas import add_scaled
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float16", 1e-3), ("float32", 1e-7), ("float64", 1e-15)])

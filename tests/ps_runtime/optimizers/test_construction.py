@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from ps_runtime.errors import UsageError
-from ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, RMSProp, optimizer_from_config
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, RMSProp, optimizer_from_config
 
 
 def test_defaults_are_the_references():

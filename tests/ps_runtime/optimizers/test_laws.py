@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ps_runtime.optimizers import OPTIMIZERS, Adam, Ftrl, RMSProp, optimizer_from_config
+from psflow.ps_runtime.optimizers import OPTIMIZERS, Adam, Ftrl, RMSProp, optimizer_from_config
 
 DTYPES = [np.float32, np.float64]
 finite = st.floats(-1e6, 1e6, width=32)

@@ -30,7 +30,7 @@ def test_agrees_with_the_formula_over_100_updates(rule, reference, arena_of, gra
 
 
 def test_adam_moves_by_the_learning_rate_at_first(arena_of):
-    from ps_runtime.optimizers import Adam
+    from psflow.ps_runtime.optimizers import Adam
 
     arena = arena_of(Adam(learning_rate=0.5), np.zeros(3))
     arena.update(np.array([1e-3, -7.0, 1e4]))

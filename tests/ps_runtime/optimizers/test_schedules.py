@@ -4,8 +4,8 @@ import pickle
 
 import pytest
 
-from ps_runtime.errors import UsageError
-from ps_runtime.optimizers import (
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.optimizers import (
     Adam,
     CosineDecay,
     ExponentialDecay,

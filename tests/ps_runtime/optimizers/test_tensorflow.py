@@ -7,7 +7,7 @@ TensorFlow holds hyper-parameters in float32, so all of them are numbers that fl
 import numpy as np
 import pytest
 
-from ps_runtime.optimizers import Ftrl, RMSProp
+from psflow.ps_runtime.optimizers import Ftrl, RMSProp
 
 ANYWHERE, ZERO = [-2.0, 0.0, 2.0], [0.0, 0.0, 0.0]
 

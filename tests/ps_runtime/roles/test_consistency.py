@@ -5,20 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_runtime.checkpoint.reader import CheckpointReader
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.data.dataset import Dataset
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.estimator.estimator import Estimator
-from ps_runtime.model.embedding import embedding_lookup
-from ps_runtime.model.scope import get_variable
-from ps_runtime.model.sparse import SparseGradient
-from ps_runtime.model.spec import EstimatorSpec
-from ps_runtime.model.training import TrainSpec
-from ps_runtime.optimizers.adagrad import Adagrad
-from ps_runtime.optimizers.gradient_descent import GradientDescent
-from ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
-from ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.model.embedding import embedding_lookup
+from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.sparse import SparseGradient
+from psflow.ps_runtime.model.spec import EstimatorSpec
+from psflow.ps_runtime.model.training import TrainSpec
+from psflow.ps_runtime.optimizers.adagrad import Adagrad
+from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
+from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
+from psflow.ps_runtime.specs.run_config import RunConfig
 
 NUM_IDS, DIM, NUM_RECORDS, BATCH_SIZE = 37, 4, 192, 8
 RNG = np.random.default_rng(5)

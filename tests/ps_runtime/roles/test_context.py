@@ -5,8 +5,8 @@ import threading
 
 import numpy as np
 
-from ps_runtime.roles.context import RoleContext, peak_rss_mb
-from ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.roles.context import RoleContext, peak_rss_mb
+from psflow.ps_runtime.specs.roles import Role, RoleId
 
 
 def context_with_events():

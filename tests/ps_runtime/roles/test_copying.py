@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_runtime.roles import copying
+from psflow.ps_runtime.roles import copying
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3, 8])

@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps_runtime.checkpoint.records import Evaluation, EvaluationLog, measured, write_finished
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import BrokenPeerError, StoppedError
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.estimator.estimator import Estimator
-from ps_runtime.model.exporters import LatestExporter
-from ps_runtime.model.training import EvalSpec, TrainSpec
-from ps_runtime.roles.evaluator import run_evaluator
-from ps_runtime.specs.roles import Role
-from ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog, measured, write_finished
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import BrokenPeerError, StoppedError
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.model.exporters import LatestExporter
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.roles.evaluator import run_evaluator
+from psflow.ps_runtime.specs.roles import Role
+from psflow.ps_runtime.specs.run_config import RunConfig
 from tests.ps_runtime.estimator.regression import batches, records, regression, shuffled, steps_of
 
 

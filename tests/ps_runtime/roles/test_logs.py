@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.roles import logs as module
-from ps_runtime.roles.context import RoleContext
-from ps_runtime.roles.logs import told_logs
-from ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.roles import logs as module
+from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.logs import told_logs
+from psflow.ps_runtime.specs.roles import Role, RoleId
 
 logger = logging.getLogger("my_model")
 Make = Callable[[int], RoleContext]

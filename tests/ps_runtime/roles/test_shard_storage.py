@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps_runtime.checkpoint.entries import ShardRecord
-from ps_runtime.checkpoint.manifest import Manifest
-from ps_runtime.checkpoint.store import CheckpointStore
-from ps_runtime.errors import CheckpointError
-from ps_runtime.optimizers.adagrad import Adagrad
-from ps_runtime.roles.shard_storage import ShardStorage
-from ps_runtime.server.shard import Shard
-from ps_runtime.specs.layout import place
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.checkpoint.entries import ShardRecord
+from psflow.ps_runtime.checkpoint.manifest import Manifest
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.optimizers.adagrad import Adagrad
+from psflow.ps_runtime.roles.shard_storage import ShardStorage
+from psflow.ps_runtime.server.shard import Shard
+from psflow.ps_runtime.specs.layout import place
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 ADAGRAD = Adagrad(learning_rate=float("nan"))
 MODEL = ModelSpec(

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ps_runtime.data.batch_codec import decode_batch
-from ps_runtime.roles.stream_reader import READ_AHEAD_BATCHES, StreamReader
+from psflow.ps_runtime.data.batch_codec import decode_batch
+from psflow.ps_runtime.roles.stream_reader import READ_AHEAD_BATCHES, StreamReader
 
 WAIT_SECS = 30
 

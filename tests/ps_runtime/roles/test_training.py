@@ -7,15 +7,15 @@ import threading
 
 import pytest
 
-from ps_runtime.errors import InputError, RefusedError, StoppedError
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.estimator.estimator import Estimator
-from ps_runtime.model.hooks import SessionRunHook
-from ps_runtime.model.training import TrainSpec
-from ps_runtime.roles.chief import run_chief
-from ps_runtime.specs.roles import Role
-from ps_runtime.specs.run_config import RunConfig
-from ps_runtime.transport.message import Kind, Message
+from psflow.ps_runtime.errors import InputError, RefusedError, StoppedError
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.training import TrainSpec
+from psflow.ps_runtime.roles.chief import run_chief
+from psflow.ps_runtime.specs.roles import Role
+from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.transport.message import Kind, Message
 from tests.ps_runtime.estimator.regression import (
     NUM_BATCHES,
     NUM_RECORDS,

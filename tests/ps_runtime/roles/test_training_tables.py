@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_runtime.estimator.attempt import Attempt
-from ps_runtime.estimator.estimator import Estimator
-from ps_runtime.model.embedding import embedding_lookup
-from ps_runtime.model.sparse import SparseGradient
-from ps_runtime.model.spec import EstimatorSpec
-from ps_runtime.model.training import TrainSpec
-from ps_runtime.roles.chief import run_chief
-from ps_runtime.specs.roles import Role
-from ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.model.embedding import embedding_lookup
+from psflow.ps_runtime.model.sparse import SparseGradient
+from psflow.ps_runtime.model.spec import EstimatorSpec
+from psflow.ps_runtime.model.training import TrainSpec
+from psflow.ps_runtime.roles.chief import run_chief
+from psflow.ps_runtime.specs.roles import Role
+from psflow.ps_runtime.specs.run_config import RunConfig
 from tests.ps_runtime.estimator.ratings import ITEMS, NUM_ITEMS, SGD, ratings, records
 from tests.ps_runtime.estimator.regression import FailAt
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ps_runtime.errors import ClosedError
-from ps_runtime.roles.context import RoleContext
-from ps_runtime.roles.vitals import MAX_SECS, Sample, Vitals
-from ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.errors import ClosedError
+from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.vitals import MAX_SECS, Sample, Vitals
+from psflow.ps_runtime.specs.roles import Role, RoleId
 
 
 class Scene:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_runtime.optimizers.adam import Adam
-from ps_runtime.optimizers.gradient_descent import GradientDescent
-from ps_runtime.optimizers.momentum import Momentum
-from ps_runtime.server import shard as shard_module
-from ps_runtime.server.shard import Shard
-from ps_runtime.specs.layout import place
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
-from ps_runtime.transport.payloads import PushBuffer
+from psflow.ps_runtime.optimizers.adam import Adam
+from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
+from psflow.ps_runtime.optimizers.momentum import Momentum
+from psflow.ps_runtime.server import shard as shard_module
+from psflow.ps_runtime.server.shard import Shard
+from psflow.ps_runtime.specs.layout import place
+from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.transport.payloads import PushBuffer
 
 RULES = (Momentum(learning_rate=1.0), GradientDescent(learning_rate=1.0), Adam())
 SHAPES = [

@@ -7,11 +7,11 @@ from collections import Counter
 
 import pytest
 
-from ps_runtime.server.entries import Decision
-from ps_runtime.server.instructions import CutReady, Decided, Finished, Granted, NoTicket
-from ps_runtime.server.job import Job
-from ps_runtime.specs.consistency import Async, BoundedStaleness, Sync
-from ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.server.entries import Decision
+from psflow.ps_runtime.server.instructions import CutReady, Decided, Finished, Granted, NoTicket
+from psflow.ps_runtime.server.job import Job
+from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Sync
+from psflow.ps_runtime.specs.input import InputSpec
 
 
 class Office:

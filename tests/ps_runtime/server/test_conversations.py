@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps_runtime.optimizers.gradient_descent import GradientDescent
-from ps_runtime.server.instructions import Cut
-from ps_runtime.server.peers import Purpose
-from ps_runtime.specs.input import InputSpec
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
-from ps_runtime.transport.message import NO_MEMBER, Kind, Message
-from ps_runtime.transport.payloads import GRANT
+from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
+from psflow.ps_runtime.server.instructions import Cut
+from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.transport.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.transport.payloads import GRANT
 
 MODEL = ModelSpec((VariableSpec("w", (2,), "float32", 0),), (GradientDescent(learning_rate=1.0).config(),))
 ONES = {"w": np.ones(2, np.float32)}

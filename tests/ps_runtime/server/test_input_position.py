@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from ps_runtime.server.input_position import InputPosition, RecordRange
-from ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.server.input_position import InputPosition, RecordRange
+from psflow.ps_runtime.specs.input import InputSpec
 
 
 def drain(position: InputPosition, member: int = 0) -> list[tuple[int, int, int]]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ps_runtime.errors import ProtocolError
-from ps_runtime.server.peers import Purpose
-from ps_runtime.specs.input import InputSpec
-from ps_runtime.transport.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.transport.message import NO_MEMBER, Kind, Message
 from tests.ps_runtime.server.started_job import VALUES, StartedJob
 
 # who is let in

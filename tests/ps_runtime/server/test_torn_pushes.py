@@ -11,15 +11,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from ps_runtime.errors import ProtocolError
-from ps_runtime.optimizers.gradient_descent import GradientDescent
-from ps_runtime.server.instructions import Cut, Phase
-from ps_runtime.server.peers import Purpose
-from ps_runtime.specs import layout
-from ps_runtime.specs.input import InputSpec
-from ps_runtime.specs.variables import ModelSpec, VariableSpec
-from ps_runtime.transport.message import Kind, Message
-from ps_runtime.transport.payloads import GRANT
+from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
+from psflow.ps_runtime.server.instructions import Cut, Phase
+from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.specs import layout
+from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
+from psflow.ps_runtime.transport.message import Kind, Message
+from psflow.ps_runtime.transport.payloads import GRANT
 
 MODEL = ModelSpec(
     (

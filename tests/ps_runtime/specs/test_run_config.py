@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from ps_runtime.errors import UsageError
-from ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
-from ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
+from psflow.ps_runtime.specs.run_config import RunConfig
 
 
 def test_defaults_are_the_references():

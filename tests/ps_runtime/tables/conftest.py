@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, Optimizer, RMSProp
-from ps_runtime.specs.tables import TableSpec
-from ps_runtime.tables.initial_rows import initial_rows
-from ps_runtime.tables.table import Table
+from psflow.ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, Optimizer, RMSProp
+from psflow.ps_runtime.specs.tables import TableSpec
+from psflow.ps_runtime.tables.initial_rows import initial_rows
+from psflow.ps_runtime.tables.table import Table
 
 RULES = [
     GradientDescent(learning_rate=0.1),

@@ -7,7 +7,7 @@ its tensors, onto another number of shards.
 import numpy as np
 import pytest
 
-from ps_runtime.optimizers import Adagrad, Adam, GradientDescent, Momentum, RMSProp
+from psflow.ps_runtime.optimizers import Adagrad, Adam, GradientDescent, Momentum, RMSProp
 
 NUM_OPERATIONS = 200_000
 CASES = [

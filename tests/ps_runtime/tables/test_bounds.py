@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from ps_runtime.errors import InputError
-from ps_runtime.tables.bounds import check_ids, places_of
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.tables.bounds import check_ids, places_of
 
 
 def test_ids_from_first_to_last_are_accepted():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ps_runtime.tables.initial_rows import initial_rows, initializer_faults
+from psflow.ps_runtime.tables.initial_rows import initial_rows, initializer_faults
 
 UNIFORM = {"name": "uniform", "scale": 0.5}
 NORMAL = {"name": "normal", "scale": 2.0}

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps_runtime.optimizers import Adagrad
-from ps_runtime.tables import memory
-from ps_runtime.tables.memory import lazy_zeros
-from ps_runtime.tables.table import Table
+from psflow.ps_runtime.optimizers import Adagrad
+from psflow.ps_runtime.tables import memory
+from psflow.ps_runtime.tables.memory import lazy_zeros
+from psflow.ps_runtime.tables.table import Table
 
 MB = 1 << 20
 

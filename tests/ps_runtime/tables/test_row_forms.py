@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ps_runtime.optimizers import OPTIMIZERS, Adagrad, Ftrl, GradientDescent
+from psflow.ps_runtime.optimizers import OPTIMIZERS, Adagrad, Ftrl, GradientDescent
 
 NUM_ROWS, DIM, NUM_UPDATES = 3_000, 5, 30
 

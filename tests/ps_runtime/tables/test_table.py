@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_runtime.errors import InputError
-from ps_runtime.optimizers import Adagrad, GradientDescent, Momentum
-from ps_runtime.tables.initial_rows import initial_rows
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.optimizers import Adagrad, GradientDescent, Momentum
+from psflow.ps_runtime.tables.initial_rows import initial_rows
 from tests.ps_runtime.tables.conftest import DictTable, Shards, spec_of
 
 SGD = GradientDescent(learning_rate=1.0)

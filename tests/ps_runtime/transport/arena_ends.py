@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from ps_runtime.transport import reading
-from ps_runtime.transport.arena import Arena
-from ps_runtime.transport.marks import Marks
-from ps_runtime.transport.reading import ArenaReader
-from ps_runtime.transport.shared_memory import SharedMemory
+from psflow.ps_runtime.transport import reading
+from psflow.ps_runtime.transport.arena import Arena
+from psflow.ps_runtime.transport.marks import Marks
+from psflow.ps_runtime.transport.reading import ArenaReader
+from psflow.ps_runtime.transport.shared_memory import SharedMemory
 
 SMALL = 1000
 CHUNK = reading._CHUNK_BYTES

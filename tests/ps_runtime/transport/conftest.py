@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 
-from ps_runtime.errors import ClosedError, ProtocolError
-from ps_runtime.transport.base import Connection, Reply
-from ps_runtime.transport.connecting import connect
-from ps_runtime.transport.in_process import InProcessServer
-from ps_runtime.transport.message import Kind, Message, refusal
-from ps_runtime.transport.socket_server import SocketServer
+from psflow.ps_runtime.errors import ClosedError, ProtocolError
+from psflow.ps_runtime.transport.base import Connection, Reply
+from psflow.ps_runtime.transport.connecting import connect
+from psflow.ps_runtime.transport.in_process import InProcessServer
+from psflow.ps_runtime.transport.message import Kind, Message, refusal
+from psflow.ps_runtime.transport.socket_server import SocketServer
 
 PATIENCE_SECS = 10.0
 

@@ -5,8 +5,8 @@ import pickle
 
 import pytest
 
-from ps_runtime.errors import UsageError
-from ps_runtime.transport.address import Address, host_boot_id, new_unix_name
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.transport.address import Address, host_boot_id, new_unix_name
 
 HERE = Address("10.0.0.5", 4321, "psflow-00ff", "boot")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ps_runtime.transport.arena import Arena
+from psflow.ps_runtime.transport.arena import Arena
 
 
 @pytest.mark.parametrize("make", [Arena.private, Arena.shared])

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from ps_runtime.errors import BrokenPeerError, UsageError
-from ps_runtime.transport import connecting
-from ps_runtime.transport.connecting import connect
-from ps_runtime.transport.socket_server import SocketServer
+from psflow.ps_runtime.errors import BrokenPeerError, UsageError
+from psflow.ps_runtime.transport import connecting
+from psflow.ps_runtime.transport.connecting import connect
+from psflow.ps_runtime.transport.socket_server import SocketServer
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ps_runtime.errors import BrokenPeerError
-from ps_runtime.transport.address import Address
-from ps_runtime.transport.arena import Arena
-from ps_runtime.transport.connecting import connect
-from ps_runtime.transport.message import Kind, Message
-from ps_runtime.transport.socket_client import SocketConnection
-from ps_runtime.transport.socket_server import SocketServer
+from psflow.ps_runtime.errors import BrokenPeerError
+from psflow.ps_runtime.transport.address import Address
+from psflow.ps_runtime.transport.arena import Arena
+from psflow.ps_runtime.transport.connecting import connect
+from psflow.ps_runtime.transport.message import Kind, Message
+from psflow.ps_runtime.transport.socket_client import SocketConnection
+from psflow.ps_runtime.transport.socket_server import SocketServer
 
 SECS = 10.0
 ARENA_BYTES = 2_000_000

@@ -1,4 +1,4 @@
-"""The laws of `ps_runtime.transport.base`, for every transport."""
+"""The laws of `psflow.ps_runtime.transport.base`, for every transport."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, RefusedError, WaitTimeoutError
-from ps_runtime.transport.message import HEADER, Kind, Message
+from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, RefusedError, WaitTimeoutError
+from psflow.ps_runtime.transport.message import HEADER, Kind, Message
 
 SECS = 10.0
 BIG = 8 * 1024 * 1024

@@ -2,7 +2,7 @@ import socket
 
 import pytest
 
-from ps_runtime.transport.listeners import listen_on_tcp, tune
+from psflow.ps_runtime.transport.listeners import listen_on_tcp, tune
 
 
 @pytest.fixture

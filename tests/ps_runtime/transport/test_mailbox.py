@@ -7,9 +7,9 @@ import os
 import numpy as np
 import pytest
 
-from ps_runtime.errors import ProtocolError
-from ps_runtime.transport.mailbox import Mailbox, Tray
-from ps_runtime.transport.message import IN_MAILBOX, SECOND_HALF
+from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.transport.mailbox import Mailbox, Tray
+from psflow.ps_runtime.transport.message import IN_MAILBOX, SECOND_HALF
 
 FIRST, SECOND = IN_MAILBOX, IN_MAILBOX | SECOND_HALF
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ps_runtime.errors import ProtocolError, RefusedError
-from ps_runtime.transport.message import (
+from psflow.ps_runtime.errors import ProtocolError, RefusedError
+from psflow.ps_runtime.transport.message import (
     HEADER,
     Kind,
     Message,

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from ps_runtime.transport import marks, reading
-from ps_runtime.transport.marks import MARK, copy_secs
-from ps_runtime.transport.shared_memory import SharedMemory
+from psflow.ps_runtime.transport import marks, reading
+from psflow.ps_runtime.transport.marks import MARK, copy_secs
+from psflow.ps_runtime.transport.shared_memory import SharedMemory
 from tests.ps_runtime.transport.arena_ends import LARGE, SMALL, Clock, Ends, opened
 
 

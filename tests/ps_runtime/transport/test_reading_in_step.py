@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from ps_runtime.transport import marks, reading
-from ps_runtime.transport.marks import DONE, MARK, PROMISED, SINCE, copy_secs
+from psflow.ps_runtime.transport import marks, reading
+from psflow.ps_runtime.transport.marks import DONE, MARK, PROMISED, SINCE, copy_secs
 from tests.ps_runtime.transport.arena_ends import CHUNK, LARGE, Clock, Ends, opened
 
 

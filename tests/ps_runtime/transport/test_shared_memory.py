@@ -9,8 +9,8 @@ import signal
 import numpy as np
 import pytest
 
-from ps_runtime.transport import shared_memory
-from ps_runtime.transport.shared_memory import SharedMemory, why_no_shared_memory
+from psflow.ps_runtime.transport import shared_memory
+from psflow.ps_runtime.transport.shared_memory import SharedMemory, why_no_shared_memory
 
 PAGE = 4096
 

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from ps_runtime.errors import ProtocolError, UsageError, WaitTimeoutError
-from ps_runtime.transport import connecting, sharing, socket_client
-from ps_runtime.transport.arena import Arena
-from ps_runtime.transport.connecting import connect
-from ps_runtime.transport.message import Kind, Message
-from ps_runtime.transport.shared_memory import SharedMemory
-from ps_runtime.transport.socket_client import SocketConnection
-from ps_runtime.transport.socket_server import SocketServer
+from psflow.ps_runtime.errors import ProtocolError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.transport import connecting, sharing, socket_client
+from psflow.ps_runtime.transport.arena import Arena
+from psflow.ps_runtime.transport.connecting import connect
+from psflow.ps_runtime.transport.message import Kind, Message
+from psflow.ps_runtime.transport.shared_memory import SharedMemory
+from psflow.ps_runtime.transport.socket_client import SocketConnection
+from psflow.ps_runtime.transport.socket_server import SocketServer
 
 SECS = 10.0
 ARENA_BYTES = 3_000_000

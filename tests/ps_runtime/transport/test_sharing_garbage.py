@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from ps_runtime.errors import BrokenPeerError, ProtocolError, WaitTimeoutError
-from ps_runtime.transport.arena import Arena
-from ps_runtime.transport.mailbox import Mailbox
-from ps_runtime.transport.message import HEADER, IN_MAILBOX, Kind, Message, decode_header, encode_header
-from ps_runtime.transport.shared_memory import SharedMemory
-from ps_runtime.transport.socket_client import SocketConnection
-from ps_runtime.transport.socket_server import SocketServer
+from psflow.ps_runtime.errors import BrokenPeerError, ProtocolError, WaitTimeoutError
+from psflow.ps_runtime.transport.arena import Arena
+from psflow.ps_runtime.transport.mailbox import Mailbox
+from psflow.ps_runtime.transport.message import HEADER, IN_MAILBOX, Kind, Message, decode_header, encode_header
+from psflow.ps_runtime.transport.shared_memory import SharedMemory
+from psflow.ps_runtime.transport.socket_client import SocketConnection
+from psflow.ps_runtime.transport.socket_server import SocketServer
 
 SECS = 10.0
 PULL = Message(Kind.PULL)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, WaitTimeoutError
-from ps_runtime.transport.message import HEADER, MAGIC, Kind, Message, encode_header
-from ps_runtime.transport.socket_client import SocketConnection
+from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, WaitTimeoutError
+from psflow.ps_runtime.transport.message import HEADER, MAGIC, Kind, Message, encode_header
+from psflow.ps_runtime.transport.socket_client import SocketConnection
 
 SECS = 10.0
 PULL = Message(Kind.PULL)

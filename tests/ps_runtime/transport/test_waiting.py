@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from ps_runtime.transport import waiting
-from ps_runtime.transport.waiting import Waiting
+from psflow.ps_runtime.transport import waiting
+from psflow.ps_runtime.transport.waiting import Waiting
 
 AWAKE_SECS = 0.5
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ps_runtime.checkpoint.records import Evaluation, EvaluationLog
-from ps_runtime.errors import UsageError
-from tasks.evaluation.record import ReplayRecord
+from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog
+from psflow.ps_runtime.errors import UsageError
+from psflow.tasks.evaluation.record import ReplayRecord
 
 NOBODY = 65534
 

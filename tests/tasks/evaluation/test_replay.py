@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from distributed import Client, Event
 
-from ps_runtime.cluster.connecting import open_cluster
-from ps_runtime.data.formats import open_dataset
-from ps_runtime.errors import WaitTimeoutError
-from ps_runtime.estimator.dnn_classifier import DNNClassifier
-from ps_runtime.model.training import EvalSpec
-from ps_runtime.specs.run_config import RunConfig
-from tasks.evaluation.replay import Replay
-from tasks.evaluation.worker import EvaluationJob, Failure
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.data.formats import open_dataset
+from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
+from psflow.ps_runtime.model.training import EvalSpec
+from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.tasks.evaluation.replay import Replay
+from psflow.tasks.evaluation.worker import EvaluationJob, Failure
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from ps_runtime.checkpoint.process import ProcessId
-from ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
-from tasks.local_servers import found, starting
-from tasks.local_servers.record import FILE, StartedServer, read_started, record_lock, write_started
-from tasks.local_servers.starting import bring_up
-from tasks.local_servers.stopping import end_servers, take_down
+from psflow.ps_runtime.checkpoint.process import ProcessId
+from psflow.ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
+from psflow.tasks.local_servers import found, starting
+from psflow.tasks.local_servers.record import FILE, StartedServer, read_started, record_lock, write_started
+from psflow.tasks.local_servers.starting import bring_up
+from psflow.tasks.local_servers.stopping import end_servers, take_down
 
 
 @pytest.fixture(autouse=True)

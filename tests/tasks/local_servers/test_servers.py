@@ -14,12 +14,12 @@ import prefect.settings
 import psutil
 import pytest
 
-from tasks.local_servers import found
-from tasks.local_servers.record import StartedServer
-from tasks.local_servers.starting import Endpoints, bring_up
-from tasks.local_servers.stopping import take_down
-from tasks.prefect_server import named_api_url, prefect_api
-from tasks.tracking.store import prepare_store
+from psflow.tasks.local_servers import found
+from psflow.tasks.local_servers.record import StartedServer
+from psflow.tasks.local_servers.starting import Endpoints, bring_up
+from psflow.tasks.local_servers.stopping import take_down
+from psflow.tasks.prefect_server import named_api_url, prefect_api
+from psflow.tasks.tracking.store import prepare_store
 
 TIMEOUT_SECS = 100
 

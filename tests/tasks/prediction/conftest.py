@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tasks.prediction.model import FeatureForm, ModelInfo
+from psflow.tasks.prediction.model import FeatureForm, ModelInfo
 
 
 @pytest.fixture

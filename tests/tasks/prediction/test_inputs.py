@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ps_runtime.errors import InputError
-from tasks.prediction.inputs import read_input, rows_of, same_input
-from tasks.prediction.model import ModelInfo
+from psflow.ps_runtime.errors import InputError
+from psflow.tasks.prediction.inputs import read_input, rows_of, same_input
+from psflow.tasks.prediction.model import ModelInfo
 
 MakeInfo = Callable[..., ModelInfo]
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ps_runtime.errors import UsageError
-from tasks.prediction.output import OutputError, PredictionFolder, partitions, to_csv
+from psflow.ps_runtime.errors import UsageError
+from psflow.tasks.prediction.output import OutputError, PredictionFolder, partitions, to_csv
 
 JOB = {"model": "u", "input": "d", "rows": 20}
 

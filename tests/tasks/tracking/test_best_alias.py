@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from ps_runtime.model.best import better
-from tasks.tracking import Tracker
-from tasks.tracking.best_alias import BestAlias
+from psflow.ps_runtime.model.best import better
+from psflow.tasks.tracking import Tracker
+from psflow.tasks.tracking.best_alias import BestAlias
 
 NAME = "psflow-digits"
 ACCURACY = better("accuracy", "max")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tasks.tracking import code_version as module
-from tasks.tracking.code_version import code_version
+from psflow.tasks.tracking import code_version as module
+from psflow.tasks.tracking.code_version import code_version
 
 MINE = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
 

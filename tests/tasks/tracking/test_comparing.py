@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from mlflow.entities import Metric, Run
 
-from flows.looking.diff import diff
-from ps_runtime.errors import UsageError
-from tasks.tracking.comparing import differences, find_run, run_facts
-from tasks.tracking.run import DatasetInfo, open_run
-from tasks.tracking.store import mlflow_client, prepare_store
+from psflow.flows.looking.diff import diff
+from psflow.ps_runtime.errors import UsageError
+from psflow.tasks.tracking.comparing import differences, find_run, run_facts
+from psflow.tasks.tracking.run import DatasetInfo, open_run
+from psflow.tasks.tracking.store import mlflow_client, prepare_store
 
 
 @pytest.fixture(scope="module")

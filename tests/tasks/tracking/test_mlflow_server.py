@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from tasks.tracking import Tracker, prepare_store
+from psflow.tasks.tracking import Tracker, prepare_store
 from tests.mlflow_server import MlflowServer
 from tests.tasks.waiting import wait_until
 

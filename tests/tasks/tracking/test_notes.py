@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from tasks.tracking import Tracker
-from tasks.tracking import tracker as tracker_module
-from tasks.tracking.notes import Notes
+from psflow.tasks.tracking import Tracker
+from psflow.tasks.tracking import tracker as tracker_module
+from psflow.tasks.tracking.notes import Notes
 
 OpenTracker = Callable[..., Tracker]
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import mlflow
 import pytest
 
-from ps_runtime.errors import ConfigError
-from tasks.tracking import Tracker, prepare_store
-from tasks.tracking.store import artifact_location, mlflow_client, reason_of
+from psflow.ps_runtime.errors import ConfigError
+from psflow.tasks.tracking import Tracker, prepare_store
+from psflow.tasks.tracking.store import artifact_location, mlflow_client, reason_of
 
 
 def test_path_of_a_store_becomes_absolute(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

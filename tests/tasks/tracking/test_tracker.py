@@ -10,10 +10,10 @@ from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
-from ps_runtime.errors import ConfigError
-from tasks.tracking import Tracker
-from tasks.tracking import tracker as tracker_module
-from tasks.tracking.writes import MAX_ATTEMPTS
+from psflow.ps_runtime.errors import ConfigError
+from psflow.tasks.tracking import Tracker
+from psflow.tasks.tracking import tracker as tracker_module
+from psflow.tasks.tracking.writes import MAX_ATTEMPTS
 from tests.tasks.waiting import wait_until
 
 OpenTracker = Callable[..., Tracker]

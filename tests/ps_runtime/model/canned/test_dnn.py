@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from ps_runtime.errors import InputError
-from ps_runtime.losses import softmax_cross_entropy
-from ps_runtime.model.caller import ModelCaller
-from ps_runtime.model.canned.dnn import Layer, backward, dnn_classifier, forward
-from ps_runtime.model.gradients import GradientFn
-from ps_runtime.model.spec import ModeKeys
-from ps_runtime.model.values import ModelValues
-from ps_runtime.optimizers import Adagrad
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.losses import softmax_cross_entropy
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.canned.dnn import Layer, backward, dnn_classifier, forward
+from psflow.ps_runtime.model.gradients import GradientFn
+from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.optimizers import Adagrad
 
 RNG = np.random.default_rng(10)
 FEATURES = RNG.normal(size=(8, 5))

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from ps_runtime.errors import InputError
-from ps_runtime.model.canned.features import feature_matrix
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.model.canned.features import feature_matrix
 
 
 def test_a_float32_matrix_is_not_copied():

@@ -3,8 +3,8 @@ import pytest
 import scipy.special
 import sklearn.metrics
 
-from ps_runtime.errors import InputError
-from ps_runtime.model.canned.head import ClassifierHead
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.model.canned.head import ClassifierHead
 
 RNG = np.random.default_rng(9)
 LOGITS = RNG.normal(size=(50, 3)).astype(np.float32)

@@ -1,0 +1,116 @@
+"""psflow: Estimator-style parameter-server training on numpy and Dask.
+
+What a user needs stands here by name; each name is imported when it is first used, so that a role, or a served model,
+loads no more than it needs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from psflow.ps_runtime import initializers, layers, losses, metrics
+    from psflow.ps_runtime.cluster.training import train_and_evaluate
+    from psflow.ps_runtime.data.dataset import Dataset
+    from psflow.ps_runtime.data.input_pipeline import InputContext
+    from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
+    from psflow.ps_runtime.estimator.estimator import Estimator
+    from psflow.ps_runtime.model import summary
+    from psflow.ps_runtime.model.basic_hooks import LoggingTensorHook, NanTensorHook, StepCounterHook, StopAtStepHook
+    from psflow.ps_runtime.model.best import better
+    from psflow.ps_runtime.model.embedding import embedding_lookup
+    from psflow.ps_runtime.model.exporters import BestExporter, FinalExporter, LatestExporter
+    from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
+    from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
+    from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+    from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
+    from psflow.ps_runtime.model.sparse import SparseGradient
+    from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+    from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+    from psflow.ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, RMSProp
+    from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
+    from psflow.ps_runtime.specs.run_config import RunConfig
+
+_MODULES = {
+    ".ps_runtime.cluster.training": ["train_and_evaluate"],
+    ".ps_runtime.data.dataset": ["Dataset"],
+    ".ps_runtime.data.input_pipeline": ["InputContext"],
+    ".ps_runtime.estimator.dnn_classifier": ["DNNClassifier"],
+    ".ps_runtime.estimator.estimator": ["Estimator"],
+    ".ps_runtime.model.basic_hooks": ["LoggingTensorHook", "NanTensorHook", "StepCounterHook", "StopAtStepHook"],
+    ".ps_runtime.model.best": ["better"],
+    ".ps_runtime.model.embedding": ["embedding_lookup"],
+    ".ps_runtime.model.exporters": ["BestExporter", "FinalExporter", "LatestExporter"],
+    ".ps_runtime.model.gradient_buffer": ["gradient_buffer"],
+    ".ps_runtime.model.hooks": ["SessionRunArgs", "SessionRunHook"],
+    ".ps_runtime.model.listeners": ["CheckpointSaverListener"],
+    ".ps_runtime.model.scope": ["get_or_create_global_step", "get_variable"],
+    ".ps_runtime.model.sparse": ["SparseGradient"],
+    ".ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
+    ".ps_runtime.optimizers": ["Adagrad", "Adam", "Ftrl", "GradientDescent", "Momentum", "RMSProp"],
+    ".ps_runtime.specs.consistency": ["Async", "BoundedStaleness", "Hogwild", "Sync"],
+    ".ps_runtime.specs.run_config": ["RunConfig"],
+    ".ps_runtime.model.training": ["EvalSpec", "TrainSpec"],
+}
+_SUBMODULES = {
+    "initializers": ".ps_runtime.initializers",
+    "layers": ".ps_runtime.layers",
+    "losses": ".ps_runtime.losses",
+    "metrics": ".ps_runtime.metrics",
+    "summary": ".ps_runtime.model.summary",
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "Adagrad",
+    "Adam",
+    "Async",
+    "BestExporter",
+    "BoundedStaleness",
+    "CheckpointSaverListener",
+    "DNNClassifier",
+    "Dataset",
+    "Estimator",
+    "EstimatorSpec",
+    "EvalSpec",
+    "FinalExporter",
+    "Ftrl",
+    "GradientDescent",
+    "Hogwild",
+    "InputContext",
+    "LatestExporter",
+    "LoggingTensorHook",
+    "ModeKeys",
+    "Momentum",
+    "NanTensorHook",
+    "RMSProp",
+    "RunConfig",
+    "SessionRunArgs",
+    "SessionRunHook",
+    "SparseGradient",
+    "StepCounterHook",
+    "StopAtStepHook",
+    "Sync",
+    "TrainSpec",
+    "better",
+    "embedding_lookup",
+    "get_or_create_global_step",
+    "get_variable",
+    "gradient_buffer",
+    "initializers",
+    "layers",
+    "losses",
+    "metrics",
+    "summary",
+    "train_and_evaluate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(_SUBMODULES[name], __name__)
+    if name in _HOME:
+        value = globals()[name] = getattr(importlib.import_module(_HOME[name], __name__), name)
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
