@@ -87,22 +87,21 @@ def invoke(
         token = _current.set(invocation)
         begun.rest.end()
         close_strays()
+        result: dict[str, Any] = {}
+        failure: Exception | None = None
         try:
             with tags(FLOW_RUN_TAG, *filter(None, [value_of(parameters, "experiment")])):
-                state: State[Any] = flow(parameters, return_state=True)
+                result = flow(parameters)  # not its state: one that a slow server gives a second time has no data
+        except Exception as error:  # raised below, when the server has been let go in order
+            failure = error
         finally:
             _current.reset(token)
     if invocation.received is not None:
         raise SystemExit(128 + invocation.received)
-    return _result_of(state)
-
-
-def _result_of(state: State[Any]) -> dict[str, Any]:
-    """Return what a flow has returned, or raise what it has raised: never a UsageError, as it had begun."""
-    try:
-        result: dict[str, Any] = state.result()
-    except UsageError as error:
-        raise FlowFailedError(error.faults) from error
+    if isinstance(failure, UsageError):
+        raise FlowFailedError(failure.faults) from failure  # the flow had begun
+    if failure is not None:
+        raise failure
     return result
 
 
