@@ -15,7 +15,9 @@ import pytest
 
 from tests.flows.conftest import FILES_OF_A_USER, ROOT
 
-TIMEOUT_SECS = 120
+TIMEOUT_SECS = 300
+
+pytestmark = pytest.mark.timeout(1200)
 
 TABLE = "x1,x2,y\n" + "\n".join(f"{i % 7},{i % 5},{int(i % 7 > i % 5)}" for i in range(200)) + "\n"
 CONF = """
