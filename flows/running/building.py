@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
-import site
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +23,7 @@ from psflow.ps_runtime.errors import ConfigError, did_you_mean
 from psflow.ps_runtime.estimator.attempt import job_seed
 from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
 from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.estimator.installed import is_installed
 from psflow.ps_runtime.estimator.model_dir import check_local
 from psflow.ps_runtime.model.best import better
 from psflow.ps_runtime.model.exporters import BestExporter
@@ -122,7 +121,7 @@ def _user_modules(parameters: TrainParameters) -> list[ModuleType]:
     sources = (parameters.model, *parameters.sources().values())
     names = {source.name.partition(":")[0] for source in sources if isinstance(source, FunctionModel | FunctionInput)}
     named = [_file_of(importlib.import_module(name)) for name in sorted(names)]
-    directories = {file.parent for file in named if file is not None and not _is_installed(file)}
+    directories = {file.parent for file in named if file is not None and not is_installed(file)}
     return [
         module
         for name, module in sorted(sys.modules.items())
@@ -135,13 +134,6 @@ def _user_modules(parameters: TrainParameters) -> list[ModuleType]:
 def _file_of(module: ModuleType) -> Path | None:
     file = getattr(module, "__file__", None)
     return Path(file).resolve() if isinstance(file, str) else None
-
-
-def _is_installed(path: Path) -> bool:
-    """Return whether `path` is of the standard library, or in one of the directories that pip installs to."""
-    kinds = ("stdlib", "platstdlib", "purelib", "platlib")
-    roots = [*(sysconfig.get_path(kind) for kind in kinds), *site.getsitepackages(), site.getusersitepackages()]
-    return any(path.is_relative_to(Path(root).resolve()) for root in roots)
 
 
 def _find(name: str, key: str) -> Callable[..., Any]:
@@ -167,7 +159,7 @@ def _reason(error: Exception, module_name: str) -> str:
     is_missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
     if not is_missing:
         return f"{type(error).__name__}: {error}"
-    places = [path for path in map(Path, sys.path) if path.is_dir() and not _is_installed(path.resolve())]
+    places = [path for path in map(Path, sys.path) if path.is_dir() and not is_installed(path)]
     shown = ", ".join(dict.fromkeys(str(path.resolve()) for path in places))
     return (
         f"{error}; looked in {shown} and among the installed packages; put the module beside the configuration file, "

@@ -6,7 +6,6 @@ import ast
 import importlib.util
 import inspect
 import sys
-import sysconfig
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -15,12 +14,12 @@ from typing import Any
 
 import psflow
 from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.estimator.installed import is_installed
 
 __all__ = ["ExportedCode", "ModelFnSource", "source_of"]
 
 ENGINE = "psflow"
 ENGINE_ROOT = Path(psflow.__file__).parents[1]
-LIBRARIES = tuple(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib"))
 ENTRY_POINTS = (
     "psflow.ps_runtime.model.caller",
     "psflow.ps_runtime.model.spec",
@@ -129,14 +128,14 @@ class ExportedCode:
         if top == ENGINE:
             return ENGINE_ROOT
         own = self.source.root
-        is_library = any(own.is_relative_to(library) for library in LIBRARIES)
+        is_library = is_installed(own)
         if (own / top).is_dir() or (own / f"{top}.py").is_file():
             return None if is_library and top != self.source.module.partition(".")[0] else own
         spec = importlib.util.find_spec(top)
         if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
             return None
         origin = Path(spec.origin)
-        if any(origin.is_relative_to(library) for library in LIBRARIES):
+        if is_installed(origin):
             return None
         return origin.parents[1] if origin.name == "__init__.py" else origin.parent
 

@@ -127,7 +127,7 @@ def test_every_command_works_beside_files_of_the_same_names(psflow: Installed) -
     trained = psflow("train", conf, f"model_dir={model_dir}")
     assert trained["final_step"] == 20
     assert trained["roles"].keys() >= {"ps-0", "chief-0", "worker-0", "evaluator-0"}
-    psflow("evaluate", "--model-dir", model_dir, "--checkpoints", "all", "--name", "again")
+    psflow("evaluate", "--model-dir", model_dir, "--checkpoints", "all", "--force")
     psflow("export", "--model-dir", model_dir, "--checkpoint", "10")
     predicted = psflow("predict", "--model", trained["best"]["model_uri"], "--input", "table.csv", "--output", "out")
     assert predicted["rows"] == 200
