@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.models import mlp
 from psflow import Estimator, EvalSpec, FinalExporter, RunConfig, TrainSpec, train_and_evaluate
-from psflow.tasks.export import MlflowModelWriter
+from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.prediction.output import to_csv
 
 __all__ = ["export_model", "main", "predict_alone", "save_arrays", "write_rows"]

@@ -22,7 +22,7 @@ from benchmarks.scaling_model import Costs, Linear, WayCosts
 from benchmarks.systems.base import System
 from benchmarks.workloads import Workload
 from psflow import Estimator, RunConfig, SessionRunHook
-from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.protocol.purpose import Purpose
 
 __all__ = ["TRANSPORTS", "CostBench", "PsPair", "Rounds", "Spent", "way_costs"]
 

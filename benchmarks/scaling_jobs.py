@@ -20,18 +20,19 @@ from psflow.ps_runtime.client.link import Dial, Identity, Links, never_stop
 from psflow.ps_runtime.client.saving import SavingClient
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
+from psflow.ps_runtime.protocol.handler import Handler, Reply
+from psflow.ps_runtime.protocol.message import Kind, Message
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.ps import PsParts, run_ps
-from psflow.ps_runtime.server.peers import Purpose
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 from psflow.ps_runtime.transport.address import Address
-from psflow.ps_runtime.transport.base import Connection, Handler, Reply
+from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.in_process import InProcessServer
-from psflow.ps_runtime.transport.message import Kind, Message
 
 __all__ = ["LocalJob", "PsProcess", "Pushers", "bare_job", "give_values", "open_links"]
 

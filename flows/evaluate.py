@@ -23,8 +23,8 @@ from psflow.flows.watching.run_end import closed_on_error
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.errors import CheckpointError
-from psflow.tasks.evaluate import evaluate_steps, in_task_runs
 from psflow.tasks.evaluation.replay import Replay
+from psflow.tasks.evaluation.task import evaluate_steps, in_task_runs
 from psflow.tasks.evaluation.worker import Outcome
 from psflow.tasks.tracking.child_run import child_run_lacks, open_child_run
 from psflow.tasks.tracking.tracker import Tracker

@@ -24,8 +24,8 @@ from psflow.ps_runtime.model.evaluation import batches_of, first_rows, predict_b
 from psflow.ps_runtime.model.export_directory import ExportDirectory
 from psflow.ps_runtime.model.exporters import ExportBundle
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.tasks.export import MlflowModelWriter
-from psflow.tasks.exported import BEST, Exported, Registration, add_export, moved_best
+from psflow.tasks.exports.exported import BEST, Exported, Registration, add_export, moved_best
+from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.tracking.child_run import open_child_run
 from psflow.tasks.tracking.models import BestModel
 

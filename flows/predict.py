@@ -16,10 +16,10 @@ from psflow.flows.parameters.predict import PredictParameters
 from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
 from psflow.flows.running.invocation import invoke, invoked
 from psflow.ps_runtime.cluster.connecting import open_cluster
-from psflow.tasks.predict import PredictionJob, predict_partitions
 from psflow.tasks.prediction.inputs import check_input, input_shown, read_input
 from psflow.tasks.prediction.model import found_model
 from psflow.tasks.prediction.output import PredictionFolder, partitions
+from psflow.tasks.prediction.task import PredictionJob, predict_partitions
 
 __all__ = ["predict", "predict_flow"]
 

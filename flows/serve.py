@@ -18,8 +18,8 @@ from prefect.runner import Runner
 
 from psflow.flows.deployments import configured, general
 from psflow.ps_runtime.errors import UsageError
-from psflow.tasks.local_servers import found
-from psflow.tasks.prefect_server import named_api_url, prefect_api
+from psflow.tasks.prefect_server.api import named_api_url, prefect_api
+from psflow.tasks.started_servers import found
 from psflow.tasks.strays import close_strays
 from psflow.tasks.tracking.store import prepare_store
 

@@ -30,10 +30,10 @@ from psflow.ps_runtime.cluster.admission import Patience, check_capacity
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.config.files import Settings
-from psflow.tasks.export import MlflowModelWriter
+from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.owners import JOB_ID, MODEL_DIR
-from psflow.tasks.role import run_role
-from psflow.tasks.role_logs import RoleLogs
+from psflow.tasks.roles.logs import RoleLogs
+from psflow.tasks.roles.task import run_role
 from psflow.tasks.tracking.tracker import Tracker
 
 __all__ = ["train", "train_flow"]

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from psflow.ps_runtime.data.files import without_secrets
-from psflow.tasks.prefect_health import health_fault
+from psflow.tasks.prefect_server.health import health_fault
 from psflow.tasks.tracking.run import missing_run
 from psflow.tasks.tracking.store import keep_quiet, mlflow_client, reason_of, sqlite_path
 

@@ -18,7 +18,7 @@ from psflow.ps_runtime.optimizers import GradientDescent
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.evaluator import run_evaluator
 from psflow.ps_runtime.specs.roles import Role, RoleId
-from psflow.tasks.export import MlflowModelWriter
+from psflow.tasks.exports.writer import MlflowModelWriter
 
 NUM_FIRST = 10
 """Evaluations after which all that stays is there: imports, buffers of BLAS, memory that the allocator keeps."""

@@ -20,8 +20,8 @@ from psflow.flows.cli import app
 from psflow.flows.parameters.train import parse_parameters
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.config.files import load
+from psflow.ps_runtime.protocol.message import HEADER, Kind
 from psflow.ps_runtime.specs.roles import Role
-from psflow.ps_runtime.transport.message import HEADER, Kind
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from psflow.ps_runtime.data.files import without_secrets
-from psflow.tasks.local_servers import found
-from psflow.tasks.prefect_server import named_api_url
+from psflow.tasks.prefect_server.api import named_api_url
 from psflow.tasks.reaching import prefect_fault, run_fault, store_fault
+from psflow.tasks.started_servers import found
 from psflow.tasks.tracking.store import sqlite_path, store_uri
 
 __all__ = ["Endpoint", "mlflow_endpoint", "prefect_endpoint"]

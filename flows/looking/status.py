@@ -14,8 +14,8 @@ from psflow.flows.running.answer import Answer
 from psflow.flows.watching.role_figures import RoleFigures, role_figures, stragglers
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.errors import CheckpointError
-from psflow.tasks.local_servers import found
 from psflow.tasks.owners import ended_step, is_stray
+from psflow.tasks.started_servers import found
 from psflow.tasks.strays import NOT_TOLD
 from psflow.tasks.tracking.running import RunningRun, running_runs
 from psflow.tasks.tracking.store import sqlite_path, store_uri

@@ -17,8 +17,8 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.planning import plan_evaluations
 from psflow.ps_runtime.model.best import Better, best_of, better
-from psflow.tasks.export import check_exportable
-from psflow.tasks.exported import BEST, CHOSEN, Exported, exports_of
+from psflow.tasks.exports.exported import BEST, CHOSEN, Exported, exports_of
+from psflow.tasks.exports.writer import check_exportable
 
 __all__ = ["ExportPlan", "plan_export"]
 

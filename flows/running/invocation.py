@@ -20,8 +20,8 @@ from psflow.flows.running.head_start import head_start
 from psflow.flows.running.interrupts import AbortedRunError, InterruptedRunError
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
 from psflow.ps_runtime.errors import FlowFailedError, UsageError
-from psflow.tasks.prefect_server import prefect_api
-from psflow.tasks.role_logs import leave_traces_out
+from psflow.tasks.prefect_server.api import prefect_api
+from psflow.tasks.roles.logs import leave_traces_out
 from psflow.tasks.strays import FLOW_RUN_TAG, close_strays
 
 __all__ = ["Invocation", "invoke", "invoked"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from psflow.ps_runtime.data.files import without_secrets
-from psflow.tasks.local_servers.record import StartedServer
 from psflow.tasks.local_servers.starting import bring_up
 from psflow.tasks.local_servers.stopping import take_down
+from psflow.tasks.started_servers import StartedServer
 
 __all__ = ["down", "up"]
 

@@ -19,7 +19,7 @@ from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.fork import Fork
 from psflow.ps_runtime.specs.roles import job_roles
-from psflow.tasks.export import check_exportable
+from psflow.tasks.exports.writer import check_exportable
 from psflow.tasks.tracking.store import prepare_store
 
 __all__ = ["Planned", "plan_attempt", "planned_training"]

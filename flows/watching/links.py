@@ -11,7 +11,7 @@ from prefect.utilities.urls import url_for
 
 from psflow.flows.parameters.train import TrainParameters
 from psflow.ps_runtime.data.files import without_secrets
-from psflow.tasks.prefect_server import has_pages
+from psflow.tasks.prefect_server.api import has_pages
 from psflow.tasks.tracking.pages import link
 from psflow.tasks.tracking.run import NOTE
 

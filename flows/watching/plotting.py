@@ -13,9 +13,9 @@ from typing import Any
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.errors import PsflowError
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.tasks.class_scores import class_scores
-from psflow.tasks.plots import learning_curves
-from psflow.tasks.plots_classifier import classifier_plots
+from psflow.tasks.plots.class_scores import class_scores
+from psflow.tasks.plots.classifier import classifier_plots
+from psflow.tasks.plots.learning_curves import learning_curves
 from psflow.tasks.tracking.store import reason_of
 
 __all__ = ["Curves", "Plotter"]

@@ -22,7 +22,7 @@ from psflow.flows.watching.terminal import TerminalLine, not_on_terminals
 from psflow.ps_runtime.checkpoint.metrics_json import metrics_to_json
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.tasks.role_logs import RoleLogs
+from psflow.tasks.roles.logs import RoleLogs
 from psflow.tasks.tracking.system import SystemMetrics
 from psflow.tasks.tracking.tracker import Tracker
 

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, TransportError, WaitTimeoutError
-from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.transport.base import Connection
-from psflow.ps_runtime.transport.message import NO_MEMBER, Kind, Message
 
 __all__ = ["Dial", "Identity", "Link", "Links", "never_stop"]
 

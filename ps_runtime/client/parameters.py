@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.client.link import Link, Links
+from psflow.ps_runtime.protocol.message import NO_BODY, Kind, Message
 from psflow.ps_runtime.specs.layout import ShardLayout, piece_views
 from psflow.ps_runtime.specs.variables import ModelSpec
-from psflow.ps_runtime.transport.message import NO_BODY, Kind, Message
 
 __all__ = ["REPLY_TIMEOUT_SECS", "Parameters"]
 

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.client.splitting import Splits
 from psflow.ps_runtime.model.sparse import RowGradient
+from psflow.ps_runtime.protocol.payloads import PushBuffer, PushLayout
 from psflow.ps_runtime.specs.layout import ShardLayout, piece_views
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.transport.base import Connection
-from psflow.ps_runtime.transport.payloads import PushBuffer, PushLayout
 
 __all__ = ["Gradients", "PushWriter"]
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.client.link import Links
 from psflow.ps_runtime.client.parameters import REPLY_TIMEOUT_SECS
 from psflow.ps_runtime.client.splitting import Splits
+from psflow.ps_runtime.protocol.message import Kind, Message
+from psflow.ps_runtime.protocol.row_payloads import RowLayout
 from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.ps_runtime.transport.message import Kind, Message
-from psflow.ps_runtime.transport.row_payloads import RowLayout
 
 __all__ = ["RowClient"]
 

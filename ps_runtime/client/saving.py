@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.client.link import Links
 from psflow.ps_runtime.errors import CheckpointError, RefusedError
-from psflow.ps_runtime.server.instructions import Cut
+from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.specs.layout import piece_views, place
 from psflow.ps_runtime.specs.variables import ModelSpec
-from psflow.ps_runtime.transport.message import Kind, Message
 
 __all__ = ["SavingClient"]
 

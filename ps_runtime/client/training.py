@@ -15,11 +15,11 @@ from psflow.ps_runtime.client.push_writer import Gradients, PushWriter
 from psflow.ps_runtime.client.rows import RowClient
 from psflow.ps_runtime.client.splitting import Splits
 from psflow.ps_runtime.errors import InputError, RefusedError
-from psflow.ps_runtime.server.input_position import RecordRange
+from psflow.ps_runtime.protocol.message import NO_BODY, Kind, Message
+from psflow.ps_runtime.protocol.payloads import GRANT
+from psflow.ps_runtime.specs.input import RecordRange
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.variables import ModelSpec
-from psflow.ps_runtime.transport.message import NO_BODY, Kind, Message
-from psflow.ps_runtime.transport.payloads import GRANT
 
 __all__ = ["Grant", "JobEnd", "TrainingClient"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from psflow.ps_runtime.client.link import Link
 from psflow.ps_runtime.errors import BrokenPeerError, TransportError, WaitTimeoutError
-from psflow.ps_runtime.transport.message import Kind, Message
+from psflow.ps_runtime.protocol.message import Kind, Message
 
 __all__ = ["WatchingClient"]
 

@@ -8,7 +8,7 @@ from typing import Any
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.data.batch_codec import decode_batch
 from psflow.ps_runtime.data.dataset import Dataset
-from psflow.ps_runtime.server.input_position import RecordRange
+from psflow.ps_runtime.specs.input import RecordRange
 
 __all__ = ["BatchReader"]
 

@@ -13,13 +13,13 @@ from psflow.ps_runtime.client.link import Dial
 from psflow.ps_runtime.client.saving import SavingClient
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import InputError, StoppedError
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.batches import BatchReader
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.saver import Saver
 from psflow.ps_runtime.roles.session import MonitoredSession, build_model
 from psflow.ps_runtime.roles.trainer import open_client, open_links, open_session, sample_of
-from psflow.ps_runtime.server.peers import Purpose
 
 __all__ = ["run_chief"]
 

@@ -16,10 +16,10 @@ from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import OpenedEvaluation, predict_batch, read_values
 from psflow.ps_runtime.model.exporters import ExportBundle, ModelWriter
 from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.vitals import Sample
-from psflow.ps_runtime.server.peers import Purpose
 
 __all__ = ["run_evaluator"]
 

@@ -12,6 +12,7 @@ from typing import Any
 import scipy.linalg.blas  # noqa: F401  (updates use it: who holds the threads of BLAS must find it loaded)
 
 from psflow.ps_runtime.optimizers.registry import optimizer_from_config
+from psflow.ps_runtime.protocol.handler import Reply
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.copying import copy_arrays
 from psflow.ps_runtime.roles.job_spec import JobSpec
@@ -25,7 +26,6 @@ from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.consistency import Async
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.transport.arena import Arena
-from psflow.ps_runtime.transport.base import Reply
 from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
 from psflow.ps_runtime.transport.socket_server import SocketServer
 

@@ -14,9 +14,9 @@ from psflow.ps_runtime.checkpoint.records import EvaluationLog, write_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.saving import SavingClient
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.server.instructions import Cut
 
 __all__ = ["Saver"]
 

@@ -26,7 +26,7 @@ from psflow.ps_runtime.model.hooks import (
 from psflow.ps_runtime.model.lookups import Lookups
 from psflow.ps_runtime.model.scope import KeyPath, read_only
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.ps_runtime.server.input_position import RecordRange
+from psflow.ps_runtime.specs.input import RecordRange
 from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["MonitoredSession", "build_model"]

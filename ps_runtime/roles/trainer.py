@@ -13,12 +13,12 @@ from psflow.ps_runtime.model.basic_hooks import NanTensorHook, StepCounterHook, 
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.hooks import SessionRunHook
 from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.batches import BatchReader
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.session import MonitoredSession
 from psflow.ps_runtime.roles.vitals import Sample
-from psflow.ps_runtime.server.peers import Purpose
 from psflow.ps_runtime.specs.consistency import Hogwild, Sync
 from psflow.ps_runtime.specs.roles import Role
 

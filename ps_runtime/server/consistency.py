@@ -13,7 +13,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from psflow.ps_runtime.server.entries import Decision, Entry
+from psflow.ps_runtime.protocol.decisions import Decision, Entry
 from psflow.ps_runtime.specs.consistency import BoundedStaleness, Consistency, Sync
 
 __all__ = ["AsyncState", "BoundedStalenessState", "ConsistencyState", "SyncState", "Ticket", "consistency_state"]

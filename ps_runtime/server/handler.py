@@ -10,14 +10,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from psflow.ps_runtime.errors import CheckpointError, InputError, ProtocolError
-from psflow.ps_runtime.server.entries import decode_entries
-from psflow.ps_runtime.server.instructions import Cut, Refusal
+from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.protocol.decisions import decode_entries
+from psflow.ps_runtime.protocol.handler import Reply
+from psflow.ps_runtime.protocol.message import MAX_JSON_BYTES, NO_BODY, Body, Kind, Message, refusal
+from psflow.ps_runtime.protocol.payloads import PushBuffer
+from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.server.job_desk import JobDesk
-from psflow.ps_runtime.server.peers import Peer, Purpose
+from psflow.ps_runtime.server.peers import Peer
 from psflow.ps_runtime.server.shard import Shard
-from psflow.ps_runtime.transport.base import Reply
-from psflow.ps_runtime.transport.message import MAX_JSON_BYTES, NO_BODY, Body, Kind, Message, refusal
-from psflow.ps_runtime.transport.payloads import PushBuffer
 
 __all__ = ["JobKey", "PsHandler", "Storage"]
 

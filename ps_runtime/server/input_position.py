@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from psflow.ps_runtime.data.positions import Intervals
-from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.server.intervals import Intervals
+from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 
-__all__ = ["InputPosition", "RecordRange"]
-
-
-class RecordRange(NamedTuple):
-    """Records ``[start, stop)`` of the order of an epoch."""
-
-    epoch: int
-    start: int
-    stop: int
+__all__ = ["InputPosition"]
 
 
 class InputPosition:

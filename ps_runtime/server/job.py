@@ -13,9 +13,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from psflow.ps_runtime.server.input_position import InputPosition, RecordRange
+from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.server.input_position import InputPosition
 from psflow.ps_runtime.server.instructions import (
-    Cut,
     CutReady,
     Decided,
     Finished,
@@ -28,7 +28,7 @@ from psflow.ps_runtime.server.instructions import (
 from psflow.ps_runtime.server.members import Member, Members
 from psflow.ps_runtime.server.updates import BatchTicket, Updates
 from psflow.ps_runtime.specs.consistency import Async, Consistency
-from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 
 __all__ = ["Job"]
 

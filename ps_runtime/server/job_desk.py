@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.server.instructions import CutReady, Decided, Finished, Granted, Life, NoTicket, Refusal
+from psflow.ps_runtime.protocol.handler import Reply
+from psflow.ps_runtime.protocol.message import Kind, Life, Message, refusal
+from psflow.ps_runtime.protocol.payloads import GRANT
+from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.server.instructions import CutReady, Decided, Finished, Granted, NoTicket, Refusal
 from psflow.ps_runtime.server.job import Job
-from psflow.ps_runtime.server.peers import Peer, Purpose
+from psflow.ps_runtime.server.peers import Peer
 from psflow.ps_runtime.server.shard import Shard
-from psflow.ps_runtime.transport.base import Reply
-from psflow.ps_runtime.transport.message import Kind, Message, refusal
-from psflow.ps_runtime.transport.payloads import GRANT
 
 __all__ = ["JobDesk", "Stream"]
 

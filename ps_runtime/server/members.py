@@ -6,7 +6,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from psflow.ps_runtime.server.instructions import Life, Refusal
+from psflow.ps_runtime.protocol.message import Life
+from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.server.updates import BatchTicket
 
 __all__ = ["Member", "Members"]

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.server.instructions import Life
-from psflow.ps_runtime.transport.message import NO_MEMBER, Message
+from psflow.ps_runtime.protocol.message import NO_MEMBER, Life, Message
+from psflow.ps_runtime.protocol.purpose import Purpose
 
-__all__ = ["CHIEF", "Peer", "Purpose"]
+__all__ = ["CHIEF", "Peer"]
 
 CHIEF = 0
 """The chief's index among the training replicas."""
-
-
-class Purpose(StrEnum):
-    """What a connection is for."""
-
-    TRAIN = "train"
-    SAVE = "save"
-    WATCH = "watch"
 
 
 @dataclass(frozen=True, slots=True)

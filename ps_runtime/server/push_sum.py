@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.optimizers.base import FloatArray
+from psflow.ps_runtime.protocol.payloads import PushBuffer, PushLayout
 from psflow.ps_runtime.specs.layout import ShardLayout
 from psflow.ps_runtime.tables.dedupe import find_occurrences
-from psflow.ps_runtime.transport.payloads import PushBuffer, PushLayout
 
 __all__ = ["PushSum", "RowGradients"]
 

@@ -1,6 +1,6 @@
 """A shard: one flat arena of parameters, the slots of its optimizers, and the pushes that wait for a decision.
 
-ps-0 decides what becomes of a push (see `entries`), so any other shard gets to know of it only afterwards. A shard
+ps-0 decides what becomes of a push (see `decisions`), so any other shard gets to know of it only afterwards. A shard
 therefore *holds* a push when it arrives, and does with it what the next entries say. What is held at a cut and in no
 entry was torn: its replica was lost between two shards. So a cut of all shards holds exactly what was decided.
 """
@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer
-from psflow.ps_runtime.server.entries import Decision, Entry
-from psflow.ps_runtime.server.instructions import Life, Refusal
+from psflow.ps_runtime.protocol.decisions import Decision, Entry
+from psflow.ps_runtime.protocol.message import Life, Room
+from psflow.ps_runtime.protocol.payloads import PushBuffer, PushLayout
+from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.server.push_sum import PushSum, RowGradients
 from psflow.ps_runtime.specs.layout import Group, ShardLayout
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.tables.bounds import places_of
 from psflow.ps_runtime.tables.table import Table
 from psflow.ps_runtime.transport.arena import Arena
-from psflow.ps_runtime.transport.message import Room
-from psflow.ps_runtime.transport.payloads import PushBuffer, PushLayout
 
 __all__ = ["CopyArrays", "Shard", "ShardArrays"]
 

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from psflow.ps_runtime.protocol.decisions import Decision, Entry, EntryLog
+from psflow.ps_runtime.protocol.message import Life
 from psflow.ps_runtime.server.consistency import Ticket, consistency_state
-from psflow.ps_runtime.server.entries import Decision, Entry, EntryLog
-from psflow.ps_runtime.server.input_position import RecordRange
-from psflow.ps_runtime.server.instructions import Decided, Life
+from psflow.ps_runtime.server.instructions import Decided
 from psflow.ps_runtime.specs.consistency import Consistency
+from psflow.ps_runtime.specs.input import RecordRange
 
 __all__ = ["BatchTicket", "Updates"]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
-__all__ = ["InputSpec"]
+__all__ = ["InputSpec", "RecordRange"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,3 +34,11 @@ class InputSpec:
     def is_stream(self) -> bool:
         """Whether one reader deals out the batches, because the input cannot be split."""
         return self.num_records is None
+
+
+class RecordRange(NamedTuple):
+    """Records ``[start, stop)`` of the order of an epoch."""
+
+    epoch: int
+    start: int
+    stop: int

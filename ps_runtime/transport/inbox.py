@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from psflow.ps_runtime.errors import BrokenPeerError, ProtocolError
-from psflow.ps_runtime.transport.mailbox import Tray
-from psflow.ps_runtime.transport.message import (
+from psflow.ps_runtime.protocol.message import (
     HEADER,
     IN_MAILBOX,
     SECOND_HALF,
@@ -18,6 +17,7 @@ from psflow.ps_runtime.transport.message import (
     Message,
     decode_header,
 )
+from psflow.ps_runtime.transport.mailbox import Tray
 
 __all__ = ["Inbox"]
 

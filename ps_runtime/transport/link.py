@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import BrokenPeerError, ProtocolError
-from psflow.ps_runtime.transport.base import Handler
+from psflow.ps_runtime.protocol.handler import Handler
+from psflow.ps_runtime.protocol.message import HEADER, REPLY_IN_SECOND_HALF, Kind, Message, body_view, encode_header
 from psflow.ps_runtime.transport.inbox import Inbox
 from psflow.ps_runtime.transport.mailbox import INLINE_BYTES, Mailbox
-from psflow.ps_runtime.transport.message import HEADER, REPLY_IN_SECOND_HALF, Kind, Message, body_view, encode_header
 
 __all__ = ["Link", "Spares", "say_at_once"]
 

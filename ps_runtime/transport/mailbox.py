@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.protocol.message import IN_MAILBOX, SECOND_HALF
 from psflow.ps_runtime.transport.arena import header_words
-from psflow.ps_runtime.transport.message import IN_MAILBOX, SECOND_HALF
 from psflow.ps_runtime.transport.shared_memory import SharedMemory
 
 __all__ = ["INLINE_BYTES", "Mailbox", "Tray"]

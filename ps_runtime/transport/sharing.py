@@ -11,9 +11,9 @@ import struct
 from dataclasses import dataclass
 
 from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.protocol.message import IN_MAILBOX, SECOND_HALF, Kind, Message
 from psflow.ps_runtime.transport.arena import HEADER_BYTES, Arena
 from psflow.ps_runtime.transport.mailbox import Mailbox
-from psflow.ps_runtime.transport.message import IN_MAILBOX, SECOND_HALF, Kind, Message
 from psflow.ps_runtime.transport.reading import ArenaReader
 from psflow.ps_runtime.transport.shared_memory import SharedMemory, why_no_shared_memory
 

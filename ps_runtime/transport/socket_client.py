@@ -19,10 +19,7 @@ from psflow.ps_runtime.errors import (
     UsageError,
     WaitTimeoutError,
 )
-from psflow.ps_runtime.transport.base import Connection
-from psflow.ps_runtime.transport.inbox import Inbox
-from psflow.ps_runtime.transport.mailbox import INLINE_BYTES
-from psflow.ps_runtime.transport.message import (
+from psflow.ps_runtime.protocol.message import (
     HEADER,
     MAX_JSON_BYTES,
     REPLY_IN_SECOND_HALF,
@@ -32,6 +29,9 @@ from psflow.ps_runtime.transport.message import (
     encode_header,
     refused_error,
 )
+from psflow.ps_runtime.transport.base import Connection
+from psflow.ps_runtime.transport.inbox import Inbox
+from psflow.ps_runtime.transport.mailbox import INLINE_BYTES
 from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
 from psflow.ps_runtime.transport.sharing import Descriptors, Shared, no_sharing, take_over
 

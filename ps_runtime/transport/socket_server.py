@@ -15,13 +15,13 @@ from functools import partial
 from typing import Self
 
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, UsageError
+from psflow.ps_runtime.protocol.handler import Handler, Reply
+from psflow.ps_runtime.protocol.message import HEADER, Kind, Message, refusal
 from psflow.ps_runtime.transport.address import Address, host_boot_id, new_unix_name
 from psflow.ps_runtime.transport.arena import Arena
-from psflow.ps_runtime.transport.base import Handler, Reply
 from psflow.ps_runtime.transport.link import Link, Spares, say_at_once
 from psflow.ps_runtime.transport.listeners import is_same_user, listen_on_tcp, listen_on_unix, tune
 from psflow.ps_runtime.transport.marks import LARGE_BYTES, Marks
-from psflow.ps_runtime.transport.message import HEADER, Kind, Message, refusal
 from psflow.ps_runtime.transport.sharing import new_mailbox, what_is_shared
 from psflow.ps_runtime.transport.waiting import Waiting
 

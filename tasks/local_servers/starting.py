@@ -16,11 +16,11 @@ from urllib.parse import urlsplit
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.config.environment import child_environment
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
-from psflow.tasks import prefect_server_process
 from psflow.tasks.local_servers import mlflow_program
-from psflow.tasks.local_servers.record import Kind, StartedServer, read_started, record_lock, write_started
 from psflow.tasks.local_servers.stopping import end_servers
-from psflow.tasks.prefect_server import named_api_url
+from psflow.tasks.prefect_server import process as prefect_program
+from psflow.tasks.prefect_server.api import named_api_url
+from psflow.tasks.started_servers import Kind, StartedServer, read_started, record_lock, write_started
 from psflow.tasks.tracking.store import artifact_location, is_sqlite, prepare_store, store_uri
 
 __all__ = ["Endpoints", "bring_up"]
@@ -140,7 +140,7 @@ def _program(kind: Kind, serves: str, descriptor: int, url: str) -> tuple[Sequen
     """Return the command and the variables of a server that is to take the listening socket `descriptor`."""
     if kind == "prefect":
         settings = {"PREFECT_SERVER_LOGGING_LEVEL": "WARNING", "PREFECT_UI_API_URL": f"{url}/api"}
-        return [prefect_server_process.__file__, str(descriptor), "stays"], settings
+        return [prefect_program.__file__, str(descriptor), "stays"], settings
     program = [mlflow_program.__file__, str(descriptor), serves, artifact_location(serves) or ""]
     return program, {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import psutil
 
 from psflow.ps_runtime.errors import WaitTimeoutError
-from psflow.tasks.local_servers.record import StartedServer, read_started, record_lock, write_started
+from psflow.tasks.started_servers import StartedServer, read_started, record_lock, write_started
 
 __all__ = ["end_servers", "take_down"]
 

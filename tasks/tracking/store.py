@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from psflow.ps_runtime.config.environment import mlflow_tracking_uri
 from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.errors import ConfigError
-from psflow.tasks.local_servers import found
+from psflow.tasks.started_servers import found
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

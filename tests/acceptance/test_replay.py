@@ -17,7 +17,7 @@ from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.running.building import build_training
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.cluster.connecting import open_cluster
-from psflow.tasks.prefect_server import prefect_api
+from psflow.tasks.prefect_server.api import prefect_api
 from psflow.tasks.tracking.store import prepare_store
 
 NUM_CHECKPOINTS = 20

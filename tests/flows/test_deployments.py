@@ -18,7 +18,7 @@ from prefect.flows import load_flow_from_entrypoint
 from psflow.flows.deployments import FLOWS, configured, general
 from psflow.flows.serve import _ending_runs, serve
 from psflow.ps_runtime.errors import ConfigError, UsageError
-from psflow.tasks.local_servers import Servers
+from psflow.tasks.started_servers import Servers
 
 ROOT = Path(__file__).parents[2]
 CONF = """

@@ -17,7 +17,7 @@ from psflow.flows import cli
 from psflow.flows.parameters.configuration import read_settings
 from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.running.building import build_training
-from psflow.tasks.prefect_server import prefect_api
+from psflow.tasks.prefect_server.api import prefect_api
 from tests.flows.conftest import TABLE_CONF
 from tests.full_disk import run_on_small_disk
 
@@ -176,7 +176,7 @@ import numpy as np
 from psflow.ps_runtime.errors import StorageError
 from psflow.ps_runtime.model.exporters import LatestExporter
 from psflow.ps_runtime.model.values import ModelValues
-from psflow.tasks.export import MlflowModelWriter
+from psflow.tasks.exports.writer import MlflowModelWriter
 from tests.flows.user_models import line
 
 disk = Path(sys.argv[1])

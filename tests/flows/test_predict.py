@@ -17,7 +17,7 @@ from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.canned.dnn import dnn_classifier
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
-from psflow.tasks.export import MlflowModelWriter
+from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.prediction.model import read_model_info
 from psflow.tasks.prediction.output import PredictionFolder, partitions
 from psflow.tasks.prediction.partition import predict_partition

@@ -29,9 +29,9 @@ from psflow.flows.watching.links import Links
 from psflow.flows.watching.watch import Watch, Watched
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError
 from psflow.ps_runtime.specs.roles import Role, RoleId
-from psflow.tasks.prefect_server import prefect_api
-from psflow.tasks.role import run_role
-from psflow.tasks.role_logs import RoleLogs
+from psflow.tasks.prefect_server.api import prefect_api
+from psflow.tasks.roles.logs import RoleLogs
+from psflow.tasks.roles.task import run_role
 from tests.flows.watching.test_watch import CONF, EVALUATION, METRICS
 
 pytestmark = pytest.mark.cluster(shared=True)

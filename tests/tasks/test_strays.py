@@ -20,7 +20,7 @@ from psflow.ps_runtime.checkpoint.job_file import JobRecord
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.estimator.attempt import ENDED_STEP
 from psflow.tasks.owners import JOB_ID, KIND, MODEL_DIR, OWNER, owner_text
-from psflow.tasks.prefect_server import prefect_api
+from psflow.tasks.prefect_server.api import prefect_api
 from psflow.tasks.strays import FLOW_RUN_TAG, close_flow_runs, close_mlflow_runs, close_strays
 
 ME = ProcessId.current()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow import metrics
+from psflow.ps_runtime import metrics
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.losses import FloatArray, check_class_ids, softmax_cross_entropy
 

@@ -14,7 +14,7 @@ from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.running.building import build_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.cluster.connecting import open_cluster
-from psflow.tasks.prefect_server import prefect_api
+from psflow.tasks.prefect_server.api import prefect_api
 from psflow.tasks.tracking import Tracker, prepare_store
 
 

@@ -22,7 +22,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.model.export_directory import ExportDirectory
-from psflow.tasks.exported import moved_best
+from psflow.tasks.exports.exported import moved_best
 from tests.flows.replay.conftest import CONFIG
 
 AUC = {0: 0.5, 2: 0.9, 4: 0.7, 6: 0.9}

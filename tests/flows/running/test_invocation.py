@@ -11,7 +11,7 @@ from prefect.client.schemas.objects import State
 from psflow.flows.parameters.base import Parameters
 from psflow.flows.running.invocation import invoke
 from psflow.ps_runtime.errors import FlowFailedError, InputError, RoleFailedError
-from psflow.tasks.prefect_server import prefect_api
+from psflow.tasks.prefect_server.api import prefect_api
 
 OUTCOMES: dict[str, Any] = {
     "result": {"step": 3},

@@ -11,17 +11,17 @@ import pytest
 from psflow.ps_runtime.client.link import Dial, Identity, Links, never_stop
 from psflow.ps_runtime.errors import BrokenPeerError
 from psflow.ps_runtime.optimizers.registry import optimizer_from_config
+from psflow.ps_runtime.protocol.message import Kind, Message
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_desk import JobDesk
-from psflow.ps_runtime.server.peers import Purpose
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.layout import piece_views, place
 from psflow.ps_runtime.specs.variables import ModelSpec
 from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.in_process import InProcessServer
-from psflow.ps_runtime.transport.message import Kind, Message
 
 SECS = 10.0
 

@@ -11,7 +11,7 @@ import pytest
 from psflow.ps_runtime.client.saving import SavingClient
 from psflow.ps_runtime.client.training import Grant, JobEnd, TrainingClient
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 MODEL = ModelSpec(

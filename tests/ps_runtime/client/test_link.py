@@ -10,9 +10,9 @@ import pytest
 from psflow.ps_runtime.client import link as module
 from psflow.ps_runtime.client.link import DIAL_SECS, RECONNECT_SECS, SLICE_SECS, Identity, Link, Links, never_stop
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, RefusedError, StoppedError, WaitTimeoutError
-from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.protocol.message import Kind, Message
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.transport.base import Connection
-from psflow.ps_runtime.transport.message import Kind, Message
 
 IDENTITY = Identity("job", "token", 7, "worker-1", Purpose.TRAIN, 2, 3)
 NOW = 1000.0

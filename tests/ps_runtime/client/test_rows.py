@@ -11,12 +11,12 @@ import pytest
 from psflow.ps_runtime.client.link import Identity, Links, never_stop
 from psflow.ps_runtime.client.rows import RowClient
 from psflow.ps_runtime.client.splitting import Splits
-from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.protocol.message import Kind, Message
+from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.protocol.row_payloads import RowLayout
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.in_process import InProcessServer
-from psflow.ps_runtime.transport.message import Kind, Message
-from psflow.ps_runtime.transport.row_payloads import RowLayout
 from psflow.ps_runtime.transport.socket_server import SocketServer
 
 SECS = 10.0

@@ -11,7 +11,7 @@ from psflow.ps_runtime.client.saving import SavingClient
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.model.sparse import RowGradient
 from psflow.ps_runtime.optimizers.registry import OPTIMIZERS
-from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.specs.consistency import Async, Sync
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec

@@ -16,10 +16,9 @@ from psflow.ps_runtime.client.training import Grant, TrainingClient
 from psflow.ps_runtime.errors import CheckpointError, InputError, RefusedError, WaitTimeoutError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.optimizers.momentum import Momentum
-from psflow.ps_runtime.server.input_position import RecordRange
-from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.specs import layout
-from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 SECS = 20.0

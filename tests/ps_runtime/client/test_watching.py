@@ -6,7 +6,7 @@ from psflow.ps_runtime.client.link import Identity, Link, never_stop
 from psflow.ps_runtime.client.watching import WatchingClient
 from psflow.ps_runtime.errors import BrokenPeerError, RefusedError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 MODEL = ModelSpec((VariableSpec("w", (), "float32", 0),), (GradientDescent(learning_rate=1.0).config(),))

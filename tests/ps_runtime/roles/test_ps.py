@@ -8,19 +8,19 @@ import pytest
 
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
+from psflow.ps_runtime.protocol.message import Kind, Message
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles import ps as module
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.ps import LINGER_SECS, LOST_AFTER_SECS, SLICE_SECS
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_desk import JobDesk
-from psflow.ps_runtime.server.peers import Purpose
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
-from psflow.ps_runtime.transport.message import Kind, Message
 
 SGD = GradientDescent(learning_rate=1.0)
 MODEL = ModelSpec((VariableSpec("w", (), "float32", 0),), (SGD.config(),))

@@ -12,10 +12,10 @@ from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.hooks import SessionRunHook
 from psflow.ps_runtime.model.training import TrainSpec
+from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.specs.roles import Role
 from psflow.ps_runtime.specs.run_config import RunConfig
-from psflow.ps_runtime.transport.message import Kind, Message
 from tests.ps_runtime.estimator.regression import (
     NUM_BATCHES,
     NUM_RECORDS,

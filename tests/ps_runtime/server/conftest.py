@@ -12,16 +12,16 @@ import pytest
 
 from psflow.ps_runtime.errors import CheckpointError, ProtocolError
 from psflow.ps_runtime.optimizers.registry import optimizer_from_config
+from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.protocol.payloads import PushBuffer
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_desk import JobDesk
-from psflow.ps_runtime.server.peers import Purpose
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.layout import piece_views, place
 from psflow.ps_runtime.specs.variables import ModelSpec
-from psflow.ps_runtime.transport.message import NO_MEMBER, Kind, Message
-from psflow.ps_runtime.transport.payloads import PushBuffer
 from tests.ps_runtime.server.started_job import StartedJob
 
 TOKEN = "a secret"

@@ -9,10 +9,10 @@ import pytest
 
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
-from psflow.ps_runtime.transport.message import NO_MEMBER, Kind, Message
 
 MODEL = ModelSpec(
     (VariableSpec("w", (2, 3), "float32", 0), VariableSpec("b", (3,), "float32", 0)),

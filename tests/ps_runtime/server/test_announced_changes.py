@@ -8,11 +8,11 @@ import pytest
 from psflow.ps_runtime.optimizers.adam import Adam
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.optimizers.momentum import Momentum
+from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.server import shard as shard_module
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
-from psflow.ps_runtime.transport.payloads import PushBuffer
 
 RULES = (Momentum(learning_rate=1.0), GradientDescent(learning_rate=1.0), Adam())
 SHAPES = [

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.server.entries import Decision, Entry, EntryLog
+from psflow.ps_runtime.protocol.decisions import Decision, Entry, EntryLog
+from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
 from psflow.ps_runtime.specs.input import InputSpec
-from psflow.ps_runtime.transport.message import NO_MEMBER, Kind, Message
 from tests.ps_runtime.server.started_job import MODEL, StartedJob
 
 JSON_KINDS = {Kind.SNAPSHOT: "saver", Kind.STOP: "chief"}

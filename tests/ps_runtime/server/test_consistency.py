@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from psflow.ps_runtime.server.entries import Decision
+from psflow.ps_runtime.protocol.decisions import Decision
 from psflow.ps_runtime.server.instructions import CutReady, Decided, Finished, Granted, NoTicket
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Sync

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.server.instructions import Cut
-from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.protocol.payloads import GRANT
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
-from psflow.ps_runtime.transport.message import NO_MEMBER, Kind, Message
-from psflow.ps_runtime.transport.payloads import GRANT
 
 MODEL = ModelSpec((VariableSpec("w", (2,), "float32", 0),), (GradientDescent(learning_rate=1.0).config(),))
 ONES = {"w": np.ones(2, np.float32)}

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from psflow.ps_runtime.server.input_position import InputPosition, RecordRange
-from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.server.input_position import InputPosition
+from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 
 
 def drain(position: InputPosition, member: int = 0) -> list[tuple[int, int, int]]:

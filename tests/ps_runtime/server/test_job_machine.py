@@ -11,10 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from psflow.ps_runtime.server.input_position import RecordRange
-from psflow.ps_runtime.server.instructions import Cut, CutReady, Finished, Granted, Phase, Refusal
+from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.server.instructions import CutReady, Finished, Granted, Phase, Refusal
 from psflow.ps_runtime.server.job import Job
-from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 
 MEMBERS = st.integers(0, 2)
 PATIENCE = 500

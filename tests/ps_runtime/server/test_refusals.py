@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.server.peers import Purpose
+from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.specs.input import InputSpec
-from psflow.ps_runtime.transport.message import NO_MEMBER, Kind, Message
 from tests.ps_runtime.server.started_job import VALUES, StartedJob
 
 # who is let in

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from psflow.ps_runtime.optimizers.adam import Adam
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
+from psflow.ps_runtime.protocol.payloads import PushLayout
 from psflow.ps_runtime.specs import layout
 from psflow.ps_runtime.specs.layout import ALIGNMENT_BYTES, piece_views, place
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
-from psflow.ps_runtime.transport.payloads import PushLayout
 
 OPTIMIZERS = (Adam(learning_rate=1.0).config(), GradientDescent(learning_rate=1.0).config())
 VARIABLES = st.lists(

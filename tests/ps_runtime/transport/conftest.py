@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 
 from psflow.ps_runtime.errors import ClosedError, ProtocolError
-from psflow.ps_runtime.transport.base import Connection, Reply
+from psflow.ps_runtime.protocol.handler import Reply
+from psflow.ps_runtime.protocol.message import Kind, Message, refusal
+from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.in_process import InProcessServer
-from psflow.ps_runtime.transport.message import Kind, Message, refusal
 from psflow.ps_runtime.transport.socket_server import SocketServer
 
 PATIENCE_SECS = 10.0

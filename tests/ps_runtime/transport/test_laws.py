@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, RefusedError, WaitTimeoutError
-from psflow.ps_runtime.transport.message import HEADER, Kind, Message
+from psflow.ps_runtime.protocol.message import HEADER, Kind, Message
 
 SECS = 10.0
 BIG = 8 * 1024 * 1024

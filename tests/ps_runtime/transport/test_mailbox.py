@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.protocol.message import IN_MAILBOX, SECOND_HALF
 from psflow.ps_runtime.transport.mailbox import Mailbox, Tray
-from psflow.ps_runtime.transport.message import IN_MAILBOX, SECOND_HALF
 
 FIRST, SECOND = IN_MAILBOX, IN_MAILBOX | SECOND_HALF
 

@@ -8,10 +8,10 @@ import threading
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.transport import socket_server
 from psflow.ps_runtime.transport.arena import Arena
 from psflow.ps_runtime.transport.connecting import connect
-from psflow.ps_runtime.transport.message import Kind, Message
 from psflow.ps_runtime.transport.socket_server import SocketServer
 
 SMALL, LARGE = 800_000, 2_000_000

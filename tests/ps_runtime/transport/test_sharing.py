@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import ProtocolError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.transport import connecting, sharing, socket_client
 from psflow.ps_runtime.transport.arena import Arena
 from psflow.ps_runtime.transport.connecting import connect
-from psflow.ps_runtime.transport.message import Kind, Message
 from psflow.ps_runtime.transport.shared_memory import SharedMemory
 from psflow.ps_runtime.transport.socket_client import SocketConnection
 from psflow.ps_runtime.transport.socket_server import SocketServer

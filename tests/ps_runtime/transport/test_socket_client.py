@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, WaitTimeoutError
-from psflow.ps_runtime.transport.message import HEADER, MAGIC, Kind, Message, encode_header
+from psflow.ps_runtime.protocol.message import HEADER, MAGIC, Kind, Message, encode_header
 from psflow.ps_runtime.transport.socket_client import SocketConnection
 
 SECS = 10.0

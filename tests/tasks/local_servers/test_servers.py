@@ -14,11 +14,10 @@ import prefect.settings
 import psutil
 import pytest
 
-from psflow.tasks.local_servers import found
-from psflow.tasks.local_servers.record import StartedServer
 from psflow.tasks.local_servers.starting import Endpoints, bring_up
 from psflow.tasks.local_servers.stopping import take_down
-from psflow.tasks.prefect_server import named_api_url, prefect_api
+from psflow.tasks.prefect_server.api import named_api_url, prefect_api
+from psflow.tasks.started_servers import StartedServer, found
 from psflow.tasks.tracking.store import prepare_store
 
 TIMEOUT_SECS = 100
@@ -69,7 +68,7 @@ def status(url: str) -> int:
 def test_two_at_once_start_one_of_each(both: list[Endpoints], place: Path) -> None:
     assert both[0] == both[1]
     commands = [" ".join(child.cmdline()) for child in psutil.Process().children()]
-    assert sum("prefect_server_process.py" in command for command in commands) == 1
+    assert sum("prefect_server/process.py" in command for command in commands) == 1
     assert sum("mlflow_program.py" in command for command in commands) == 1
 
 

@@ -32,12 +32,13 @@ from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.model.exporters import ExportBundle
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.tasks import class_scores as module
-from psflow.tasks import plots, plots_classifier
-from psflow.tasks.class_scores import class_scores
-from psflow.tasks.export import _write_model
-from psflow.tasks.plots import learning_curves
-from psflow.tasks.plots_classifier import ClassScores, classifier_plots
+from psflow.tasks.exports.writer import _write_model
+from psflow.tasks.plots import class_scores as module
+from psflow.tasks.plots import classifier, figures
+from psflow.tasks.plots import learning_curves as curves
+from psflow.tasks.plots.class_scores import class_scores
+from psflow.tasks.plots.classifier import ClassScores, classifier_plots
+from psflow.tasks.plots.learning_curves import learning_curves
 from psflow.tasks.serving.code import source_of
 
 
@@ -50,8 +51,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
         drawn.append(figure)
         return original(figure)
 
-    original = plots.png
-    for user in (plots, plots_classifier):
+    original = figures.png
+    for user in (curves, classifier):
         monkeypatch.setattr(user, "png", png)
     return drawn
 
@@ -78,7 +79,7 @@ def test_learning_curves_of_all_evaluations(drawn: list[Figure]) -> None:
 @pytest.mark.parametrize("metrics", [0, 1, 40])
 def test_learning_curves_of_few_and_many_metrics(drawn: list[Figure], metrics: int) -> None:
     learning_curves([], {"eval": {f"m{i}": [(0, 0.0)] for i in range(metrics)}}, best=None)
-    assert len(drawn[0].axes) == 1 + min(metrics, plots.MAX_METRICS)
+    assert len(drawn[0].axes) == 1 + min(metrics, curves.MAX_METRICS)
 
 
 def test_learning_curves_of_what_is_not_finite(drawn: list[Figure]) -> None:
@@ -117,7 +118,7 @@ def test_one_class_alone_has_no_curve(drawn: list[Figure]) -> None:
 def test_many_classes_stay_readable(drawn: list[Figure]) -> None:
     classifier_plots(scores(50, rows=2000), "t")
     assert not drawn[0].axes[0].texts
-    assert len(drawn[1].axes[0].lines) == plots_classifier.MAX_CURVES
+    assert len(drawn[1].axes[0].lines) == classifier.MAX_CURVES
 
 
 def blobs() -> Dataset:

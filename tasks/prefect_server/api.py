@@ -22,12 +22,12 @@ from typing import IO
 
 from psflow.ps_runtime.config.environment import child_environment
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
-from psflow.tasks.local_servers import found
-from psflow.tasks.prefect_health import health_fault
+from psflow.tasks.prefect_server.health import health_fault
+from psflow.tasks.started_servers import found
 
 __all__ = ["LocalPrefectServer", "has_pages", "named_api_url", "prefect_api"]
 
-PROGRAM = Path(__file__).with_name("prefect_server_process.py")
+PROGRAM = Path(__file__).with_name("process.py")
 LOG_TAIL_BYTES = 2000
 LAST_TRY_SECS = 0.5
 """For an API that is asked when hardly any time is left."""

@@ -5,7 +5,7 @@ import threading
 
 import aiosqlite
 
-from psflow.tasks.prefect_server_process import statements_in_place
+from psflow.tasks.prefect_server.process import statements_in_place
 
 
 async def thread_of_a_statement(check_same_thread: bool = False) -> int:

@@ -10,8 +10,8 @@ import pytest
 from prefect.exceptions import CancelledRun
 
 from psflow.ps_runtime.errors import ConfigError, RoleFailedError
-from psflow.tasks import role_logs as module
-from psflow.tasks.role_logs import RoleLogs, leave_traces_out
+from psflow.tasks.roles import logs as module
+from psflow.tasks.roles.logs import RoleLogs, leave_traces_out
 
 
 def log(role: str, message: str, level: int = logging.INFO) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The program of the local Prefect server; `psflow.tasks.prefect_server` starts it as a process of its own.
+"""The program of the local Prefect server; `psflow.tasks.prefect_server.api` starts it as a process of its own.
 
 It serves on a listening socket that it inherits, and ends when its standard input does: then the process that
 started it has closed it, or is gone. It ends at once if an API is configured, which that process will use. Told to
@@ -121,7 +121,7 @@ def serve(listener: socket.socket, stop: StopSignal | None) -> None:
 
 
 def main() -> None:
-    """Run as ``python -P prefect_server_process.py LISTENER_FD [stays]``."""
+    """Run as ``python -P process.py LISTENER_FD [stays]``."""
     stop = None if "stays" in sys.argv else StopSignal()
     gc.disable()  # until it serves: a fifth of the time it takes to start would go into looking for garbage
     if stop is None or not is_named():

@@ -22,10 +22,10 @@ from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Adagrad, ExponentialDecay, GradientDescent
 from psflow.ps_runtime.tables.table import Table
-from psflow.tasks.export import MlflowModelWriter, check_exportable
+from psflow.tasks.exports.writer import MlflowModelWriter, check_exportable
 from psflow.tasks.serving.code import ExportedCode, source_of
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COLUMNS = ("a", "b", "c", "d")
 
 

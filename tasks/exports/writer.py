@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MlflowModelWriter", "check_exportable", "checkpoint_of"]
 
-SCRIPT = Path(__file__).parent / "serving" / "pyfunc_model.py"
+SCRIPT = Path(__file__).parents[1] / "serving" / "pyfunc_model.py"
 ALWAYS_REQUIRED = ("mlflow", "numpy", "safetensors")
 COLUMN_TYPES = {"float32": "float", "float64": "double", "int32": "integer", "int64": "long"}
 """MLflow's names."""

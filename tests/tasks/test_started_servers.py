@@ -12,10 +12,10 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
-from psflow.tasks.local_servers import found, starting
-from psflow.tasks.local_servers.record import FILE, StartedServer, read_started, record_lock, write_started
+from psflow.tasks.local_servers import starting
 from psflow.tasks.local_servers.starting import bring_up
 from psflow.tasks.local_servers.stopping import end_servers, take_down
+from psflow.tasks.started_servers import FILE, StartedServer, found, read_started, record_lock, write_started
 
 
 @pytest.fixture(autouse=True)

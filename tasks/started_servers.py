@@ -1,4 +1,4 @@
-"""The file that remembers which servers were started: it is how later commands find them.
+"""The file that remembers which servers ``psflow up`` has started: it is how other commands find them.
 
 Nothing here may import Prefect, MLflow or Dask: each command looks here before it imports any of them.
 """

@@ -18,7 +18,7 @@ from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.tasks.plots_classifier import ClassScores
+from psflow.tasks.plots.classifier import ClassScores
 
 __all__ = ["class_scores"]
 

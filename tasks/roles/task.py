@@ -13,7 +13,7 @@ from prefect.states import Cancelled
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError, TransportError
 from psflow.ps_runtime.specs.roles import RoleId
-from psflow.tasks.role_logs import RoleLogs
+from psflow.tasks.roles.logs import RoleLogs
 
 __all__ = ["run_role"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.tasks.plots import new_figure, png
+from psflow.tasks.plots.figures import new_figure, png
 
 __all__ = ["ClassScores", "classifier_plots"]
 

@@ -22,6 +22,7 @@ __all__ = [
     "TRANSPORT_FLAGS",
     "Body",
     "Kind",
+    "Life",
     "Message",
     "Room",
     "body_view",
@@ -51,6 +52,8 @@ NO_BODY = 1
 NO_MEMBER = 0xFFFF_FFFF
 """`member` of a peer that trains nothing: an evaluator, a watcher."""
 
+Life = tuple[int, int]
+"""A member and its incarnation."""
 
 Room = Callable[[int], memoryview | None]
 """Gives memory for a body of so many bytes, or None."""

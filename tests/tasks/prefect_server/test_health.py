@@ -10,8 +10,8 @@ import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from psflow.ps_runtime.errors import WaitTimeoutError
-from psflow.tasks.prefect_health import health_fault
-from psflow.tasks.prefect_server import prefect_api
+from psflow.tasks.prefect_server.api import prefect_api
+from psflow.tasks.prefect_server.health import health_fault
 from psflow.tasks.reaching import prefect_fault
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import ProtocolError, RefusedError
-from psflow.ps_runtime.transport.message import (
+from psflow.ps_runtime.protocol.message import (
     HEADER,
     Kind,
     Message,

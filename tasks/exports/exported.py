@@ -14,7 +14,7 @@ from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.model.best import BestRecord, Better
 from psflow.ps_runtime.model.export_directory import ExportDirectory
-from psflow.tasks.export import checkpoint_of
+from psflow.tasks.exports.writer import checkpoint_of
 from psflow.tasks.tracking.best_alias import BEST, BestAlias
 from psflow.tasks.tracking.models import BestModel, RecordedModels
 from psflow.tasks.tracking.store import mlflow_client, reason_of

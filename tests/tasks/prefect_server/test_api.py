@@ -13,10 +13,10 @@ import pytest
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
-from psflow.tasks import prefect_server
-from psflow.tasks.prefect_server import LocalPrefectServer, named_api_url, prefect_api
+from psflow.tasks.prefect_server import api
+from psflow.tasks.prefect_server.api import LocalPrefectServer, named_api_url, prefect_api
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def run(program: str) -> subprocess.CompletedProcess[str]:
@@ -28,7 +28,7 @@ def test_every_state_is_final_when_the_server_has_ended() -> None:
     done = run(
         """
         from prefect import flow, get_run_logger, task
-        from psflow.tasks.prefect_server import LocalPrefectServer, prefect_api
+        from psflow.tasks.prefect_server.api import LocalPrefectServer, prefect_api
 
         server = LocalPrefectServer()
 
@@ -66,7 +66,7 @@ def test_server_ends_when_the_process_is_killed() -> None:
     done = run(
         """
         import os, signal
-        from psflow.tasks.prefect_server import LocalPrefectServer
+        from psflow.tasks.prefect_server.api import LocalPrefectServer
 
         server = LocalPrefectServer()
         server.wait()
@@ -106,7 +106,7 @@ def test_named_api_that_does_not_answer() -> None:
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     path = tmp_path / "program.py"
     path.write_text(text)
-    monkeypatch.setattr(prefect_server, "PROGRAM", path)
+    monkeypatch.setattr(api, "PROGRAM", path)
 
 
 def test_server_that_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

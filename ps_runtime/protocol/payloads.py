@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.protocol.row_payloads import RowLayout
 from psflow.ps_runtime.specs.layout import ALIGNMENT_BYTES, ShardLayout
 from psflow.ps_runtime.specs.tables import TableSpec
-from psflow.ps_runtime.transport.row_payloads import RowLayout
 
 __all__ = ["GRANT", "PushBuffer", "PushLayout"]
 

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.transport.message import NO_MEMBER
+from psflow.ps_runtime.protocol.message import NO_MEMBER
 
 __all__ = ["Decision", "Entry", "EntryLog", "decode_entries"]
 

@@ -1,15 +1,12 @@
-"""Plots as images: learning curves. Figures are drawn without pyplot, so that any thread may draw them."""
+"""Learning curves as an image."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from psflow.tasks.plots.figures import new_figure, png
 
-__all__ = ["learning_curves", "new_figure", "png"]
+__all__ = ["learning_curves"]
 
 Curve = Sequence[tuple[int, float]]
 """Points of global_step and value."""
@@ -17,7 +14,6 @@ Curve = Sequence[tuple[int, float]]
 MAX_METRICS = 6
 """Panels beside that of the loss."""
 COLUMNS = 3
-DPI = 100
 
 
 def learning_curves(training_loss: Curve, evaluations: Mapping[str, Mapping[str, Curve]], best: int | None) -> bytes:
@@ -51,20 +47,3 @@ def learning_curves(training_loss: Curve, evaluations: Mapping[str, Mapping[str,
     for axes in list(figure.axes)[len(panels) :]:
         axes.remove()
     return png(figure)
-
-
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure of so many inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def png(figure: Figure) -> bytes:
-    """Return the bytes of a PNG image."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=DPI)
-    return buffer.getvalue()

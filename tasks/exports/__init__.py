@@ -1,0 +1,1 @@
+"""Exports: writing one, finding those of a model_dir, registering them in MLflow."""

@@ -1,0 +1,1 @@
+"""The Prefect API that flows talk to, and the local server where there is none."""
