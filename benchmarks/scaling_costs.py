@@ -22,6 +22,7 @@ from benchmarks.scaling_model import Costs, Linear, WayCosts
 from benchmarks.systems.base import System
 from benchmarks.workloads import Workload
 from psflow import Estimator, RunConfig, SessionRunHook
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.protocol.purpose import Purpose
 
 __all__ = ["TRANSPORTS", "CostBench", "PsPair", "Rounds", "Spent", "way_costs"]
@@ -196,9 +197,9 @@ def _repeat(act: Callable[[], object], secs: float, clocks: Callable[[], list[fl
     """Repeat `act` for so many seconds; return how far each clock went for each time."""
     for _ in range(WARM_STEPS):
         act()
-    number, deadline = 0, time.monotonic() + secs
+    number, deadline = 0, Deadline(secs)
     before = clocks()
-    while time.monotonic() < deadline:
+    while not deadline.has_passed:
         for _ in range(CHUNK_STEPS):
             act()
         number += CHUNK_STEPS

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from psflow.ps_runtime.config.environment import child_environment
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 
 __all__ = ["ROOT", "Scene"]
@@ -127,10 +128,11 @@ class Scene:
                 stderr=output,
             )
             try:
+                deadline = Deadline(TIMEOUT_SECS)
                 while not told.exists():
                     if process.poll() is not None:
                         raise RoleFailedError("psflow train", f"no step was done:\n{log.read_text()}")
-                    if time.monotonic() - started > TIMEOUT_SECS:
+                    if deadline.has_passed:
                         raise WaitTimeoutError("to do a step", "psflow train", TIMEOUT_SECS)
                     time.sleep(POLL_SECS)
             finally:

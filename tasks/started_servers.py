@@ -18,6 +18,7 @@ from typing import Literal
 from psflow.ps_runtime.checkpoint.files import atomic_write_text
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.config.environment import prefect_home
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, WaitTimeoutError
 
 __all__ = ["Kind", "Servers", "StartedServer", "found", "read_started", "record_lock", "write_started"]
@@ -111,7 +112,7 @@ def record_lock(timeout_secs: float) -> Iterator[Path]:
         If another one does not end in time.
     """
     home = prefect_home()
-    deadline = time.monotonic() + timeout_secs
+    deadline = Deadline(timeout_secs)
     try:
         home.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -120,7 +121,7 @@ def record_lock(timeout_secs: float) -> Iterator[Path]:
         raise ConfigError((what,)) from None
     try:
         while not _is_locked(descriptor):
-            if time.monotonic() >= deadline:
+            if deadline.has_passed:
                 raise WaitTimeoutError(
                     f"it holds {home / LOCK}; wait for it to end, or stop it",
                     "another command that starts or stops servers",

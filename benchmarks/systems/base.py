@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks.processes import cpu_secs, hold, let_go
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
 
 __all__ = ["POLL_SECS", "Progress", "System"]
@@ -117,9 +118,9 @@ class System(ABC):
         WaitTimeoutError
             After `timeout_secs`.
         """
-        deadline = time.monotonic() + timeout_secs
+        deadline = Deadline(timeout_secs)
         while not is_at_work():
             self.check()
-            if time.monotonic() >= deadline:
+            if deadline.has_passed:
                 raise WaitTimeoutError("to be at work", self.name, timeout_secs)
             time.sleep(POLL_SECS)

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from benchmarks.systems.base import POLL_SECS, System
 from psflow.ps_runtime.config.environment import child_environment
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 
 __all__ = ["Command", "Commands", "ProgramSystem"]
@@ -122,13 +123,13 @@ class ProgramSystem(System):
         RoleFailedError
             If it ends without.
         """
-        deadline = time.monotonic() + timeout_secs
+        deadline = Deadline(timeout_secs)
         while not self._has_told(name, key):
             if self._processes[name].poll() is not None:
                 self._readers[name].join(END_SECS)  # its last words may be under way
                 if not self._has_told(name, key):
                     self.check()
-            elif time.monotonic() >= deadline:
+            elif deadline.has_passed:
                 raise WaitTimeoutError(f"to say that it has {key}", self.name, timeout_secs)
             else:
                 time.sleep(POLL_SECS)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from types import TracebackType
 from typing import Any, Self
 
 from prefect import Task
 from prefect.futures import PrefectFuture
+
+from psflow.ps_runtime.deadline import Deadline
 
 __all__ = ["TaskRuns"]
 
@@ -48,6 +49,6 @@ class TaskRuns:
             raise
 
     def _await_all(self) -> None:
-        deadline = time.monotonic() + END_SECS
+        deadline = Deadline(END_SECS)
         for future in self._futures:
-            future.wait(max(0.0, deadline - time.monotonic()))
+            future.wait(deadline.remaining_secs)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from psflow.flows.parameters.train import TrainParameters
 from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ModelDirError
 
 __all__ = ["await_turn"]
@@ -36,10 +37,10 @@ def await_turn(parameters: TrainParameters, say: Callable[[str], None]) -> None:
     resume, timeout_secs = parameters.resume, parameters.cluster.admission_timeout_secs
     job = JobFile(resume.fork or parameters.model_dir)
     job.check_place()
-    deadline = time.monotonic() + timeout_secs
+    deadline = Deadline(timeout_secs)
     has_said = False
     while (refusal := job.refusal()) is not None:
-        if resume.when_running == "fail" or time.monotonic() >= deadline:
+        if resume.when_running == "fail" or deadline.has_passed:
             raise ModelDirError((refusal,))
         if not has_said:
             say(f"waiting up to {timeout_secs:g} s: {refusal.partition(';')[0]}")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self, TypeVar
 
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, TransportError, WaitTimeoutError
 from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
@@ -106,9 +107,9 @@ class Link:
         try:
             connection.send(self._identity.hello())
             what = f"to let {self._identity.name} in"
-            deadline = time.monotonic() + timeout_secs
-            self.sequence = self._await(connection.receive, connection.peer, what, timeout_secs, deadline).sequence
-            self._await(connection.share, connection.peer, "to share memory", timeout_secs, deadline)
+            deadline = Deadline(timeout_secs)
+            self.sequence = self._await(connection.receive, connection.peer, what, deadline).sequence
+            self._await(connection.share, connection.peer, "to share memory", deadline)
         except BaseException:
             connection.close()
             raise
@@ -138,11 +139,11 @@ class Link:
         WaitTimeoutError
             After `timeout_secs`, saying `what` was waited for.
         """
-        deadline = time.monotonic() + timeout_secs
+        deadline = Deadline(timeout_secs)
         while True:
             try:
                 attempt = partial(self.connection.receive, into=into)
-                return self._await(attempt, self.connection.peer, what, timeout_secs, deadline)
+                return self._await(attempt, self.connection.peer, what, deadline)
             except BrokenPeerError as error:
                 self._come_back(error)
 
@@ -162,7 +163,7 @@ class Link:
             self._connection.close()
             self._connection = None
 
-    def _await(self, attempt: Callable[[float], _T], whom: str, what: str, timeout_secs: float, deadline: float) -> _T:
+    def _await(self, attempt: Callable[[float], _T], whom: str, what: str, deadline: Deadline) -> _T:
         """Attempt in slices of time, looking up between them, and now and then also where no wait is long."""
         while True:
             now = time.monotonic()
@@ -170,24 +171,24 @@ class Link:
                 self._check()
                 self._checked_at = now
             try:
-                return attempt(max(0.0, min(SLICE_SECS, deadline - now)))
+                return attempt(min(SLICE_SECS, deadline.remaining_secs))
             except WaitTimeoutError:
-                if time.monotonic() >= deadline:
-                    raise WaitTimeoutError(what, whom, timeout_secs) from None
+                if deadline.has_passed:
+                    raise WaitTimeoutError(what, whom, deadline.timeout_secs) from None
 
     def _come_back(self, error: BrokenPeerError) -> None:
         """Connect again and repeat the request under way, or raise `error` when the ps stays away."""
-        deadline = time.monotonic() + self._reconnect_secs
+        deadline = Deadline(self._reconnect_secs)
         self.connection.close()
         while True:
             self._check()
             try:
-                self.open(timeout_secs=max(SLICE_SECS, deadline - time.monotonic()))
+                self.open(timeout_secs=max(SLICE_SECS, deadline.remaining_secs))
                 assert self._sent is not None
                 self.connection.send(self._sent)
                 return
             except (BrokenPeerError, WaitTimeoutError):
-                if time.monotonic() >= deadline:
+                if deadline.has_passed:
                     raise error from None
                 time.sleep(SLICE_SECS)
 

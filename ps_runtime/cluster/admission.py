@@ -13,6 +13,7 @@ from typing import Any
 
 from distributed import Client, Lock
 
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
 
 __all__ = ["Patience", "admission", "check_capacity"]
@@ -93,11 +94,11 @@ def admission(client: Client, num_roles: int, patience: Patience, check: Callabl
 
 
 def _acquire(lock: Lock, client: Client, patience: Patience, check: Callable[[], None]) -> None:
-    deadline = time.monotonic() + patience.timeout_secs
+    deadline = Deadline(patience.timeout_secs)
     has_said = False
     while not lock.acquire(timeout=LOCK_SLICE_SECS):
         check()
-        if time.monotonic() >= deadline:
+        if deadline.has_passed:
             raise WaitTimeoutError("to admit this job", "another job that is starting", patience.timeout_secs)
         if not has_said:
             patience.say(f"waiting up to {patience.timeout_secs:g} s for another job to start on {_where(client)}")
@@ -105,14 +106,14 @@ def _acquire(lock: Lock, client: Client, patience: Patience, check: Callable[[],
 
 
 def _await_slots(client: Client, num_roles: int, patience: Patience, check: Callable[[], None]) -> list[str]:
-    deadline = time.monotonic() + patience.timeout_secs
+    deadline = Deadline(patience.timeout_secs)
     has_said = False
     while True:
         check()
         try:
             return _find_slots(client, num_roles)
         except CapacityError as error:
-            if not patience.waits_for_slots or time.monotonic() >= deadline:
+            if not patience.waits_for_slots or deadline.has_passed:
                 raise
             if not has_said:
                 patience.say(

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,6 +15,7 @@ import distributed.utils
 from distributed import Client, LocalCluster
 
 from psflow.ps_runtime.cluster.fork_server import scratch_directory, start_fork_server
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ClusterError, UsageError
 
 __all__ = ["open_cluster"]
@@ -86,7 +86,7 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float = STAR
 @contextmanager
 def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Iterator[LocalCluster]:
     """Start a LocalCluster, and close it, neither of which may take for ever."""
-    begun = time.monotonic()
+    deadline = Deadline(timeout_secs)
     try:
         cluster = LocalCluster(
             n_workers=num_workers,
@@ -100,7 +100,7 @@ def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Itera
         )
     except Exception as error:  # whatever ended a worker, its nanny says that it failed to start
         why = f"a worker process ended before it was ready ({type(error).__name__}: {error})"
-        if time.monotonic() - begun >= timeout_secs:
+        if deadline.has_passed:
             why = f"a worker process was not ready after {timeout_secs:g} s"
         raise ClusterError(num_workers, why) from None
     try:

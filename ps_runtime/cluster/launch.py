@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
@@ -19,6 +18,7 @@ from psflow.ps_runtime.cluster.admission import Patience, admission
 from psflow.ps_runtime.cluster.failures import root_cause
 from psflow.ps_runtime.cluster.presence import Presence
 from psflow.ps_runtime.cluster.role_task import run_role
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.specs.roles import Role, RoleId
@@ -238,8 +238,8 @@ class ClusterJob:
 
     def _await(self, condition: Callable[[], bool], what: str, check: Callable[[], None]) -> None:
         """Wait for a condition of the roles; raise the failure of a role that ends instead."""
-        deadline = time.monotonic() + START_TIMEOUT_SECS
-        while time.monotonic() < deadline:
+        deadline = Deadline(START_TIMEOUT_SECS)
+        while not deadline.has_passed:
             self._look()
             with self._changed:
                 if self._changed.wait_for(lambda: condition() or self._any_error(), SLICE_SECS) and condition():

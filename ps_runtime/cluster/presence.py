@@ -10,6 +10,7 @@ from typing import Any
 
 from distributed import Client
 
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
 
 __all__ = ["Presence"]
@@ -39,8 +40,9 @@ class Presence:
         self._clock = clock
         self._asked: Collection[str] = ()
         self._answer: Future[dict[str, int]] | None = None
-        self._ask_at = clock()
-        self._silent_since: float | None = None
+        self._next_question = Deadline(0.0, clock)
+        self._silence: Deadline | None = None
+        """Since the first question that has had no answer."""
 
     def missing(self, addresses: Collection[str]) -> set[str]:
         """Return those of `addresses` that the scheduler was found to have no more. Does not block.
@@ -50,15 +52,14 @@ class Presence:
         WaitTimeoutError
             If the scheduler has answered nothing for a long time.
         """
-        now = self._clock()
         if self._answer is not None and self._answer.done():
             present = self._taken()
             if present is not None:
-                self._silent_since = None
+                self._silence = None
                 return set(self._asked) - present.keys()
-        elif self._answer is None and now >= self._ask_at:
-            self._ask(addresses, now)
-        if self._silent_since is not None and now - self._silent_since > SILENCE_SECS:
+        elif self._answer is None and self._next_question.has_passed:
+            self._ask(addresses)
+        if self._silence is not None and self._silence.has_passed:
             raise WaitTimeoutError("to say which Dask workers it has", "the Dask scheduler", SILENCE_SECS)
         return set()
 
@@ -77,10 +78,10 @@ class Presence:
         except (OSError, CancelledError):
             return None
 
-    def _ask(self, addresses: Collection[str], now: float) -> None:
-        self._asked, self._ask_at = tuple(addresses), now + LOOK_SECS
-        if self._silent_since is None:
-            self._silent_since = now
+    def _ask(self, addresses: Collection[str]) -> None:
+        self._asked, self._next_question = tuple(addresses), Deadline(LOOK_SECS, self._clock)
+        if self._silence is None:
+            self._silence = Deadline(SILENCE_SECS, self._clock)
         loop: Any = self._client.loop
         self._answer = asyncio.run_coroutine_threadsafe(self._threads_by_address(), loop.asyncio_loop)
 

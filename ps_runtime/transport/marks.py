@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import time
 
+from psflow.ps_runtime.deadline import Deadline
+
 __all__ = ["DONE", "LARGE_BYTES", "MARK", "PROMISED", "SINCE", "Marks", "copy_secs", "nap_secs"]
 
 MARK, DONE, PROMISED, SINCE = range(4)
@@ -38,7 +40,7 @@ class Marks:
         """The readers that the change under way stays behind, and their marks."""
         self._overdue: dict[int, int] = {}
         """What was waited for in vain."""
-        self._deadline: float | None = None
+        self._deadline: Deadline | None = None
 
     def add(self, reader: int, mark: memoryview) -> None:
         """Regard `reader`, which leaves its mark there."""
@@ -65,10 +67,9 @@ class Marks:
     def await_past(self, stop: int) -> None:
         """Wait until those have read the bytes before `stop`; break the promise to those who take too long."""
         while self._ahead and (late := self._late(stop)):
-            now = time.monotonic()
             if self._deadline is None:
-                self._deadline = now + self._patience_secs
-            if now >= self._deadline:
+                self._deadline = Deadline(self._patience_secs)
+            if self._deadline.has_passed:
                 for reader in late:
                     self._marks[reader][PROMISED] = 0
                     self._overdue[reader] = self._ahead.pop(reader)

@@ -13,6 +13,7 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.transport.arena import COUNTER, HEADER_BYTES, NEXT_VERSION, REACHED, VERSION, header_words
 from psflow.ps_runtime.transport.marks import DONE, LARGE_BYTES, MARK, PROMISED, SINCE, copy_secs, nap_secs
 from psflow.ps_runtime.transport.shared_memory import SharedMemory
@@ -89,14 +90,14 @@ class ArenaReader:
             os.sched_yield()  # the owner may be waiting for this very core
             if not (now := words[COUNTER]) & 1:
                 return int(now)
-        deadline = time.monotonic() + self._patience_secs
-        while (now := words[COUNTER]) & 1 and time.monotonic() < deadline:
+        deadline = Deadline(self._patience_secs)
+        while (now := words[COUNTER]) & 1 and not deadline.has_passed:
             time.sleep(self._nap_secs)
         return int(now)
 
     def _read_in_step(self, into: NDArray[np.uint8]) -> int | None:
         words, mark = self._words, self._mark
-        deadline = time.monotonic() + self._patience_secs
+        deadline = Deadline(self._patience_secs)
         for _ in range(_COPIES):
             before: int = words[COUNTER]
             version: int = words[NEXT_VERSION if before & 1 else VERSION]
@@ -112,7 +113,7 @@ class ArenaReader:
                 mark[MARK] += 1
         return None
 
-    def _copy(self, into: NDArray[np.uint8], before: int, deadline: float) -> bool:
+    def _copy(self, into: NDArray[np.uint8], before: int, deadline: Deadline) -> bool:
         """Copy one version, chunk after chunk; return False once it cannot be one any more."""
         source, mark = self.bytes, self._mark
         for start in range(0, source.size, _CHUNK_BYTES):
@@ -125,14 +126,14 @@ class ArenaReader:
                 return False
         return True
 
-    def _await_reached(self, change: int, stop: int, deadline: float) -> bool:
+    def _await_reached(self, change: int, stop: int, deadline: Deadline) -> bool:
         """Wait until a change has done the bytes before `stop`, or is over.
 
         Return False after `deadline`, or if the change waits for us: it saw the mark as we saw it begin.
         """
         words, mark = self._words, self._mark
         while words[COUNTER] == change and words[REACHED] < stop:
-            if mark[PROMISED] == mark[MARK] or time.monotonic() >= deadline:
+            if mark[PROMISED] == mark[MARK] or deadline.has_passed:
                 return False
             time.sleep(self._nap_secs)
         return True

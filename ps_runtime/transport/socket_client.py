@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from typing import Literal
 
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import (
     BrokenPeerError,
     ClosedError,
@@ -199,7 +199,7 @@ class SocketConnection(Connection):
         self._socket.sendall(body[sent - HEADER.size :])
 
     def _await(self, timeout_secs: float, into: memoryview | None) -> Message:
-        deadline = time.monotonic() + timeout_secs
+        deadline = Deadline(timeout_secs)
         remaining_secs = timeout_secs
         while True:
             if remaining_secs != self._patience_secs:
@@ -208,8 +208,8 @@ class SocketConnection(Connection):
             message = self._read(into)
             if message is not None:
                 return message
-            remaining_secs = deadline - time.monotonic()
-            if remaining_secs <= 0:
+            remaining_secs = deadline.remaining_secs
+            if not remaining_secs:
                 raise WaitTimeoutError("its reply", self.peer, timeout_secs)
 
     def _read(self, into: memoryview | None) -> Message | None:

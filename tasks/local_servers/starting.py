@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.config.environment import child_environment
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 from psflow.tasks.local_servers import mlflow_program
 from psflow.tasks.local_servers.stopping import end_servers
@@ -80,10 +81,10 @@ def bring_up(timeout_secs: float = 120.0, ports: Mapping[Kind, int] = PREFERRED_
         try:
             here: StartedServer | str = prefect or up.server("prefect", str(home))
             mlflow = up.server("mlflow", store) if is_sqlite(store) else store
-            deadline = time.monotonic() + timeout_secs
+            deadline = Deadline(timeout_secs)
             for server in (here, mlflow):
                 if isinstance(server, StartedServer):
-                    _wait_for(server, deadline, timeout_secs)
+                    _wait_for(server, deadline)
         except BaseException:
             up.undo()
             raise
@@ -153,10 +154,10 @@ def _listener(preferred: int) -> socket.socket:
         return socket.create_server((LOOPBACK, 0))
 
 
-def _wait_for(server: StartedServer, deadline: float, timeout_secs: float) -> None:
-    """Wait until a server answers; `timeout_secs` is how long the caller was willing to wait in all."""
+def _wait_for(server: StartedServer, deadline: Deadline) -> None:
+    """Wait until a server answers."""
     seen = "no answer yet"
-    while (left := deadline - time.monotonic()) > 0:
+    while (left := deadline.remaining_secs) > 0:
         try:
             status = _status(server, left)
         except (OSError, http.client.HTTPException) as error:
@@ -167,7 +168,7 @@ def _wait_for(server: StartedServer, deadline: float, timeout_secs: float) -> No
             raise RoleFailedError(NAMES[server.kind], f"its process ended before it answered; {_tail(server)}")
         seen = f"it answers with HTTP {status}" if status else seen
         time.sleep(POLL_SECS)
-    raise WaitTimeoutError(f"{server.url}: {seen}; {_tail(server)}", NAMES[server.kind], timeout_secs)
+    raise WaitTimeoutError(f"{server.url}: {seen}; {_tail(server)}", NAMES[server.kind], deadline.timeout_secs)
 
 
 def _status(server: StartedServer, timeout_secs: float) -> int:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from psflow.ps_runtime.config.environment import child_environment
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 from psflow.tasks.prefect_server.health import health_fault
 from psflow.tasks.started_servers import found
@@ -210,9 +211,9 @@ def _no_dead_links() -> Iterator[None]:
 
 
 def _wait_for_named_api(url: str, timeout_secs: float) -> None:
-    deadline = time.monotonic() + timeout_secs
-    while (error := health_fault(url, max(deadline - time.monotonic(), LAST_TRY_SECS))) is not None:
-        if time.monotonic() > deadline:
+    deadline = Deadline(timeout_secs)
+    while (error := health_fault(url, max(deadline.remaining_secs, LAST_TRY_SECS))) is not None:
+        if deadline.has_passed:
             what = f"{error}; start it, or unset PREFECT_API_URL to use a local one (of psflow up: psflow down)"
             raise WaitTimeoutError(what, f"the Prefect API at {url}", timeout_secs) from error
         time.sleep(0.5)

@@ -15,9 +15,8 @@ import socket
 import sqlite3
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 GRACE_SECS = 5
@@ -93,9 +92,10 @@ async def recorded(timeout_secs: float) -> None:
     """Wait until the services have taken every event that came in; those still queued would be dropped with them."""
     from prefect.server.utilities.messaging.memory import Topic
 
-    deadline = time.monotonic() + timeout_secs
-    while any(s._queue.qsize() for s in Topic.by_name("events")._subscriptions) and time.monotonic() < deadline:
-        await asyncio.sleep(0.02)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(timeout_secs):
+            while any(s._queue.qsize() for s in Topic.by_name("events")._subscriptions):
+                await asyncio.sleep(0.02)
 
 
 def serve(listener: socket.socket, stop: StopSignal | None) -> None:

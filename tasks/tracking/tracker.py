@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import math
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.model.best import Better
 from psflow.tasks.tracking.models import BestModel, RecordedModels
@@ -85,7 +85,7 @@ class Tracker:
         self._num_kept = self._num_dropped = 0
         self._wake = threading.Event()
         self._ended_as: Status | None = None
-        self._deadline = math.inf
+        self._deadline = Deadline(math.inf)
         self._is_complete = False
         self._num_written = 0
         self._writes = Writes(self._is_there)
@@ -198,7 +198,7 @@ class Tracker:
             counted by `num_lost`.
         """
         if self._ended_as is None:
-            self._deadline = time.monotonic() + timeout_secs
+            self._deadline = Deadline(timeout_secs)
             self._ended_as = status
             self._wake.set()
         self._thread.join(timeout_secs)
@@ -213,7 +213,7 @@ class Tracker:
 
     def _run(self) -> None:
         delay = WRITE_EVERY_SECS
-        while not self._is_complete and time.monotonic() < self._deadline:
+        while not self._is_complete and not self._deadline.has_passed:
             if self._wake.wait(delay):
                 self._wake.clear()  # closing; from here on waiting only paces the retries
                 delay = WRITE_EVERY_SECS
@@ -228,7 +228,7 @@ class Tracker:
     def _write_all(self) -> bool:
         """Write events in their order; metrics go in batches. Stop at the first failure, or when time is up."""
         while self._events or self._unwritten or self._notes:
-            if time.monotonic() > self._deadline:
+            if self._deadline.has_passed:
                 return False
             while len(self._unwritten) < MAX_POINTS_PER_CALL and self._has_points():
                 self._take_points(self._events[0])

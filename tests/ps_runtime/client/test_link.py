@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from psflow.ps_runtime.client import link as module
 from psflow.ps_runtime.client.link import DIAL_SECS, RECONNECT_SECS, SLICE_SECS, Identity, Link, Links, never_stop
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, RefusedError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
@@ -37,6 +39,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr(module, "Deadline", partial(Deadline, clock=clock.monotonic))
     return clock
 
 

@@ -6,10 +6,12 @@ import itertools
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.transport import marks, reading
 from psflow.ps_runtime.transport.marks import MARK, copy_secs
 from psflow.ps_runtime.transport.shared_memory import SharedMemory
@@ -19,8 +21,9 @@ from tests.ps_runtime.transport.arena_ends import LARGE, SMALL, Clock, Ends, ope
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(reading, "time", clock)
-    monkeypatch.setattr(marks, "time", clock)
+    for module in (reading, marks):
+        monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(module, "Deadline", partial(Deadline, clock=clock.monotonic))
     return clock
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.transport import marks, reading
 from psflow.ps_runtime.transport.marks import DONE, MARK, PROMISED, SINCE, copy_secs
 from tests.ps_runtime.transport.arena_ends import CHUNK, LARGE, Clock, Ends, opened
@@ -15,8 +17,9 @@ from tests.ps_runtime.transport.arena_ends import CHUNK, LARGE, Clock, Ends, ope
 @pytest.fixture
 def clock(monkeypatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(reading, "time", clock)
-    monkeypatch.setattr(marks, "time", clock)
+    for module in (reading, marks):
+        monkeypatch.setattr(module, "time", clock)
+        monkeypatch.setattr(module, "Deadline", partial(Deadline, clock=clock.monotonic))
     return clock
 
 
