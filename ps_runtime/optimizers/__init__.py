@@ -2,7 +2,7 @@
 
 from psflow.ps_runtime.optimizers.adagrad import Adagrad
 from psflow.ps_runtime.optimizers.adam import Adam
-from psflow.ps_runtime.optimizers.base import LearningRate, Optimizer
+from psflow.ps_runtime.optimizers.base import LearningRate, Optimizer, UpdateOperands
 from psflow.ps_runtime.optimizers.ftrl import Ftrl
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.optimizers.momentum import Momentum
@@ -24,5 +24,6 @@ __all__ = [
     "PiecewiseConstant",
     "PolynomialDecay",
     "RMSProp",
+    "UpdateOperands",
     "optimizer_from_config",
 ]

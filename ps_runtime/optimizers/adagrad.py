@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from psflow.ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, Slots
+from psflow.ps_runtime.optimizers.base import SMALLEST, LearningRate, Optimizer, UpdateOperands
 
 __all__ = ["Adagrad"]
 
@@ -39,17 +39,9 @@ class Adagrad(Optimizer):
         """Return `initial_accumulator_value` for ``accumulator``."""
         return {"accumulator": self.initial_accumulator_value}[name]
 
-    def update(
-        self,
-        parameters: FloatArray,
-        gradients: FloatArray,
-        slots: Slots,
-        scratch: FloatArray,
-        *,
-        learning_rate: float,
-        num_updates: int,
-    ) -> None:
+    def update(self, operands: UpdateOperands) -> None:
         """Apply one gradient in place; see `Optimizer.update`."""
+        parameters, gradients, slots, scratch, learning_rate, _ = operands
         accumulator = slots["accumulator"]
         np.multiply(gradients, gradients, out=scratch)
         np.add(accumulator, scratch, out=accumulator)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from psflow.ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, Slots, above_zero
+from psflow.ps_runtime.optimizers.base import SMALLEST, LearningRate, Optimizer, UpdateOperands, above_zero
 
 __all__ = ["Adam"]
 
@@ -51,17 +51,9 @@ class Adam(Optimizer):
         """Return 0 for ``m`` and ``v``."""
         return {"m": 0.0, "v": 0.0}[name]
 
-    def update(
-        self,
-        parameters: FloatArray,
-        gradients: FloatArray,
-        slots: Slots,
-        scratch: FloatArray,
-        *,
-        learning_rate: float,
-        num_updates: int,
-    ) -> None:
+    def update(self, operands: UpdateOperands) -> None:
         """Apply one gradient in place; see `Optimizer.update`."""
+        parameters, gradients, slots, scratch, learning_rate, num_updates = operands
         m, v = slots["m"], slots["v"]
         corrected = learning_rate * math.sqrt(1.0 - self.beta2**num_updates) / (1.0 - self.beta1**num_updates)
         np.multiply(m, self.beta1, out=m)

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import UsageError
 
-__all__ = ["SMALLEST", "FloatArray", "LearningRate", "Optimizer", "Slots", "TrainOp", "above_zero"]
+__all__ = ["SMALLEST", "FloatArray", "LearningRate", "Optimizer", "Slots", "TrainOp", "UpdateOperands", "above_zero"]
 
 FloatArray = NDArray[np.floating[Any]]
 Slots = Mapping[str, FloatArray]
@@ -23,6 +23,31 @@ LearningRate = float | Callable[[int], float]
 
 SMALLEST = float(np.finfo(np.float32).tiny)
 """Lower bound of numbers that keep a divisor from being zero: anything smaller could be zero in float32."""
+
+
+class UpdateOperands(NamedTuple):
+    """What one update of an optimizer works on.
+
+    Parameters
+    ----------
+    parameters, gradients : (size,) arrays of one float dtype
+        `parameters` is changed; `gradients` may be used as scratch, its content is undefined afterwards.
+    slots : mapping of slot name to (size,) array
+        Changed in place.
+    scratch : (size,) array of the same dtype
+        Free to overwrite, so that an update allocates nothing.
+    learning_rate : float
+        Step size of this update.
+    num_updates : int
+        How many updates this arena has seen, this one included (1, 2, ...).
+    """
+
+    parameters: FloatArray
+    gradients: FloatArray
+    slots: Slots
+    scratch: FloatArray
+    learning_rate: float
+    num_updates: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,30 +143,12 @@ class Optimizer(ABC):
         """Return the value that slot `name` is filled with at first."""
 
     @abstractmethod
-    def update(
-        self,
-        parameters: FloatArray,
-        gradients: FloatArray,
-        slots: Slots,
-        scratch: FloatArray,
-        *,
-        learning_rate: float,
-        num_updates: int,
-    ) -> None:
+    def update(self, operands: UpdateOperands) -> None:
         """Apply one gradient in place.
 
         Parameters
         ----------
-        parameters, gradients : (size,) arrays of one float dtype
-            `parameters` is changed; `gradients` may be used as scratch, its content is undefined afterwards.
-        slots : mapping of slot name to (size,) array
-            Changed in place.
-        scratch : (size,) array of the same dtype
-            Free to overwrite, so that an update allocates nothing.
-        learning_rate : float
-            Step size of this update.
-        num_updates : int
-            How many updates this arena has seen, this one included (1, 2, ...).
+        operands : UpdateOperands
 
         Notes
         -----

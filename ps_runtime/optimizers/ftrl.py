@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from psflow.ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, Slots, above_zero
+from psflow.ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, UpdateOperands, above_zero
 
 __all__ = ["Ftrl"]
 
@@ -56,17 +56,9 @@ class Ftrl(Optimizer):
         """Return `initial_accumulator_value` for ``accumulator``, 0 for ``linear``."""
         return {"accumulator": self.initial_accumulator_value, "linear": 0.0}[name]
 
-    def update(
-        self,
-        parameters: FloatArray,
-        gradients: FloatArray,
-        slots: Slots,
-        scratch: FloatArray,
-        *,
-        learning_rate: float,
-        num_updates: int,
-    ) -> None:
+    def update(self, operands: UpdateOperands) -> None:
         """Apply one gradient in place; see `Optimizer.update`."""
+        parameters, gradients, slots, scratch, learning_rate, _ = operands
         if learning_rate < SMALLEST:
             return
         accumulator, linear = slots["accumulator"], slots["linear"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer, Slots
+from psflow.ps_runtime.optimizers.base import Optimizer, UpdateOperands
 from psflow.ps_runtime.optimizers.blas import add_scaled
 
 __all__ = ["GradientDescent"]
@@ -18,7 +18,7 @@ class GradientDescent(Optimizer):
     --------
     >>> parameters, gradients = np.array([1.0, 2.0]), np.array([10.0, -10.0])
     >>> rule = GradientDescent(learning_rate=0.1)
-    >>> rule.update(parameters, gradients, {}, np.empty(2), learning_rate=rule.learning_rate_at(0), num_updates=1)
+    >>> rule.update(UpdateOperands(parameters, gradients, {}, np.empty(2), rule.learning_rate_at(0), num_updates=1))
     >>> parameters
     array([0., 3.])
     """
@@ -27,15 +27,6 @@ class GradientDescent(Optimizer):
         """Raise KeyError: this rule keeps no slots."""
         raise KeyError(name)
 
-    def update(
-        self,
-        parameters: FloatArray,
-        gradients: FloatArray,
-        slots: Slots,
-        scratch: FloatArray,
-        *,
-        learning_rate: float,
-        num_updates: int,
-    ) -> None:
+    def update(self, operands: UpdateOperands) -> None:
         """Apply one gradient in place; see `Optimizer.update`."""
-        add_scaled(parameters, -learning_rate, gradients)
+        add_scaled(operands.parameters, -operands.learning_rate, operands.gradients)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer, Slots
+from psflow.ps_runtime.optimizers.base import Optimizer, UpdateOperands
 
 __all__ = ["Momentum"]
 
@@ -43,17 +43,9 @@ class Momentum(Optimizer):
         """Return 0 for ``momentum``."""
         return {"momentum": 0.0}[name]
 
-    def update(
-        self,
-        parameters: FloatArray,
-        gradients: FloatArray,
-        slots: Slots,
-        scratch: FloatArray,
-        *,
-        learning_rate: float,
-        num_updates: int,
-    ) -> None:
+    def update(self, operands: UpdateOperands) -> None:
         """Apply one gradient in place; see `Optimizer.update`."""
+        parameters, gradients, slots, scratch, learning_rate, _ = operands
         velocity = slots["momentum"]
         np.multiply(velocity, self.momentum, out=velocity)
         np.add(velocity, gradients, out=velocity)

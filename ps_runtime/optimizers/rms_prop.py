@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from psflow.ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, Slots, above_zero
+from psflow.ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, UpdateOperands, above_zero
 
 __all__ = ["RMSProp"]
 
@@ -64,17 +64,9 @@ class RMSProp(Optimizer):
         """Return 1 for ``mean_square``, 0 for ``mean`` and ``momentum``."""
         return {"mean_square": 1.0, "mean": 0.0, "momentum": 0.0}[name]
 
-    def update(
-        self,
-        parameters: FloatArray,
-        gradients: FloatArray,
-        slots: Slots,
-        scratch: FloatArray,
-        *,
-        learning_rate: float,
-        num_updates: int,
-    ) -> None:
+    def update(self, operands: UpdateOperands) -> None:
         """Apply one gradient in place; see `Optimizer.update`."""
+        parameters, gradients, slots, scratch, learning_rate, _ = operands
         mean_square, epsilon = slots["mean_square"], above_zero(self.epsilon, scratch.dtype)
         np.multiply(gradients, gradients, out=scratch)
         _move(mean_square, scratch, self.decay, scratch)

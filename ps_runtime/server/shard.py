@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer
+from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer, UpdateOperands
 from psflow.ps_runtime.protocol.decisions import Decision, Entry
 from psflow.ps_runtime.protocol.message import Life, Room
 from psflow.ps_runtime.protocol.payloads import PushBuffer, PushLayout
@@ -324,12 +324,14 @@ class Shard:
             block = slice(begin, min(begin + BLOCK_SIZE, last))
             self.arena.advance(group.start + begin * itemsize, group.start + block.stop * itemsize)
             rule.update(
-                parameters[block],
-                gradients[block],
-                {name: slot[block] for name, slot in slots.items()},
-                self._scratch[index][: block.stop - begin],
-                learning_rate=rate,
-                num_updates=self.version,
+                UpdateOperands(
+                    parameters[block],
+                    gradients[block],
+                    {name: slot[block] for name, slot in slots.items()},
+                    self._scratch[index][: block.stop - begin],
+                    learning_rate=rate,
+                    num_updates=self.version,
+                )
             )
 
     def _runs(self, group: Group, mask: NDArray[np.uint8]) -> list[tuple[int, int]]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer
+from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer, UpdateOperands
 
 __all__ = ["TAKEN_ROWS", "Rows"]
 
@@ -118,7 +118,7 @@ class Rows:
             Used up.
         learning_rate : float
         num_updates : int
-            As `Optimizer.update` takes them.
+            As `UpdateOperands` has them.
         """
         assert self._optimizer is not None, "rows without an optimizer are not updated"
         positions = self._positions(places)
@@ -128,12 +128,14 @@ class Rows:
             for part, values in zip(self._parts, block.rows, strict=True):
                 part.take(some, axis=0, out=values, mode="clip")
             self._optimizer.update(
-                block.weights,
-                gradients[start : start + self._num_cached].reshape(-1),
-                block.slots,
-                block.scratch,
-                learning_rate=learning_rate,
-                num_updates=num_updates,
+                UpdateOperands(
+                    block.weights,
+                    gradients[start : start + self._num_cached].reshape(-1),
+                    block.slots,
+                    block.scratch,
+                    learning_rate=learning_rate,
+                    num_updates=num_updates,
+                )
             )
             for records, values in zip(self._records, block.records, strict=True):
                 records.put(some, values, mode="clip")

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, Optimizer, RMSProp
+from psflow.ps_runtime.optimizers import (
+    Adagrad,
+    Adam,
+    Ftrl,
+    GradientDescent,
+    Momentum,
+    Optimizer,
+    RMSProp,
+    UpdateOperands,
+)
 
 RULES = [
     GradientDescent(learning_rate=0.1),
@@ -65,12 +74,14 @@ class Arena:
     def update(self, gradients: NDArray[Any]) -> None:
         self.num_updates += 1
         self.rule.update(
-            self.parameters,
-            gradients.astype(self.parameters.dtype),
-            self.slots,
-            self.scratch,
-            learning_rate=self.rule.learning_rate_at(self.num_updates - 1),
-            num_updates=self.num_updates,
+            UpdateOperands(
+                self.parameters,
+                gradients.astype(self.parameters.dtype),
+                self.slots,
+                self.scratch,
+                learning_rate=self.rule.learning_rate_at(self.num_updates - 1),
+                num_updates=self.num_updates,
+            )
         )
 
 

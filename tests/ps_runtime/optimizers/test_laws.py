@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from psflow.ps_runtime.optimizers import OPTIMIZERS, Adam, Ftrl, RMSProp, optimizer_from_config
+from psflow.ps_runtime.optimizers import OPTIMIZERS, Adam, Ftrl, RMSProp, UpdateOperands, optimizer_from_config
 
 DTYPES = [np.float32, np.float64]
 finite = st.floats(-1e6, 1e6, width=32)
@@ -64,7 +64,9 @@ def test_half_floats_stay_finite_where_squares_of_gradients_are_rounded_to_zero(
 def test_a_zero_learning_rate_leaves_parameters_alone(rule, arena_of, start, dtype):
     arena = arena_of(rule, start(9, dtype))
     gradients = np.ones(9, dtype)
-    rule.update(arena.parameters, gradients, arena.slots, arena.scratch, learning_rate=0.0, num_updates=1)
+    rule.update(
+        UpdateOperands(arena.parameters, gradients, arena.slots, arena.scratch, learning_rate=0.0, num_updates=1)
+    )
     assert np.array_equal(arena.parameters, start(9, dtype))
 
 
@@ -72,7 +74,9 @@ def test_a_zero_learning_rate_leaves_parameters_alone(rule, arena_of, start, dty
 def test_a_zero_learning_rate_stops_only_the_slots_that_hold_steps(rule, arena_of, dtype, rate):
     arena = arena_of(rule, np.ones(9, dtype))
     gradients = np.full(9, 2.0, dtype)
-    rule.update(arena.parameters, gradients, arena.slots, arena.scratch, learning_rate=rate, num_updates=1)
+    rule.update(
+        UpdateOperands(arena.parameters, gradients, arena.slots, arena.scratch, learning_rate=rate, num_updates=1)
+    )
     for name, slot in arena.slots.items():
         holds_steps = isinstance(rule, Ftrl) or (isinstance(rule, RMSProp) and name == "momentum")
         assert ((slot != rule.initial_slot(name)) == (rate > 0.0 or not holds_steps)).all(), name
@@ -99,7 +103,14 @@ def test_works_in_place_on_views_and_keeps_the_dtype(rule, dtype):
     views = [memory[8 + 16 * i : 8 + 16 * (i + 1)] for i in range(3 + len(rule.slot_names))]
     parameters, gradients, scratch, *slots = views
     rule.update(
-        parameters, gradients, dict(zip(rule.slot_names, slots, strict=True)), scratch, learning_rate=0.1, num_updates=1
+        UpdateOperands(
+            parameters,
+            gradients,
+            dict(zip(rule.slot_names, slots, strict=True)),
+            scratch,
+            learning_rate=0.1,
+            num_updates=1,
+        )
     )
     assert (memory[:8] == 1.0).all()
     assert (parameters != 1.0).all()
@@ -110,7 +121,11 @@ def test_allocates_nothing_of_the_arenas_size(rule, arena_of, dtype):
     arena, gradients = arena_of(rule, np.ones(size, dtype)), np.ones(size, dtype)
 
     def update(num_updates):
-        rule.update(arena.parameters, gradients, arena.slots, arena.scratch, learning_rate=0.1, num_updates=num_updates)
+        rule.update(
+            UpdateOperands(
+                arena.parameters, gradients, arena.slots, arena.scratch, learning_rate=0.1, num_updates=num_updates
+            )
+        )
 
     update(1)
     tracemalloc.start()
@@ -144,12 +159,14 @@ def test_a_rule_from_its_config_updates_alike(rule, arena_of, dtype):
     for count, gradient in enumerate(gradients_of(5, dtype), start=1):
         arena.update(gradient)
         again.update(
-            other.parameters,
-            gradient.copy(),
-            other.slots,
-            other.scratch,
-            learning_rate=rule.learning_rate_at(count),
-            num_updates=count,
+            UpdateOperands(
+                other.parameters,
+                gradient.copy(),
+                other.slots,
+                other.scratch,
+                learning_rate=rule.learning_rate_at(count),
+                num_updates=count,
+            )
         )
     assert arena.parameters.tobytes() == other.parameters.tobytes()
 

@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, Optimizer, RMSProp
+from psflow.ps_runtime.optimizers import (
+    Adagrad,
+    Adam,
+    Ftrl,
+    GradientDescent,
+    Momentum,
+    Optimizer,
+    RMSProp,
+    UpdateOperands,
+)
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.tables.initial_rows import initial_rows
 from psflow.ps_runtime.tables.table import Table
@@ -140,12 +149,14 @@ class DictTable:
             return
         weights, *slots = np.stack([self.rows[i] for i in touched], axis=1).copy()
         self.rule.update(
-            weights.reshape(-1),
-            gradients[admitted].reshape(-1),
-            {name: slot.reshape(-1) for name, slot in zip(self.rule.slot_names, slots, strict=True)},
-            np.full(weights.size, np.nan, weights.dtype),
-            learning_rate=learning_rate,
-            num_updates=num_updates,
+            UpdateOperands(
+                weights.reshape(-1),
+                gradients[admitted].reshape(-1),
+                {name: slot.reshape(-1) for name, slot in zip(self.rule.slot_names, slots, strict=True)},
+                np.full(weights.size, np.nan, weights.dtype),
+                learning_rate=learning_rate,
+                num_updates=num_updates,
+            )
         )
         self.rows.update(zip(touched, np.stack([weights, *slots], axis=1), strict=True))
 

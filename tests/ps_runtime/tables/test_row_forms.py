@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.optimizers import OPTIMIZERS, Adagrad, Ftrl, GradientDescent
+from psflow.ps_runtime.optimizers import OPTIMIZERS, Adagrad, Ftrl, GradientDescent, UpdateOperands
 
 NUM_ROWS, DIM, NUM_UPDATES = 3_000, 5, 30
 
@@ -21,12 +21,14 @@ class Dense:
         parts = {name: slot[which] for name, slot in self.slots.items()}
         weights = self.weights[which]
         self.rule.update(
-            weights.reshape(-1),
-            gradients.reshape(-1),
-            {name: part.reshape(-1) for name, part in parts.items()},
-            np.full(weights.size, np.nan, weights.dtype),
-            learning_rate=learning_rate,
-            num_updates=num_updates,
+            UpdateOperands(
+                weights.reshape(-1),
+                gradients.reshape(-1),
+                {name: part.reshape(-1) for name, part in parts.items()},
+                np.full(weights.size, np.nan, weights.dtype),
+                learning_rate=learning_rate,
+                num_updates=num_updates,
+            )
         )
         self.weights[which] = weights
         for name, part in parts.items():
