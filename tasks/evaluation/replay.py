@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from types import TracebackType
 from typing import Any, Self
 
 import cloudpickle
-from distributed import Client, Future, wait
+from distributed import Client, Future
 
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.tasks.completed import completed_batches
 from psflow.tasks.evaluation.worker import EvaluationJob, Failure, Outcome, evaluate_checkpoint, forget
 
 __all__ = ["Replay"]
 
-SLICE_SECS = 0.5
-LOOK_SECS = 2.0
-"""Between looks whether the cluster has workers."""
-NO_WORKERS_SECS = 30.0
 TASKS_PER_THREAD = 4
 """From so many checkpoints for each thread on, a Dask task evaluates all of one, which is then read once."""
 
@@ -82,21 +78,12 @@ class Replay:
         WaitTimeoutError
             If no evaluation has begun by then, or the cluster has had no worker for half a minute.
         """
-        pending = set(self._futures)
-        deadline = time.monotonic() + timeout_secs
-        looked_at = alive_at = time.monotonic()
-        while pending:
+        deadline = Deadline(timeout_secs)
+        for batch in completed_batches(self._client, self._futures):
             check()
-            if time.monotonic() - looked_at > LOOK_SECS:
-                looked_at = time.monotonic()
-                alive_at = looked_at if self._client.nthreads() else alive_at
-                if looked_at - alive_at > NO_WORKERS_SECS:
-                    raise WaitTimeoutError("its workers are gone", "the Dask cluster", NO_WORKERS_SECS)
-            done = _next_done(pending)
-            if not done and not self._has_begun.is_set() and time.monotonic() > deadline:
+            if not batch and not self._has_begun.is_set() and deadline.has_passed:
                 raise WaitTimeoutError("all its threads are busy", "the Dask cluster", timeout_secs)
-            pending -= done
-            for future in done:
+            for future in batch:
                 for outcome in self._outcomes_of(future):
                     yield outcome
                     self._take(outcome)
@@ -139,10 +126,3 @@ class Replay:
             if isinstance(outcome, Failure):
                 self._failures.setdefault(outcome.global_step, []).append(outcome)
             self._changed.notify_all()
-
-
-def _next_done(pending: set[Future[Any]]) -> set[Future[Any]]:
-    """Wait until one more has ended, however, but not long."""
-    with contextlib.suppress(TimeoutError, CancelledError):
-        wait(pending, timeout=SLICE_SECS, return_when="FIRST_COMPLETED")
-    return {future for future in pending if future.done()}

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distributed import Client, wait
+from distributed import Client, Future
 from prefect import get_run_logger, task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 
-from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.ps_runtime.deadline import Deadline
+from psflow.tasks.completed import completed_batches
 from psflow.tasks.prediction.model import ModelInfo
 from psflow.tasks.prediction.output import Partition
 from psflow.tasks.prediction.partition import predict_partition
 
 __all__ = ["PredictionJob", "predict_partitions"]
 
-SLICE_SECS = 0.5
 PROGRESS_EVERY_SECS = 1.0
-NO_WORKERS_SECS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,7 @@ def predict_partitions(
     job : PredictionJob
     parts : sequence of Partition
     is_stopped : callable
-        Asked about twice a second; once it says True, what has not begun is cancelled.
+        Asked several times a second; once it says True, what has not begun is cancelled.
 
     Raises
     ------
@@ -59,37 +57,21 @@ def predict_partitions(
         What the first failed partition failed with.
     """
     progress = _Progress(len(parts))
-    futures: list[Any] = [
+    futures: list[Future[int]] = [
         client.submit(predict_partition, job.model, job.input, job.digest, part, job.output, pure=False)
         for part in parts
     ]
-    pending = set(futures)
-    alive_at = time.monotonic()
+    num_done = num_rows = 0
     try:
-        while pending:
-            alive_at = time.monotonic() if client.nthreads() else alive_at
-            if time.monotonic() - alive_at > NO_WORKERS_SECS:
-                raise WaitTimeoutError("its workers are gone", "the Dask cluster", NO_WORKERS_SECS)
+        for batch in completed_batches(client, futures):
             if is_stopped():
                 return Cancelled(message="it was interrupted; the same command goes on with what is left")
-            pending = _not_done(pending)
-            progress.tell(len(futures) - len(pending))
-        num_rows: int = sum(future.result() for future in futures)
+            num_rows += sum(future.result() for future in batch)
+            num_done += len(batch)
+            progress.tell(num_done)
         return num_rows
     finally:
         client.cancel(futures)
-
-
-def _not_done(pending: set[Any]) -> set[Any]:
-    """Wait until one more is done, but not long; raise what one has failed with."""
-    try:
-        wait(pending, timeout=SLICE_SECS, return_when="FIRST_COMPLETED")
-    except TimeoutError:
-        return pending
-    done = {future for future in pending if future.done()}
-    for future in done:
-        future.result()
-    return pending - done
 
 
 class _Progress:
@@ -99,13 +81,12 @@ class _Progress:
         self._total = total
         self._logger = get_run_logger()
         self._artifact = create_progress_artifact(0.0, description="Partitions that are predicted.")
-        self._told_at = time.monotonic()
+        self._next_time = Deadline(PROGRESS_EVERY_SECS)
         self._told = 0
 
     def tell(self, num_done: int) -> None:
-        now = time.monotonic()
-        if num_done == self._told or (num_done < self._total and now - self._told_at < PROGRESS_EVERY_SECS):
+        if num_done == self._told or (num_done < self._total and not self._next_time.has_passed):
             return
-        self._told_at, self._told = now, num_done
+        self._next_time, self._told = Deadline(PROGRESS_EVERY_SECS), num_done
         self._logger.info("predicted %s of %s partitions", num_done, self._total)
         update_progress_artifact(self._artifact, 100.0 * num_done / self._total)  # type: ignore[arg-type]

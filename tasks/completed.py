@@ -1,0 +1,54 @@
+"""Dask futures as they complete, for loops that have to look around meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from distributed import Client, Future, as_completed
+
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import WaitTimeoutError
+
+__all__ = ["completed_batches"]
+
+POLL_SECS = 0.1
+"""As `distributed.as_completed` polls itself."""
+LOOK_SECS = 2.0
+"""Between two questions to the scheduler whether the cluster has workers."""
+NO_WORKERS_SECS = 30.0
+
+
+def completed_batches(client: Client, futures: Collection[Future[Any]]) -> Iterator[list[Future[Any]]]:
+    """Yield the futures that have completed since the last batch, until all have. Blocks between batches.
+
+    Parameters
+    ----------
+    client : Client
+        That of the futures.
+    futures : collection of Future
+
+    Yields
+    ------
+    list of Future
+        Finished, failed or cancelled ones. A batch comes several times a second, and is empty if nothing has completed.
+
+    Raises
+    ------
+    WaitTimeoutError
+        If the cluster has had no worker for half a minute.
+    """
+    completed = as_completed(futures, loop=client.loop)
+    next_look, no_workers = Deadline(LOOK_SECS), Deadline(NO_WORKERS_SECS)
+    while not completed.is_empty():
+        if next_look.has_passed:
+            next_look = Deadline(LOOK_SECS)
+            if client.nthreads():
+                no_workers = Deadline(NO_WORKERS_SECS)
+            elif no_workers.has_passed:
+                raise WaitTimeoutError("its workers are gone", "the Dask cluster", NO_WORKERS_SECS)
+        batch: list[Future[Any]] = completed.next_batch(block=False)
+        yield batch
+        if not batch:
+            time.sleep(POLL_SECS)
