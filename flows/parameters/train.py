@@ -122,6 +122,11 @@ class TrainParameters(Parameters):
     )
     best: BestParameters = Field(BestParameters(), description="Which checkpoint is the best.")
     cluster: ClusterParameters = Field(ClusterParameters(), description="Where roles run, and how many there are.")
+    plots: bool = Field(
+        True,
+        description="Whether to draw learning curves, and of classifiers confusion matrix, ROC and precision-recall "
+        "curves, into the MLflow run; it costs about two seconds of a processor at the end of training.",
+    )
     resume: ResumeParameters = Field(ResumeParameters(), description="What to do where model_dir holds a job already.")
 
     @field_validator("model_dir")

@@ -95,12 +95,7 @@ class Watch:
         self.logs = RoleLogs(Path(job.model_dir.removeprefix("file://")) / "logs" / "roles.log")
         self._progress = Progress(job.train_spec.max_steps, watched.parameters.best.metric)
         self._artifacts = Artifacts(watched.parameters.experiment)
-        self._plotter = Plotter(
-            job,
-            watched.evaluated_on,
-            lambda file, content: tracker.handle({"kind": "artifact", "file": file, "content": content}),
-            (lambda: tracker.history("loss")) if job.attempt > 1 else None,
-        )
+        self._plotter = self._new_plotter() if watched.parameters.plots else None
         self._evaluations: dict[tuple[int, str], dict[str, Any]] = {}
         self._system = SystemMetrics()
         self._line = TerminalLine()
@@ -113,7 +108,8 @@ class Watch:
         for event in self._watched.past:
             self._tracker.handle(event)
             self._take(event)
-            self._plotter.recall(event)
+            if self._plotter is not None:
+                self._plotter.recall(event)
         self._link()
         self._stack.enter_context(self._line)
         self._thread.start()
@@ -129,7 +125,8 @@ class Watch:
         self._note()
         self._artifacts.table("evaluations", list(self._evaluations.values()), "Each checkpoint that was evaluated.")
         self._show_in_prefect()
-        self._plotter.close(PLOT_SECS if kind is None else 0.0, draws=kind is None)
+        if self._plotter is not None:
+            self._plotter.close(PLOT_SECS if kind is None else 0.0, draws=kind is None)
         self._artifacts.close(ARTIFACT_SECS if kind is None else ARTIFACT_SECS / 2)
         self.logs.close()
 
@@ -146,9 +143,19 @@ class Watch:
             return
         self._take(event)
         self._tell(event)
-        self._plotter.handle(event)
+        if self._plotter is not None:
+            self._plotter.handle(event)
         if kind in RECORDED:
             self._tracker.handle({**event, "time": time.time()})
+
+    def _new_plotter(self) -> Plotter:
+        job, tracker = self._watched.job, self._tracker
+        return Plotter(
+            job,
+            self._watched.evaluated_on,
+            lambda file, content: tracker.handle({"kind": "artifact", "file": file, "content": content}),
+            (lambda: tracker.history("loss")) if job.attempt > 1 else None,
+        )
 
     def _take(self, event: Event) -> None:
         self._progress.handle(event)

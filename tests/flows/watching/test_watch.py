@@ -36,6 +36,7 @@ class Seen:
         self.tracked: list[dict[str, Any]] = []
         self.artifacts: list[tuple[str, Any]] = []
         self.closed: dict[str, Any] = {}
+        self.plotted: list[str] = []
         self.has_progress = threading.Event()
         self.tracker: Any = SimpleNamespace(handle=self.tracked.append, run_id="r1", page="http://host/r1")
 
@@ -53,8 +54,8 @@ class Seen:
 
     def make_plotter(self, *given: Any) -> Any:
         return SimpleNamespace(
-            handle=lambda event: None,
-            recall=lambda event: None,
+            handle=lambda event: self.plotted.append(event["kind"]),
+            recall=lambda event: self.plotted.append(f"earlier {event['kind']}"),
             close=lambda secs, **how: self.closed.update(how),
         )
 
@@ -72,10 +73,10 @@ def seen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> S
     return seen
 
 
-def watch(seen: Seen, tmp_path: Path, *past: dict[str, Any]) -> Watch:
+def watch(seen: Seen, tmp_path: Path, *past: dict[str, Any], plots: bool = True) -> Watch:
     job: Any = SimpleNamespace(model_dir=str(tmp_path), attempt=1, train_spec=SimpleNamespace(max_steps=600))
     links = Links("f1", None, "http://host/dask", str(tmp_path), "m")
-    watched = Watched(job, parse_parameters(CONF, {}), None, links, past)
+    watched = Watched(job, parse_parameters({**CONF, "plots": plots}, {}), None, links, past)
     return Watch(watched, seen.tracker, logging.getLogger("flow"))
 
 
@@ -114,6 +115,14 @@ def test_the_past_is_recorded_again_but_no_news(seen: Seen, tmp_path: Path, capl
         pass
     assert messages(caplog) == ["step 300/600 (50 %), evaluated 300: accuracy 0.5"]
     assert [event["kind"] for event in seen.tracked[:2]] == ["checkpoint", "evaluation"]
+
+
+@pytest.mark.parametrize(("plots", "plotted"), [(True, ["earlier checkpoint", "evaluation"]), (False, [])])
+def test_plots_can_be_turned_off(seen: Seen, tmp_path: Path, plots: bool, plotted: list[str]) -> None:
+    with watch(seen, tmp_path, CHECKPOINT, plots=plots) as watching:
+        watching.handle(EVALUATION)
+    assert seen.plotted == plotted
+    assert bool(seen.closed) == plots
 
 
 def test_a_table_shows_what_json_has_no_number_for(seen: Seen, tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""Futures in batches as they complete, and a cluster that has nobody to complete them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client, Event, LocalCluster
+
+from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.tasks import completed as module
+from psflow.tasks.completed import completed_batches
+
+pytestmark = pytest.mark.cluster(shared=True)
+
+
+@pytest.fixture
+def cluster(no_leaks: Any, tmp_path: Path) -> Iterator[LocalCluster]:
+    with (
+        no_leaks(),
+        dask.config.set({"temporary-directory": str(tmp_path)}),
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+    ):
+        yield cluster
+
+
+def fail() -> None:
+    raise ValueError("on purpose")
+
+
+def test_each_future_comes_once_however_it_has_ended(cluster: LocalCluster) -> None:
+    with Client(cluster) as client:
+        go_on = Event("go on", client=client)
+        blocked, cancelled = client.submit(Event.wait, go_on), client.submit(int, "1")
+        futures = [blocked, cancelled, client.submit(fail)]
+        seen: list[Any] = []
+        for batch in completed_batches(client, futures):
+            if not seen and not batch:  # the thread is taken, so nothing has completed
+                cancelled.cancel()
+                go_on.set()
+            seen += batch
+    assert sorted(future.key for future in seen) == sorted(future.key for future in futures)
+
+
+def test_a_cluster_whose_workers_are_gone_is_not_waited_for(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOK_SECS", 0.0)
+    monkeypatch.setattr(module, "NO_WORKERS_SECS", 0.0)
+    with Client(cluster) as client:
+        client.retire_workers(list(client.nthreads()), close_workers=True)
+        with pytest.raises(WaitTimeoutError, match=r"the Dask cluster: its workers are gone$"):
+            list(completed_batches(client, [client.submit(int, "1")]))
