@@ -87,7 +87,7 @@ def step_rate(system: System, secs: float) -> Slice:
     system.check()
     rate = system.progress.rate(start, stop)
     if not rate:
-        raise WaitTimeoutError("to report its progress twice", system.name, MOST_WINDOWS * secs)
+        raise WaitTimeoutError(system.name, "report its progress twice", MOST_WINDOWS * secs)
     return Slice(rate, used / (stop - start) / rate)
 
 

@@ -145,7 +145,7 @@ class PsProcess:
             If it ended instead; why stands on stderr.
         """
         if not self._pipe.poll(TIMEOUT_SECS):
-            raise WaitTimeoutError("to listen", self._name, TIMEOUT_SECS)
+            raise WaitTimeoutError(self._name, "start listening", TIMEOUT_SECS)
         event: dict[str, Any] = self._pipe.recv()
         return Address.from_dict(event["address"])
 

@@ -133,7 +133,7 @@ class Scene:
                     if process.poll() is not None:
                         raise RoleFailedError("psflow train", f"no step was done:\n{log.read_text()}")
                     if deadline.has_passed:
-                        raise WaitTimeoutError("to do a step", "psflow train", TIMEOUT_SECS)
+                        raise WaitTimeoutError("psflow train", "do a step", TIMEOUT_SECS)
                     time.sleep(POLL_SECS)
             finally:
                 process.terminate()

@@ -17,7 +17,7 @@
     │   ├── RefusedError         the peer understood, and said no
     │   ├── ClosedError          we closed it
     │   └── BrokenPeerError      they vanished
-    ├── WaitTimeoutError         a wait ran out of time
+    ├── WaitTimeoutError         something did not happen in time
     ├── StoppedError             a role was told to end
     ├── FlowFailedError          a flow had begun when it turned out that what was asked for cannot be
     ├── RoleFailedError          a role ended with an error
@@ -229,14 +229,16 @@ class BrokenPeerError(TransportError):
 
 @dataclass(eq=False)
 class WaitTimeoutError(PsflowError):
-    """A wait ran out of time."""
+    """`subject` did not do what `action` says in time; `detail` holds what was seen instead, or what to do."""
 
-    what: str
-    whom: str
+    subject: str
+    action: str
     timeout_secs: float
+    detail: str = ""
 
     def __str__(self) -> str:
-        return f"waited {self.timeout_secs:g} s for {self.whom}: {self.what}"
+        sentence = f"{self.subject} did not {self.action} within {self.timeout_secs:g} s"
+        return f"{sentence}: {self.detail}" if self.detail else sentence
 
 
 @dataclass(eq=False)

@@ -47,7 +47,7 @@ def completed_batches(client: Client, futures: Collection[Future[Any]]) -> Itera
             if client.nthreads():
                 no_workers = Deadline(NO_WORKERS_SECS)
             elif no_workers.has_passed:
-                raise WaitTimeoutError("its workers are gone", "the Dask cluster", NO_WORKERS_SECS)
+                raise WaitTimeoutError("the Dask cluster", "have any worker", NO_WORKERS_SECS)
         batch: list[Future[Any]] = completed.next_batch(block=False)
         yield batch
         if not batch:

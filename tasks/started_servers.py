@@ -123,9 +123,10 @@ def record_lock(timeout_secs: float) -> Iterator[Path]:
         while not _is_locked(descriptor):
             if deadline.has_passed:
                 raise WaitTimeoutError(
-                    f"it holds {home / LOCK}; wait for it to end, or stop it",
-                    "another command that starts or stops servers",
+                    "another psflow up or psflow down",
+                    "end",
                     timeout_secs,
+                    f"it holds {home / LOCK}; wait for it to end, or stop it",
                 )
             time.sleep(POLL_SECS)
         yield home

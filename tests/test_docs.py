@@ -230,6 +230,13 @@ def test_decisions_are_numbered_and_say_what_was_given_up() -> None:
         assert sections == ["Why", "Choice", "What we gave up"], page.name
 
 
+def test_the_changelog_begins_with_the_version_of_the_project() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert re.findall(r"^## (\S+)", text, re.MULTILINE)[0] == version
+    assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) <= {"Added", "Changed", "Fixed", "Removed"}
+
+
 def test_every_example_says_what_it_is() -> None:
     for path in (ROOT / "examples").glob("*.py"):
         assert f"examples/{path.name}" in (ast.get_docstring(ast.parse(path.read_text())) or ""), path.name

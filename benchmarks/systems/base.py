@@ -122,5 +122,5 @@ class System(ABC):
         while not is_at_work():
             self.check()
             if deadline.has_passed:
-                raise WaitTimeoutError("to be at work", self.name, timeout_secs)
+                raise WaitTimeoutError(self.name, "begin to train", timeout_secs)
             time.sleep(POLL_SECS)

@@ -112,7 +112,7 @@ class ProductSystem(System):
                 (self.directory / "stop").touch()
                 self._thread.join(END_TIMEOUT_SECS)
                 if self._thread.is_alive():
-                    raise WaitTimeoutError("to end", self.name, END_TIMEOUT_SECS)
+                    raise WaitTimeoutError(self.name, "end", END_TIMEOUT_SECS)
                 self._thread = None
                 self._check_transport()
         finally:

@@ -130,7 +130,7 @@ class ProgramSystem(System):
                 if not self._has_told(name, key):
                     self.check()
             elif deadline.has_passed:
-                raise WaitTimeoutError(f"to say that it has {key}", self.name, timeout_secs)
+                raise WaitTimeoutError(self.name, f"report {key}", timeout_secs)
             else:
                 time.sleep(POLL_SECS)
 

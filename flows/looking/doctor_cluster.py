@@ -156,5 +156,5 @@ def _within(ask: Callable[[], T]) -> T:
     if errors:
         raise OSError(f"the cluster did not answer: {errors[0]!r}") from errors[0]
     if not answers:
-        raise WaitTimeoutError("no answer from all of them", "the workers of the cluster", TIMEOUT_SECS)
+        raise WaitTimeoutError("some worker of the cluster", "answer", TIMEOUT_SECS)
     return answers[0]

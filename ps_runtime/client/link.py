@@ -106,10 +106,10 @@ class Link:
         connection = self._dial(min(timeout_secs, DIAL_SECS))
         try:
             connection.send(self._identity.hello())
-            what = f"to let {self._identity.name} in"
+            what = f"accept {self._identity.name}"
             deadline = Deadline(timeout_secs)
             self.sequence = self._await(connection.receive, connection.peer, what, deadline).sequence
-            self._await(connection.share, connection.peer, "to share memory", deadline)
+            self._await(connection.share, connection.peer, "share memory", deadline)
         except BaseException:
             connection.close()
             raise
@@ -137,7 +137,7 @@ class Link:
         Raises
         ------
         WaitTimeoutError
-            After `timeout_secs`, saying `what` was waited for.
+            If the ps does not do `what`, such as ``"take the push"``, within `timeout_secs`.
         """
         deadline = Deadline(timeout_secs)
         while True:
@@ -174,7 +174,7 @@ class Link:
                 return attempt(min(SLICE_SECS, deadline.remaining_secs))
             except WaitTimeoutError:
                 if deadline.has_passed:
-                    raise WaitTimeoutError(what, whom, deadline.timeout_secs) from None
+                    raise WaitTimeoutError(whom, what, deadline.timeout_secs) from None
 
     def _come_back(self, error: BrokenPeerError) -> None:
         """Connect again and repeat the request under way, or raise `error` when the ps stays away."""

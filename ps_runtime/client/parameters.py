@@ -79,7 +79,7 @@ class Parameters:
 
     def _receive(self, index: int, ask: Message) -> None:
         into = None if ask.flags & NO_BODY else self._arenas[index].data
-        reply = self._links[index].receive("the parameters", REPLY_TIMEOUT_SECS, into)
+        reply = self._links[index].receive("send the parameters", REPLY_TIMEOUT_SECS, into)
         self.versions[index] = reply.version
 
     def _read(self, index: int, link: Link) -> None:

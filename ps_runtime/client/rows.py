@@ -99,7 +99,7 @@ class RowClient:
     def _whole(self, ids: Sequence[Ids], *, may_keep: bool) -> list[NDArray[Any]]:
         """Return what the only ps sends: in the memory that it came to, if that may and can be kept."""
         (link,) = self._links
-        reply = link.receive("rows", REPLY_TIMEOUT_SECS)
+        reply = link.receive("send rows", REPLY_TIMEOUT_SECS)
         values = self._layout.values(np.frombuffer(reply.body, np.uint8), [len(some) for some in ids])
         return values if may_keep and link.connection.keep() else [rows.copy() for rows in values]
 
@@ -108,7 +108,7 @@ class RowClient:
         tables = self._layout.tables
         found = [np.empty((len(some), table.dim), table.dtype) for table, some in zip(tables, ids, strict=True)]
         for shard, link in enumerate(self._links):
-            reply = link.receive("rows", REPLY_TIMEOUT_SECS)
+            reply = link.receive("send rows", REPLY_TIMEOUT_SECS)
             indices = [self._splits.of(some)[shard] for some in ids]
             values = self._layout.values(np.frombuffer(reply.body, np.uint8), [len(index) for index in indices])
             for table, rows, index, some in zip(tables, found, indices, values, strict=True):

@@ -160,25 +160,25 @@ class TrainingClient:
         for index in self._others:
             self._links[index].send(messages[index])
         for index in self._others:
-            self._links[index].receive("to take a push", REPLY_TIMEOUT_SECS)
+            self._links[index].receive("take the push", REPLY_TIMEOUT_SECS)
         self._num_tickets -= 1
         messages[0].flags = self._num_tickets
         self._links[0].send(messages[0])
 
     def finish_push(self) -> Grant | JobEnd | None:
         """Wait for the answer to the push: the next ticket, or the end; None if there is none besides that in hand."""
-        answer = self._answer("the next ticket")
+        answer = self._answer("grant the next ticket")
         self._sequence += 1
         return answer
 
     def next_grant(self) -> Grant | JobEnd:
         """Ask for a ticket when holding none: at the start, or when a stream ended. Blocks."""
         self._num_tickets = 0
-        answer = self.further_grant("the first ticket")
+        answer = self.further_grant("grant the first ticket")
         assert answer is not None
         return answer
 
-    def further_grant(self, what: str = "a further ticket") -> Grant | JobEnd | None:
+    def further_grant(self, what: str = "grant a further ticket") -> Grant | JobEnd | None:
         """Ask for a ticket besides the one in hand; None if there is none now. Blocks only when holding none."""
         self._links[0].send(Message(Kind.NEXT, flags=self._num_tickets))
         return self._answer(what)
@@ -187,7 +187,7 @@ class TrainingClient:
         """Give the tickets back and ask the job to end. Blocks until it has."""
         self._num_tickets = 0
         self._links[0].send(Message.of(Kind.STOP, {"reason": str(reason)[:MAX_REASON_CHARS]}))
-        answer = self._answer("the end of the job")
+        answer = self._answer("end the job")
         assert answer is not None
         return answer
 
@@ -201,7 +201,7 @@ class TrainingClient:
         """
         message = Message(Kind.FETCH, step=index)
         try:
-            reply = self._links[0].request(message, "a batch of the input", self._hold_timeout_secs)
+            reply = self._links[0].request(message, "send a batch of the input", self._hold_timeout_secs)
         except RefusedError as error:
             if error.code == "input":
                 raise InputError((error.reason,)) from error
@@ -210,7 +210,7 @@ class TrainingClient:
 
     def request_cut(self) -> None:
         """Ask for a cut as soon as the tickets given are used. For the chief alone."""
-        self._links[0].request(Message(Kind.REQUEST_CUT), "to prepare a cut", REPLY_TIMEOUT_SECS)
+        self._links[0].request(Message(Kind.REQUEST_CUT), "prepare a cut", REPLY_TIMEOUT_SECS)
 
     def leave(self) -> None:
         """Tell every ps that this replica will not come back. The job is over: a ps that is gone is no error."""
@@ -230,7 +230,7 @@ class TrainingClient:
         for index in self._others:
             self._links[index].send(Message(Kind.PULL, flags=NO_BODY, body=self._log))
         for index in self._others:
-            self._links[index].receive("to hear what was decided", REPLY_TIMEOUT_SECS)
+            self._links[index].receive("take the decisions", REPLY_TIMEOUT_SECS)
         self._is_told = True
 
     def _answer(self, what: str) -> Grant | JobEnd | None:

@@ -46,7 +46,7 @@ class WatchingClient:
             if not self._is_waiting:
                 self._link.send(Message(Kind.WATCH, step=seen_step))
                 self._is_waiting = True
-            self._link.receive("news", timeout_secs)
+            self._link.receive("send news", timeout_secs)
             self._is_waiting = False
         except WaitTimeoutError:
             pass

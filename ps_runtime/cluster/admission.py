@@ -99,7 +99,8 @@ def _acquire(lock: Lock, client: Client, patience: Patience, check: Callable[[],
     while not lock.acquire(timeout=LOCK_SLICE_SECS):
         check()
         if deadline.has_passed:
-            raise WaitTimeoutError("to admit this job", "another job that is starting", patience.timeout_secs)
+            remedy = "start this job again, or wait longer (cluster.admission_timeout_secs)"
+            raise WaitTimeoutError(f"another job on {_where(client)}", "finish starting", patience.timeout_secs, remedy)
         if not has_said:
             patience.say(f"waiting up to {patience.timeout_secs:g} s for another job to start on {_where(client)}")
             has_said = True

@@ -116,11 +116,13 @@ class ClusterJob:
             servers = [role for role in self.job.roles if role.role is Role.PS]
             for role in servers:
                 self._submit(role)
-            self._await(lambda: len(self._ps_addresses) == len(servers), "the ps to listen", check)
+            self._await(
+                lambda: [role for role in servers if role.index not in self._ps_addresses], "start listening", check
+            )
             for role in self.job.roles:
                 if role not in self._futures:
                     self._submit(role)
-            self._await(lambda: len(self._started) == len(self.job.roles), "all roles to start", check)
+            self._await(lambda: [role for role in self.job.roles if str(role) not in self._started], "start", check)
 
     def wait(self, role: RoleId, timeout_secs: float) -> dict[str, Any] | None:
         """Wait for a role to end; return its report, or None if it is running still.
@@ -236,18 +238,18 @@ class ClusterJob:
                 self._vanished |= gone
                 self._changed.notify_all()
 
-    def _await(self, condition: Callable[[], bool], what: str, check: Callable[[], None]) -> None:
-        """Wait for a condition of the roles; raise the failure of a role that ends instead."""
+    def _await(self, missing: Callable[[], list[RoleId]], action: str, check: Callable[[], None]) -> None:
+        """Wait until `missing` returns no role that still has to do `action`; raise the failure of one that ends."""
         deadline = Deadline(START_TIMEOUT_SECS)
         while not deadline.has_passed:
             self._look()
             with self._changed:
-                if self._changed.wait_for(lambda: condition() or self._any_error(), SLICE_SECS) and condition():
+                if self._changed.wait_for(lambda: not missing() or self._any_error(), SLICE_SECS) and not missing():
                     return
             check()
             self._raise_failure(check)
-        waiting = [str(role) for role in self._futures if str(role) not in self._started] or ["the roles"]
-        raise WaitTimeoutError(what, ", ".join(waiting), START_TIMEOUT_SECS)
+        if late := missing():
+            raise WaitTimeoutError(", ".join(map(str, late)), action, START_TIMEOUT_SECS)
 
     def _all_ended(self) -> bool:
         return all(self._has_ended(role) for role in self._futures)

@@ -60,7 +60,7 @@ class Presence:
         elif self._answer is None and self._next_question.has_passed:
             self._ask(addresses)
         if self._silence is not None and self._silence.has_passed:
-            raise WaitTimeoutError("to say which Dask workers it has", "the Dask scheduler", SILENCE_SECS)
+            raise WaitTimeoutError("the Dask scheduler", "list its workers", SILENCE_SECS)
         return set()
 
     def close(self) -> None:

@@ -114,7 +114,7 @@ def _dial(sock: socket.socket, place: object, timeout_secs: float, name: str) ->
         tune(sock)
     except TimeoutError:
         sock.close()
-        raise WaitTimeoutError("to take a connection", name, timeout_secs) from None
+        raise WaitTimeoutError(name, "accept a connection", timeout_secs) from None
     except OSError as error:
         sock.close()
         raise BrokenPeerError(name, error.strerror or str(error)) from error

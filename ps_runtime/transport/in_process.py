@@ -255,7 +255,7 @@ class InProcessConnection(Connection):
             return self._reply
         if is_over:
             raise self._broken_error()
-        raise WaitTimeoutError("its reply", self.peer, timeout_secs)
+        raise WaitTimeoutError(self.peer, "reply", timeout_secs)
 
     def _check(self) -> None:
         if self._is_closed:

@@ -210,7 +210,7 @@ class SocketConnection(Connection):
                 return message
             remaining_secs = deadline.remaining_secs
             if not remaining_secs:
-                raise WaitTimeoutError("its reply", self.peer, timeout_secs)
+                raise WaitTimeoutError(self.peer, "reply", timeout_secs)
 
     def _read(self, into: memoryview | None) -> Message | None:
         try:

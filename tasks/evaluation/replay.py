@@ -82,7 +82,7 @@ class Replay:
         for batch in completed_batches(self._client, self._futures):
             check()
             if not batch and not self._has_begun.is_set() and deadline.has_passed:
-                raise WaitTimeoutError("all its threads are busy", "the Dask cluster", timeout_secs)
+                raise WaitTimeoutError("the Dask cluster", "have a free thread", timeout_secs)
             for future in batch:
                 for outcome in self._outcomes_of(future):
                     yield outcome

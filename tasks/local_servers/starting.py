@@ -156,7 +156,7 @@ def _listener(preferred: int) -> socket.socket:
 
 def _wait_for(server: StartedServer, deadline: Deadline) -> None:
     """Wait until a server answers."""
-    seen = "no answer yet"
+    seen = "no time was left to ask it"
     while (left := deadline.remaining_secs) > 0:
         try:
             status = _status(server, left)
@@ -168,7 +168,9 @@ def _wait_for(server: StartedServer, deadline: Deadline) -> None:
             raise RoleFailedError(NAMES[server.kind], f"its process ended before it answered; {_tail(server)}")
         seen = f"it answers with HTTP {status}" if status else seen
         time.sleep(POLL_SECS)
-    raise WaitTimeoutError(f"{server.url}: {seen}; {_tail(server)}", NAMES[server.kind], deadline.timeout_secs)
+    raise WaitTimeoutError(
+        f"{NAMES[server.kind]} at {server.url}", "answer", deadline.timeout_secs, f"{seen}; {_tail(server)}"
+    )
 
 
 def _status(server: StartedServer, timeout_secs: float) -> int:

@@ -55,7 +55,7 @@ def end_servers(servers: Sequence[StartedServer], timeout_secs: float) -> None:
     _, left = psutil.wait_procs(slow, KILL_SECS)
     if left:
         pids = ", ".join(str(process.pid) for process in left)
-        raise WaitTimeoutError("they were killed and have not ended", f"the processes {pids}", KILL_SECS)
+        raise WaitTimeoutError(f"the killed processes {pids}", "end", KILL_SECS)
 
 
 def _process_of(server: StartedServer) -> psutil.Process | None:

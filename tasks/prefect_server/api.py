@@ -105,7 +105,7 @@ class LocalPrefectServer:
         try:
             self._question.getresponse().read()
         except TimeoutError:
-            raise WaitTimeoutError(f"no answer from {self.url} yet", "the local Prefect server", timeout_secs) from None
+            raise WaitTimeoutError(f"the local Prefect server at {self.url}", "answer", timeout_secs) from None
         except (ConnectionError, http.client.HTTPException) as error:
             self._process.wait(timeout=timeout_secs)
             raise RoleFailedError("the local Prefect server", f"{error}; {self._log_tail()}") from error
@@ -214,8 +214,8 @@ def _wait_for_named_api(url: str, timeout_secs: float) -> None:
     deadline = Deadline(timeout_secs)
     while (error := health_fault(url, max(deadline.remaining_secs, LAST_TRY_SECS))) is not None:
         if deadline.has_passed:
-            what = f"{error}; start it, or unset PREFECT_API_URL to use a local one (of psflow up: psflow down)"
-            raise WaitTimeoutError(what, f"the Prefect API at {url}", timeout_secs) from error
+            detail = f"{error}; start it, or unset PREFECT_API_URL to use a local one (of psflow up: psflow down)"
+            raise WaitTimeoutError(f"the Prefect API at {url}", "answer", timeout_secs, detail) from error
         time.sleep(0.5)
 
 

@@ -97,8 +97,9 @@ def test_prefect_is_down(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     monkeypatch.setattr("psflow.flows.running.planning.prepare_store", lambda: "a store")
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}):
         assert said(capsys, "train", "t.yaml", exit_code=1) == (
-            "psflow: waited 0.1 s for the Prefect API at http://127.0.0.1:1/api: [Errno 111] Connection refused; "
-            "start it, or unset PREFECT_API_URL to use a local one (of psflow up: psflow down)\n"
+            "psflow: the Prefect API at http://127.0.0.1:1/api did not answer within 0.1 s: "
+            "[Errno 111] Connection refused; start it, "
+            "or unset PREFECT_API_URL to use a local one (of psflow up: psflow down)\n"
         )
 
 

@@ -52,5 +52,5 @@ def test_a_cluster_whose_workers_are_gone_is_not_waited_for(
     monkeypatch.setattr(module, "NO_WORKERS_SECS", 0.0)
     with Client(cluster) as client:
         client.retire_workers(list(client.nthreads()), close_workers=True)
-        with pytest.raises(WaitTimeoutError, match=r"the Dask cluster: its workers are gone$"):
+        with pytest.raises(WaitTimeoutError, match=r"^the Dask cluster did not have any worker within"):
             list(completed_batches(client, [client.submit(int, "1")]))

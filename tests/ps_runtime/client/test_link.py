@@ -67,7 +67,7 @@ class Line(Connection):
         wait_secs = self._due - self._clock.now
         if wait_secs > timeout_secs:
             self._clock.now += timeout_secs
-            raise WaitTimeoutError("its reply", self.peer, timeout_secs)
+            raise WaitTimeoutError(self.peer, "reply", timeout_secs)
         self._clock.now += max(wait_secs, 0.0)
         answer = self._answer(self.sent[-1])
         if isinstance(answer, BaseException):
@@ -146,8 +146,8 @@ def test_every_request_is_signed(clock):
 
 def test_a_wait_ends_in_time_and_says_what_for_and_for_whom(clock):
     link = opened(slow_after_hello(clock, 60.0))
-    with pytest.raises(WaitTimeoutError, match=r"^waited 7 s for ps-7 at nowhere: the next ticket$"):
-        link.request(Message(Kind.NEXT), "the next ticket", 7.0)
+    with pytest.raises(WaitTimeoutError, match=r"^ps-7 at nowhere did not grant the next ticket within 7 s$"):
+        link.request(Message(Kind.NEXT), "grant the next ticket", 7.0)
     assert clock.elapsed == pytest.approx(7.0)
 
 
@@ -162,7 +162,7 @@ def test_a_role_that_is_told_to_end_does_so_within_two_slices_of_a_wait(clock):
     check = Check(raises_at=1)
     link = opened(slow_after_hello(clock, 60.0), check)
     with pytest.raises(StoppedError, match="worker-1 ends: it was told to"):
-        link.request(Message(Kind.NEXT), "the next ticket", 50.0)
+        link.request(Message(Kind.NEXT), "grant the next ticket", 50.0)
     assert clock.elapsed <= 2 * SLICE_SECS
 
 
@@ -190,7 +190,7 @@ def test_a_ps_may_take_its_time_to_let_a_role_in(clock):
 
 def test_a_ps_that_never_lets_a_role_in_is_named(clock):
     line = Line(clock, welcome, delay_secs=300.0)
-    with pytest.raises(WaitTimeoutError, match=r"^waited 20 s for ps-7 at nowhere: to let worker-1 in$"):
+    with pytest.raises(WaitTimeoutError, match=r"^ps-7 at nowhere did not accept worker-1 within 20 s$"):
         Link(lambda timeout_secs: line, IDENTITY, never_stop).open(20.0)
     assert line.is_closed
 
@@ -225,7 +225,7 @@ def test_a_request_is_said_again_by_another_connection(clock):
     first, second = broken(clock), Line(clock, welcome)
     link = Link(lines(first, second), IDENTITY, never_stop)
     link.open(5.0)
-    assert link.request(Message(Kind.PUSH, sequence=42), "the next ticket", 5.0).sequence == 42
+    assert link.request(Message(Kind.PUSH, sequence=42), "grant the next ticket", 5.0).sequence == 42
     assert first.is_closed
     assert [m.kind for m in second.sent] == [Kind.HELLO, Kind.PUSH]
     assert link.num_reconnects == 1
