@@ -22,7 +22,7 @@ class Settings:
     output : Path
         Directory for plots and results.
     pairs : int
-        Measurements of each system, taken in turn.
+        Number of measurements of each system; the systems take turns.
     starts : int
         How often all systems are started afresh for them.
     quick : bool

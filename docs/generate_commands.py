@@ -58,7 +58,7 @@ def _name(parameter: Any) -> str:
 
 def _default(parameter: Any) -> str:
     if parameter.required:
-        return "must be given"
+        return "required"
     if parameter.default in (None, False) or callable(parameter.default):
         return ""
     return f"`{parameter.default}`"

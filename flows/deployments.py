@@ -52,7 +52,7 @@ def configured(arguments: Sequence[str]) -> list[RunnerDeployment]:
     overrides = [text for text in arguments if is_override(text)]
     files = [text for text in arguments if text not in overrides]
     if overrides and not files:
-        raise UsageError((f"{overrides[0]}: expected a configuration file that it changes, such as conf/digits.yaml",))
+        raise UsageError((f"{overrides[0]}: expected a configuration file to override, such as conf/digits.yaml",))
     deployments: list[RunnerDeployment] = []
     experiments: dict[str, str] = {}
     for file in files:
@@ -60,7 +60,7 @@ def configured(arguments: Sequence[str]) -> list[RunnerDeployment]:
         experiment = parsed(conf).experiment
         if experiment in experiments:
             raise UsageError(
-                (f"{experiments[experiment]} and {file} are both of experiment {experiment!r}; rename one",)
+                (f"{experiments[experiment]} and {file} both name the experiment {experiment!r}; rename one",)
             )
         experiments[experiment] = file
         deployments += _of(conf)

@@ -91,7 +91,7 @@ def evaluate_flow(parameters: EvaluateParameters) -> dict[str, Any] | State[Any]
             try:
                 _run(plan, parameters, results, artifacts, interrupts.check)
             except INTERRUPTIONS as interrupted:
-                return invocation.cancelled(interrupted, "the same command goes on where it ended")
+                return invocation.cancelled(interrupted, "run the same command again to continue where it ended")
             finally:
                 artifacts.table("replay", results.rows(), "Metrics of each checkpoint that was asked for.")
         facts = results.facts() | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
@@ -107,7 +107,7 @@ def _run(
     check: Callable[[], None],
 ) -> None:
     get_run_logger().info(
-        "%s of %s evaluations are in the record already", len(plan.known), len(plan.known) + plan.num_wanted
+        "the record already holds %s of %s evaluations", len(plan.known), len(plan.known) + plan.num_wanted
     )
     if not plan.wanted:
         if _mlflow_lacks_some(plan):
@@ -157,7 +157,9 @@ def _recorded(plan: ReplayPlan, results: ReplayResults) -> Iterator[Tracker]:
     with closed_on_error(tracker):
         yield tracker
     if not tracker.close("FAILED" if results.failures else "FINISHED"):
-        get_run_logger().warning("MLflow did not take everything; the next evaluation of this training writes the rest")
+        get_run_logger().warning(
+            "MLflow did not store everything; the next evaluation of this training writes the rest"
+        )
 
 
 def _mlflow_lacks_some(plan: ReplayPlan) -> bool:

@@ -83,7 +83,7 @@ def export_flow(parameters: ExportParameters) -> dict[str, Any]:
         plan: ExportPlan = invocation.prepared
         if plan.passed_over:
             gone = ", ".join(map(str, plan.passed_over))
-            get_run_logger().warning("better, but neither checkpoint nor export is left: step %s", gone)
+            get_run_logger().warning("better checkpoints were removed, and so were their exports: step %s", gone)
         facts = export_checkpoint(plan)
         return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
 

@@ -103,7 +103,7 @@ def pipeline_flow(parameters: PipelineParameters) -> Facts | State[Any]:
                 get_run_logger().info("stage %s", stage)
                 facts[stage] = STAGES[stage](invocation.prepared, facts, interrupts)
         except INTERRUPTIONS as interrupted:
-            return invocation.cancelled(interrupted, "the same command goes on where it ended")
+            return invocation.cancelled(interrupted, "run the same command again to continue where it ended")
         return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
 
 
@@ -112,7 +112,7 @@ def _train(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts)
     step = _completed_step(training)
     if step is not None:
         model_dir = parameters.directory
-        get_run_logger().info("%s was trained to step %s already", model_dir, step)
+        get_run_logger().info("%s is already trained to step %s", model_dir, step)
         return {"model_dir": model_dir, "final_step": step, "was_done": True}
     return _result(train_flow, training, interrupts)
 

@@ -81,7 +81,7 @@ def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
         try:
             facts = _run(invocation.prepared, parameters, interrupts)
         except INTERRUPTIONS as interrupted:
-            return invocation.cancelled(interrupted, "the same command goes on where it ended")
+            return invocation.cancelled(interrupted, "run the same command again to continue where it ended")
         return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
 
 
@@ -90,7 +90,7 @@ def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrup
     folder.claim(_identity(job))
     finished = folder.finished(parts)
     if finished:
-        get_run_logger().info("%s of %s partitions are there already", len(finished), len(parts))
+        get_run_logger().info("%s of %s partitions already exist", len(finished), len(parts))
     left = [part for part in parts if part not in finished]
     if left:
         cluster = parameters.cluster

@@ -40,7 +40,7 @@ def serve(arguments: Sequence[str], limit: int | None = None) -> dict[str, Any]:
     arguments : sequence of str
         Configurations, each served with its parameters and its schedule, if it has one; and changes of them.
     limit : int, optional
-        The most runs at one time.
+        Maximum number of runs at one time.
 
     Returns
     -------
@@ -55,10 +55,7 @@ def serve(arguments: Sequence[str], limit: int | None = None) -> dict[str, Any]:
     deployments = [*general(), *configured(arguments)]
     if named_api_url() is None and found().prefect_api_url is None:
         raise UsageError(
-            (
-                "expected a Prefect server that stays, there is none: start one with psflow up, or name one with "
-                "PREFECT_API_URL",
-            )
+            ("no permanent Prefect server is known: start one with psflow up, or name one with PREFECT_API_URL",)
         )
     prepare_store()  # before several runs at once would make it
     names = [deployment.full_name for deployment in deployments]

@@ -86,7 +86,7 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
                 write_config(planned.attempt.model_dir, planned.beginning.parameters)
                 outcome = _run(planned, planned.beginning.parameters, interrupts)
         except INTERRUPTIONS as interrupted:
-            return invocation.cancelled(interrupted, "the same command resumes from the last checkpoint")
+            return invocation.cancelled(interrupted, "run the same command again to resume from the last checkpoint")
         summary = summarize(outcome, wall_secs=time.monotonic() - invocation.started)
         show_summary(parameters.experiment, summary)
         return summary
@@ -118,7 +118,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
             attempt.note_completed()
         else:
             get_run_logger().warning(
-                "MLflow did not take everything; the same command writes what is on disk, metrics of training are not"
+                "MLflow did not store everything; the same command writes what is on disk, not training metrics"
             )
     pages = tracker.page, links.prefect_page
     return Outcome(

@@ -149,7 +149,7 @@ class ClusterError(PsflowError):
     def __str__(self) -> str:
         return (
             f"a Dask cluster of {self.num_workers} workers did not start on this machine: {self.reason}; "
-            "see that it has memory for them, then the same command starts them again"
+            "check that it has enough memory, then run the same command again"
         )
 
 
@@ -175,7 +175,7 @@ class StorageError(PsflowError):
     def __str__(self) -> str:
         return (
             f"{self.path} could not be written: {self.reason} ({self.free_bytes / 1e6:.1f} MB are free); "
-            "free space or correct its rights, then the same command goes on"
+            "free space or correct its permissions, then run the same command again"
         )
 
 
@@ -249,7 +249,7 @@ class StoppedError(PsflowError):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.role} ends: {self.reason}"
+        return f"{self.role} was stopped: {self.reason}"
 
 
 @dataclass(eq=False)

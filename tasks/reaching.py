@@ -63,7 +63,7 @@ def run_fault(uri: str, run_id: str) -> str | None:
     except MlflowException as error:
         if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
             return missing_run(uri, run_id)
-        return f"the MLflow store {without_secrets(uri)} does not tell of the run {run_id}: {reason_of(error)}"
+        return f"the MLflow store {without_secrets(uri)} does not return the run {run_id}: {reason_of(error)}"
     if run.info.lifecycle_stage == "deleted":
         return f"the MLflow run {run_id} of this job was deleted; restore it (mlflow runs restore --run-id {run_id})"
     return None
@@ -73,4 +73,4 @@ def _file_fault(path: Path) -> str | None:
     target = path if path.exists() else next(parent for parent in path.parents if parent.exists())
     if os.access(target, os.W_OK):
         return None
-    return f"the MLflow store {path} cannot be written to: no right to write to {target}; see MLFLOW_TRACKING_URI"
+    return f"the MLflow store {path} cannot be written to: no permission for {target}; see MLFLOW_TRACKING_URI"

@@ -117,7 +117,7 @@ def record_lock(timeout_secs: float) -> Iterator[Path]:
         home.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        what = f"{home}: cannot be written to: {error.strerror}; servers are remembered there, see PREFECT_HOME"
+        what = f"{home} cannot be written to: {error.strerror}; correct its permissions, or set PREFECT_HOME"
         raise ConfigError((what,)) from None
     try:
         while not _is_locked(descriptor):

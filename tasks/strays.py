@@ -19,8 +19,10 @@ __all__ = ["FLOW_RUN_TAG", "NOT_TOLD", "close_flow_runs", "close_mlflow_runs", "
 FLOW_RUN_TAG = "psflow"
 MAX_FLOW_RUNS = 200
 """Looked at in one go, as many as Prefect gives; more are closed the next time."""
-MESSAGE = "its process is gone, killed or lost with its host; the same command resumes from the last checkpoint"
-NOT_TOLD = "it was trained to step {}, and MLflow could not be told; the same command writes what is on disk"
+MESSAGE = (
+    "its process is gone, killed or lost with its host; the command that started it resumes from the last checkpoint"
+)
+NOT_TOLD = "training reached step {}, but MLflow could not be reached; the same command writes what is on disk"
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ def close_strays() -> int:
         try:
             num_closed += close()
         except Exception as error:  # each kind of server has errors of its own; none of them is the caller's concern
-            _log.warning("stray runs could not be closed: %s", without_secrets(str(error)))
+            _log.warning("cannot mark the runs of processes that are gone: %s", without_secrets(str(error)))
     return num_closed
 
 

@@ -15,18 +15,23 @@ __all__ = ["bench"]
 
 def bench(
     name: Annotated[BenchName, typer.Argument(metavar="NAME", help=f"One of {', '.join(get_args(BenchName))}.")],
-    pairs: Annotated[int, typer.Option(min=1, help="Measurements of each system, taken in turn.")] = 9,
-    starts: Annotated[int, typer.Option(min=1, help="How often the systems are started afresh for them.")] = 2,
+    pairs: Annotated[
+        int, typer.Option(min=1, help="Number of measurements of each system; the systems take turns.")
+    ] = 9,
+    starts: Annotated[int, typer.Option(min=1, help="Number of times that each system is started for them.")] = 2,
     quick: Annotated[
-        bool, typer.Option("--quick", help="One case, two short pairs, no peer: shows that it runs.")
+        bool, typer.Option("--quick", help="Measure one case in two short pairs without a peer, to see that it works.")
     ] = False,
     case: Annotated[
-        list[str] | None, typer.Option(metavar="PATTERN", help="Only cases like this one; may be given again.")
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN", help="Measure only the cases that match; repeat the option for several patterns."
+        ),
     ] = None,
-    output: Annotated[str, typer.Option(metavar="DIR", help="Where the plot and the numbers go.")] = "runs/bench",
+    output: Annotated[str, typer.Option(metavar="DIR", help="Directory for the plot and the numbers.")] = "runs/bench",
     as_json: Json = False,
 ) -> Mapping[str, Any]:
-    """Measure psflow beside its limits, and beside TensorFlow Estimator where that is installed."""
+    """Measure psflow against its limits, and against TensorFlow Estimator where it is installed."""
     from psflow.flows.looking.bench import bench
 
     options = ["--pairs", str(pairs), "--starts", str(starts), "--output", output]

@@ -14,12 +14,10 @@ __all__ = ["config"]
 
 def config(
     settings: Settings,
-    origin: Annotated[
-        bool, typer.Option("--origin", help="Say of each value which file, line or flag set it.")
-    ] = False,
+    origin: Annotated[bool, typer.Option("--origin", help="Show the file, line or flag that set each value.")] = False,
     as_json: Json = False,
 ) -> Answer:
-    """Show the whole configuration that CONF and its defaults make."""
+    """Show the whole configuration: the values of CONF and the defaults."""
     from psflow.flows.looking.config import config
 
     return config(settings, with_origins=origin)

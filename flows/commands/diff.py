@@ -11,11 +11,13 @@ from psflow.flows.running.answer import Answer
 
 __all__ = ["diff"]
 
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Id of an MLflow run, a unique beginning of it, or its name.")]
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="An MLflow run: its id, a unique prefix of its id, or its name.")
+]
 
 
 def diff(first: Run, second: Run, as_json: Json = False) -> Answer:
-    """Show only what differs between two runs: parameters, data, code, final metrics."""
+    """Show what differs between two runs: parameters, data, code, final metrics."""
     from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()

@@ -14,11 +14,14 @@ __all__ = ["doctor"]
 
 def doctor(
     address: Annotated[
-        str | None, typer.Option(metavar="URL", help="Of a Dask scheduler; without it a small cluster is started here.")
+        str | None,
+        typer.Option(
+            metavar="URL", help="Address of a Dask scheduler; default: start a small cluster on this machine."
+        ),
     ] = None,
     as_json: Json = False,
 ) -> Answer:
-    """Examine versions, disk, servers and a cluster, and say what to do; exit code 1 on a fault."""
+    """Check versions, disk, servers and a cluster, and say how to repair them; exit code 1 on a fault."""
     from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()

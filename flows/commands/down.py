@@ -13,10 +13,12 @@ __all__ = ["down"]
 
 
 def down(
-    timeout: Annotated[float, typer.Option(min=0, metavar="SECS", help="Then they are killed.")] = 10.0,
+    timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECS", help="How long to wait for them to end before killing them.")
+    ] = 10.0,
     as_json: Json = False,
 ) -> Mapping[str, Any]:
-    """Stop the servers that psflow up has started, and nothing else."""
+    """Stop the servers that psflow up started, and nothing else."""
     from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()

@@ -19,18 +19,21 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="[CONF] [KEY=VALUE]",
-            help="Configuration to use instead of that in the model_dir, and changes of it, such as "
-            "evals.other.input.path=other.csv; cluster.address and cluster.workers say where to evaluate.",
+            help="Configuration to use in place of the one in the model_dir, and overrides, such as "
+            "evals.other.input.path=other.csv; cluster.address and cluster.workers set where to evaluate.",
         ),
     ] = None,
-    model_dir: Annotated[str | None, typer.Option(metavar="DIR", help="Where the training wrote to.")] = None,
-    run_id: Annotated[str | None, typer.Option(metavar="RUN", help="MLflow run of the training.")] = None,
+    model_dir: Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the training.")] = None,
+    run_id: Annotated[str | None, typer.Option(metavar="RUN", help="Id of the MLflow run of the training.")] = None,
     checkpoints: Annotated[
-        str, typer.Option(metavar="WHICH", help="all, latest, best, last:5, 1000..9000, or steps: 300,600.")
+        str,
+        typer.Option(
+            metavar="WHICH", help="Checkpoints to evaluate: all, latest, best, last:5, 1000..9000, or steps: 300,600."
+        ),
     ] = "all",
-    force: Annotated[bool, typer.Option("--force", help="Evaluate again what is in the record already.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Evaluate again what the record already holds.")] = False,
     record: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where the record is kept, if not in the model_dir.")
+        str | None, typer.Option(metavar="DIR", help="Directory of the record of evaluations; default: the model_dir.")
     ] = None,
     as_json: Json = False,
 ) -> Answer:

@@ -18,16 +18,21 @@ def export(
         list[str] | None,
         typer.Argument(
             metavar="[CONF] [KEY=VALUE]",
-            help="Configuration to use instead of that in the model_dir, and changes of it.",
+            help="Configuration to use in place of the one in the model_dir, and overrides.",
         ),
     ] = None,
-    model_dir: Annotated[str | None, typer.Option(metavar="DIR", help="Where the training wrote to.")] = None,
-    run_id: Annotated[str | None, typer.Option(metavar="RUN", help="MLflow run of the training.")] = None,
-    checkpoint: Annotated[str, typer.Option(metavar="WHICH", help="best, latest, or a step such as 600.")] = "best",
+    model_dir: Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the training.")] = None,
+    run_id: Annotated[str | None, typer.Option(metavar="RUN", help="Id of the MLflow run of the training.")] = None,
+    checkpoint: Annotated[
+        str, typer.Option(metavar="WHICH", help="Checkpoint to export: best, latest, or a step such as 600.")
+    ] = "best",
     metric: Annotated[
-        str | None, typer.Option(help="Choose the best one anew by this metric, and move the alias best.")
+        str | None,
+        typer.Option(help="Choose the best checkpoint by this metric instead, and move the alias best to it."),
     ] = None,
-    mode: Annotated[str | None, typer.Option(metavar="min|max", help="Which value of --metric is better.")] = None,
+    mode: Annotated[
+        str | None, typer.Option(metavar="min|max", help="Whether a smaller or a larger value of --metric is better.")
+    ] = None,
     as_json: Json = False,
 ) -> Answer:
     """Export a checkpoint as an MLflow model, and register it."""

@@ -8,7 +8,10 @@ import typer
 
 __all__ = ["Json", "Overrides", "Settings"]
 
-Json = Annotated[bool, typer.Option("--json", help="Last line of stdout: one JSON object; all else to stderr.")]
+Json = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object as the last line of stdout, and everything else to stderr."),
+]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]", help="Overrides, such as cluster.workers=4.")
 ]

@@ -9,7 +9,7 @@ __all__ = ["plan"]
 
 
 def plan(settings: Settings, as_json: Json = False) -> Answer:
-    """Show what a training of CONF would do and where; start nothing, write nothing."""
+    """Show what psflow train CONF would do, and where, without starting or writing anything."""
     from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()

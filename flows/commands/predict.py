@@ -14,13 +14,17 @@ __all__ = ["predict"]
 
 
 def predict(
-    model: Annotated[str, typer.Option(metavar="URI", help="MLflow model, such as models:/psflow-digits@best.")],
-    data: Annotated[str, typer.Option("--input", metavar="PATH", help="What to predict: a CSV, TSV or npz file.")],
-    output: Annotated[str, typer.Option(metavar="DIR", help="Where predictions go, one row per row of input.")],
+    model: Annotated[
+        str, typer.Option(metavar="URI", help="URI of an MLflow model, such as models:/psflow-digits@best.")
+    ],
+    data: Annotated[str, typer.Option("--input", metavar="PATH", help="CSV, TSV or npz file to score.")],
+    output: Annotated[
+        str, typer.Option(metavar="DIR", help="Directory for the predictions, one row per row of the input.")
+    ],
     overrides: Overrides = None,
     as_json: Json = False,
 ) -> Answer:
-    """Predict a file with a model, in partitions on the cluster."""
+    """Score every row of a file with a model, exactly once, in file order, in parallel on a cluster."""
     from psflow.flows.parameters.predict import parse_predict_parameters
     from psflow.ps_runtime.config.environment import telemetry_off
     from psflow.ps_runtime.config.files import Origin, Settings, load

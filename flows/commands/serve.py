@@ -16,13 +16,14 @@ def serve(
     settings: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[CONF] [KEY=VALUE]", help="Configurations to serve, with their schedules; changes of all of them."
+            metavar="[CONF] [KEY=VALUE]",
+            help="Configurations to serve, with their schedules, and overrides for all of them.",
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="The most runs at one time.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of runs at one time.")] = None,
     as_json: Json = False,
 ) -> Mapping[str, Any]:
-    """Serve the flows in Prefect: by hand from its UI, or on the schedules of CONF. Ends with Ctrl-C."""
+    """Serve the flows in Prefect, to run from its UI or on the schedules of CONF, until Ctrl-C."""
     from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()

@@ -9,7 +9,7 @@ __all__ = ["status"]
 
 
 def status(as_json: Json = False) -> Answer:
-    """Show which servers are up and how running jobs fare: their roles, and the straggler."""
+    """Show the servers and the running jobs, with the speed of each role and the straggler."""
     from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()

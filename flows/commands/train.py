@@ -19,14 +19,14 @@ def train(
     ],
     fork: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Begin a new job in DIR, from the latest checkpoint of the one of CONF."),
+        typer.Option(metavar="DIR", help="Start a new job in DIR from the latest checkpoint of the job of CONF."),
     ] = None,
     allow_changes: Annotated[
-        bool, typer.Option("--allow-changes", help="Resume although CONF now says to learn something else.")
+        bool, typer.Option("--allow-changes", help="Resume even if CONF now changes what the job learns.")
     ] = False,
     as_json: Json = False,
 ) -> Answer:
-    """Train, evaluate and export as CONF says; resume if it was interrupted."""
+    """Train, evaluate and export as CONF says; resume an interrupted training."""
     from psflow.flows.parameters.configuration import read_settings
     from psflow.flows.parameters.train import parse_parameters
     from psflow.ps_runtime.config.environment import telemetry_off

@@ -16,7 +16,7 @@ def up(
     timeout: Annotated[float, typer.Option(min=0, metavar="SECS", help="How long to wait for the servers.")] = 120.0,
     as_json: Json = False,
 ) -> Mapping[str, Any]:
-    """Start what is missing of a Prefect and an MLflow server on this machine, in the background."""
+    """Start a Prefect and an MLflow server on this machine in the background, unless there is one already."""
     from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()

@@ -61,7 +61,7 @@ def _environment() -> dict[str, str]:
     if not (CHECKOUT / "benchmarks" / "__main__.py").is_file():
         raise UsageError(
             (
-                f"the benchmarks are not part of the installed package, and {CHECKOUT} is no checkout of psflow; "
+                f"the benchmarks are not part of the installed package, and {CHECKOUT} is not a checkout of psflow; "
                 "install it from one: pip install -e PATH",
             )
         )

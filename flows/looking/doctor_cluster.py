@@ -50,9 +50,9 @@ def cluster_findings(address: str | None, mark_directory: Path) -> Iterator[Find
 def _findings(client: Client, address: str | None, mark_directory: Path) -> Iterator[Finding]:
     workers = client.scheduler_info(n_workers=-1)["workers"]
     num_slots = sum(worker["nthreads"] for worker in workers.values())
-    where = address or "one on this machine, for this question"
+    where = address or "a temporary one on this machine"
     if not workers:
-        yield Finding(Level.FAULT, "cluster", f"{where}: it has no workers; start some: dask worker {where}")
+        yield Finding(Level.FAULT, "cluster", f"{where} has no workers; start some: dask worker {where}")
         return
     yield Finding(Level.OK, "cluster", f"{where}; workers: {len(workers)}, slots: {num_slots}")
     mark = mark_directory / f".psflow-doctor-{secrets.token_hex(4)}"
@@ -113,30 +113,34 @@ def _worker_findings(facts: Mapping[str, Any], mark: Path) -> Iterator[Finding]:
     blind = [name for name, answer in answers.items() if answer["mark"] != mark.name]
     if blind:
         what = f"{len(blind)} of {len(answers)} workers, such as {blind[0]}, do not see {mark.parent}"
-        yield Finding(Level.WARNING, "disk", f"{what}; give a model_dir on a disk that all hosts share")
+        yield Finding(Level.WARNING, "disk", f"{what}; use a model_dir on a disk that all hosts share")
     elif answers:
         yield Finding(Level.OK, "disk", f"all workers see {mark.parent}")
     now = time.time()
     skews = {name: abs(now - answer["time"]) for name, answer in answers.items()}
     worst = max(skews, key=lambda name: skews[name], default=None)
     if worst is not None and skews[worst] > MAX_SKEW_SECS:
-        what = f"that of worker {worst} differs from ours by {skews[worst]:.0f} s; set the clocks (NTP)"
+        what = f"that of worker {worst} is {skews[worst]:.0f} s away from ours; synchronize the clocks (NTP)"
         yield Finding(Level.WARNING, "clock", what)
 
 
 def _task_finding(client: Client, workers: Mapping[str, Any], mark: str) -> Finding:
     slots = free_slots(workers, client.processing())
     if not slots:
-        return Finding(Level.WARNING, "task", "none was run: all slots are taken; ask again when a job has ended")
+        return Finding(
+            Level.WARNING,
+            "task",
+            "no task ran, because all slots are taken; run psflow doctor again when a job has ended",
+        )
     began = time.monotonic()
     future = client.submit(worker_facts, mark, workers=slots[:1], pure=False, retries=0)
     try:
         host = future.result(timeout=TIMEOUT_SECS)["host"]
     except Exception as error:  # whatever a worker, or what is installed there, does
         future.cancel()
-        what = f"{slots[0]} did not run one within {TIMEOUT_SECS:g} s: {error!r}; look into the log of that worker"
+        what = f"{slots[0]} did not run a task within {TIMEOUT_SECS:g} s: {error!r}; see the log of that worker"
         return Finding(Level.FAULT, "task", what)
-    return Finding(Level.OK, "task", f"run on {host} in {1000 * (time.monotonic() - began):.0f} ms")
+    return Finding(Level.OK, "task", f"ran on {host} in {1000 * (time.monotonic() - began):.0f} ms")
 
 
 def _within(ask: Callable[[], T]) -> T:

@@ -64,14 +64,16 @@ def directory_finding(path: Path) -> Finding:
             free = shutil.disk_usage(path).free
     except StorageError as error:
         what = (
-            f"{path}: expected to write {PROBE_BYTES >> 20} MB, got {error.reason}; free space, or correct its rights"
+            f"{path}: expected to write {PROBE_BYTES >> 20} MB, got {error.reason}; free space or correct permissions"
         )
         return Finding(Level.FAULT, "disk", what)
     finally:
         with contextlib.suppress(OSError):
             probe.unlink()
     if not is_same:
-        return Finding(Level.FAULT, "disk", f"{path}: what was written is not what is read; have the disk looked at")
+        return Finding(
+            Level.FAULT, "disk", f"{path}: the file reads back different from what was written; check the disk"
+        )
     millis = 1000 * (time.monotonic() - began)
     text = f"{path}: {free / 1e9:.3g} GB free, {PROBE_BYTES >> 20} MB written and synced in {millis:.0f} ms"
     if free < SCARCE_BYTES:

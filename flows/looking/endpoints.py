@@ -47,7 +47,7 @@ def prefect_endpoint() -> Endpoint:
     if url is None:
         url, who = found().prefect_api_url, "started by psflow up"
     if url is None:
-        return Endpoint("", "a server of its own for the time of each flow; psflow up starts one that stays")
+        return Endpoint("", "each flow starts a temporary server; psflow up starts a permanent one")
     fault = prefect_fault(url)
     return Endpoint(without_secrets(url), _state(who, fault), fault)
 
@@ -63,7 +63,7 @@ def mlflow_endpoint(run_id: str | None = None) -> Endpoint:
     if server is not None:
         return Endpoint(server, _state("started by psflow up", unusable), fault)
     if path is not None:
-        return Endpoint(store, "a file, there" if path.exists() else "a file, will be made", fault)
+        return Endpoint(store, "a file that exists" if path.exists() else "a file that the first run creates", fault)
     return Endpoint(without_secrets(store), _state("named by MLFLOW_TRACKING_URI", unusable), fault)
 
 

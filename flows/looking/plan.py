@@ -204,7 +204,9 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int) -> None:
         {"address": address, "slots": num_slots, "free": num_free},
     )
     if is_full and asked.cluster.when_full == "fail":
-        seen.faults.append(f"{num_free} of {num_slots} slots of {address} are free, {num_roles} are needed; wait")
+        seen.faults.append(
+            f"{num_free} of {num_slots} slots of {address} are free, but {num_roles} are needed; wait for a job to end"
+        )
 
 
 def _slots(client: Client) -> tuple[int, int]:

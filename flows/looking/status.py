@@ -64,7 +64,7 @@ def status() -> Answer:
         lines += ["", *_lines(job, now)]
     lines += [line for model_dir in starting for line in ("", f"train     in {model_dir}, starting")]
     if not jobs and not starting:
-        lines += ["", "no job runs"]
+        lines += ["", "no job is running"]
     return Answer(
         {
             "servers": {name: endpoint.facts() for name, endpoint in servers.items()},
@@ -79,7 +79,7 @@ def _job(run: RunningRun, now: float) -> RunningJob:
     roles = role_figures({key: (figure.value, figure.at) for key, figure in run.figures.items()}, now)
     if is_stray(run.tags):
         step = ended_step(run.tags)
-        gone = "the process that ran it is gone; the same command resumes it"
+        gone = "its process is gone; the command that started it resumes it"
         return RunningJob(run, roles, [gone if step is None else NOT_TOLD.format(step)])
     return RunningJob(run, roles, stragglers(roles))
 
@@ -121,7 +121,7 @@ def _lines(job: RunningJob, now: float) -> list[str]:
     if "psflow.progress" in run.tags:
         lines.append(f"          {run.tags['psflow.progress']}")
     if job.roles:
-        lines.append(" ".join(["  role       ", *(f"{title:>13}" for title in COLUMNS), "     told"]))
+        lines.append(" ".join(["  role       ", *(f"{title:>13}" for title in COLUMNS), " reported"]))
     for role in job.roles:
         values = [_shown(role.values.get(name), unit) for name, unit in COLUMNS.values()]
         lines.append(" ".join([f"  {role.role:<11}", *(f"{value:>13}" for value in values), f"{role.age_secs:6.0f} s"]))

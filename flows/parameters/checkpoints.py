@@ -38,14 +38,14 @@ OneCheckpoint = Annotated[str, _read_by(Selection.parse_one)]
 class CheckpointSource(Parameters):
     """Which training the checkpoints are of."""
 
-    model_dir: str | None = Field(
-        None, min_length=1, description="Directory that the training wrote to; or give run_id."
+    model_dir: str | None = Field(None, min_length=1, description="Directory of the training; or give run_id.")
+    run_id: str | None = Field(
+        None, min_length=1, description="Id of the MLflow run of the training, which records its model_dir."
     )
-    run_id: str | None = Field(None, min_length=1, description="MLflow run of the training, which knows its model_dir.")
     conf: Strings = Field(
-        (), description="Configuration files to use instead of config.yaml in model_dir; later ones win."
+        (), description="Configuration files to use in place of config.yaml in model_dir; later ones win."
     )
-    overrides: Strings = Field((), description="Changes of that configuration, such as input.eval.split=train.")
+    overrides: Strings = Field((), description="Overrides of that configuration, such as input.eval.split=train.")
 
     @property
     def title(self) -> str:

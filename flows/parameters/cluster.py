@@ -28,10 +28,10 @@ class _Address(Parameters):
 
 
 class ClusterParameters(_Address):
-    """Where roles run, and how many there are."""
+    """Cluster and number of roles."""
 
-    ps: int = Field(1, ge=1, description="Parameter servers.")
-    workers: int = Field(1, ge=0, description="Workers beside the chief, which trains too.")
+    ps: int = Field(1, ge=1, description="Number of parameter servers.")
+    workers: int = Field(1, ge=0, description="Number of workers besides the chief, which also trains.")
     admission_timeout_secs: float = Field(60.0, gt=0, description="Seconds to wait for enough free slots.")
     when_full: Literal["wait", "fail"] = Field(
         "wait", description="Whether to wait for slots that other jobs have taken, or to fail at once."
@@ -39,12 +39,12 @@ class ClusterParameters(_Address):
 
 
 class PredictClusterParameters(_Address):
-    """Where partitions are predicted."""
+    """Cluster to predict on."""
 
-    workers: int = Field(2, ge=1, description="Dask workers of a cluster on this machine.")
+    workers: int = Field(2, ge=1, description="Number of Dask workers of a cluster on this machine.")
 
 
 class EvaluateClusterParameters(PredictClusterParameters):
-    """Where checkpoints are evaluated."""
+    """Cluster to evaluate on."""
 
     admission_timeout_secs: float = Field(60.0, gt=0, description="Seconds to wait for a first free thread.")

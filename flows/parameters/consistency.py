@@ -28,7 +28,7 @@ class AsyncParameters(Parameters):
 
     name: Literal["async"] = Field(description=NAME)
     staleness_aware: bool = Field(
-        False, description="Whether the learning rate of a push is divided by its staleness, where that is more than 1."
+        False, description="Whether to divide the learning rate of a push by its staleness, where that is more than 1."
     )
 
 
@@ -37,7 +37,9 @@ class BoundedStalenessParameters(Parameters):
 
     name: Literal["bounded_staleness"] = Field(description=NAME)
     max_staleness: int = Field(
-        4, ge=0, description="Most updates between the pull of a replica and its push; with 0 they take turns."
+        4,
+        ge=0,
+        description="Most updates between a replica's pull and its push; with 0 the replicas take turns.",
     )
 
 

@@ -12,12 +12,12 @@ from psflow.flows.parameters.input import SourceParameters
 __all__ = ["EvalName", "EvalParameters", "NamedEvalParameters"]
 
 EvalName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][\w.-]*$")]
-"""It is a part of the names of metrics."""
+"""Part of the names of metrics."""
 
 
 class _Cadence(Parameters):
     steps: int | None = Field(None, ge=1, description="Batches to evaluate; null: to the end of the data.")
-    throttle_secs: float = Field(0.0, ge=0, description="Least seconds between the starts of two evaluations.")
+    throttle_secs: float = Field(0.0, ge=0, description="Minimum seconds between the starts of two evaluations.")
     start_delay_secs: float = Field(0.0, ge=0, description="Seconds before the first evaluation.")
 
 
@@ -30,4 +30,4 @@ class EvalParameters(_Cadence):
 class NamedEvalParameters(_Cadence):
     """A further evaluation of each checkpoint. It chooses nothing."""
 
-    input: SourceParameters = Field(description="What is evaluated on: one pass, in the order of the data.")
+    input: SourceParameters = Field(description="Evaluation data: one pass, in the order of the data.")

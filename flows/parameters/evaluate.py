@@ -20,20 +20,18 @@ class EvaluateChoice(Parameters):
     """Which checkpoints are evaluated."""
 
     checkpoints: Checkpoints = Field(
-        "all", description="Which checkpoints: all, latest, best, last:5, 1000..9000, or steps such as 300,600."
+        "all", description="Checkpoints to evaluate: all, latest, best, last:5, 1000..9000, or steps such as 300,600."
     )
 
 
 class EvaluateParameters(EvaluateChoice, CheckpointSource):
     """Everything that an evaluation flow is told."""
 
-    force: bool = Field(False, description="Evaluate again what is in the record already.")
+    force: bool = Field(False, description="Evaluate again what the record already holds.")
     record: str | None = Field(
-        None, min_length=1, description="Directory for the record (evaluations.jsonl); null: model_dir."
+        None, min_length=1, description="Directory of the record (evaluations.jsonl); null: model_dir."
     )
-    cluster: EvaluateClusterParameters = Field(
-        EvaluateClusterParameters(), description="Where checkpoints are evaluated."
-    )
+    cluster: EvaluateClusterParameters = Field(EvaluateClusterParameters(), description="Cluster to evaluate on.")
 
 
 def parse_evaluate_parameters(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> EvaluateParameters:

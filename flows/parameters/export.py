@@ -18,9 +18,11 @@ __all__ = ["ExportChoice", "ExportParameters", "parse_export_parameters"]
 class ExportChoice(Parameters):
     """Which checkpoint is exported and registered, and whether it is the best that is chosen anew."""
 
-    checkpoint: OneCheckpoint = Field("best", description="Which checkpoint: best, latest, or a step such as 600.")
+    checkpoint: OneCheckpoint = Field("best", description="Checkpoint to export: best, latest, or a step such as 600.")
     metric: str | None = Field(
-        None, min_length=1, description="Choose the best one anew by this metric; null: leave the choice as it is."
+        None,
+        min_length=1,
+        description="Choose the best checkpoint by this metric instead; null: keep the current choice.",
     )
     mode: Literal["min", "max"] | None = Field(
         None, description="Whether a smaller or a larger value of metric is better."
@@ -29,9 +31,11 @@ class ExportChoice(Parameters):
     @model_validator(mode="after")
     def _metric_has_a_mode(self) -> Self:
         if (self.metric is None) != (self.mode is None):
-            raise ValueError("expected both metric and mode (min or max), or none of them")
+            raise ValueError("expected both metric and mode (min or max), or neither")
         if self.metric is not None and self.checkpoint.strip() != "best":
-            raise ValueError(f"metric and mode choose the best checkpoint, but checkpoint is {self.checkpoint!r}")
+            raise ValueError(
+                f"metric and mode choose the best checkpoint: expected checkpoint 'best', got {self.checkpoint!r}"
+            )
         return self
 
 
@@ -39,7 +43,7 @@ class ExportParameters(ExportChoice, CheckpointSource):
     """Everything that an export flow is told."""
 
     takes_alias: bool = Field(
-        True, description="Whether the best one takes the alias best from a better model of another training, too."
+        True, description="Whether the best export takes the alias best even from a better model of another training."
     )
 
 

@@ -24,12 +24,12 @@ class DataInput(Parameters):
     features: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
         None, description="Columns or arrays that are features; null: all but the label."
     )
-    batch_size: int = Field(32, ge=1, description="Examples in a batch.")
-    shuffle: bool = Field(False, description="Whether each epoch takes the examples in an order of its own.")
+    batch_size: int = Field(32, ge=1, description="Examples per batch.")
+    shuffle: bool = Field(False, description="Whether to shuffle the examples anew in each epoch.")
     epochs: int | None = Field(
-        None, ge=1, description="Passes over the data; null: without end in training, one in evaluation."
+        None, ge=1, description="Passes over the data; null: endless in training, one in evaluation."
     )
-    seed: int | None = Field(None, ge=0, description="Seed of the order; null: the seed of the run.")
+    seed: int | None = Field(None, ge=0, description="Seed of the shuffling; null: the seed of the run.")
 
     @model_validator(mode="after")
     def _keys_fit_format(self) -> Self:
@@ -79,5 +79,5 @@ SourceParameters = Annotated[
 class InputParameters(Parameters):
     """Where examples come from."""
 
-    train: SourceParameters = Field(description="What is trained on.")
-    eval: SourceParameters = Field(description="What is evaluated on: one pass, in the order of the data.")
+    train: SourceParameters = Field(description="Training data.")
+    eval: SourceParameters = Field(description="Evaluation data: one pass, in the order of the data.")

@@ -68,7 +68,7 @@ class DNNClassifierParameters(Parameters):
     """Hyper-parameters of the canned DNNClassifier."""
 
     hidden_units: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(strict=False)] = Field(
-        description="Units of each hidden layer, from the input on."
+        description="Units of each hidden layer, the first layer first."
     )
     n_classes: int = Field(2, ge=2, description="Number of classes; labels are 0 to n_classes - 1.")
     optimizer: OptimizerParameters = Field(

@@ -16,7 +16,7 @@ __all__ = ["PipelineParameters"]
 class PipelineParameters(TrainParameters):
     """Everything that a pipeline is told."""
 
-    pipeline: StagesParameters = Field(StagesParameters(), description="What is done, one stage after the other.")
+    pipeline: StagesParameters = Field(StagesParameters(), description="Stages to run, one after the other.")
 
     @property
     def directory(self) -> str:

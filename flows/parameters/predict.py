@@ -19,9 +19,9 @@ class PredictParameters(Parameters):
     """Everything that a prediction flow is told."""
 
     model: str = Field(min_length=1, description="URI of an MLflow model, such as models:/psflow-digits@best.")
-    input: str = Field(min_length=1, description="CSV, TSV or npz file, or fsspec URL of one.")
+    input: str = Field(min_length=1, description="CSV, TSV or npz file to score, or its fsspec URL.")
     output: str = Field(min_length=1, description="Directory or fsspec URL for the predictions.")
-    cluster: PredictClusterParameters = Field(PredictClusterParameters(), description="Where partitions are predicted.")
+    cluster: PredictClusterParameters = Field(PredictClusterParameters(), description="Cluster to predict on.")
 
 
 def parse_predict_parameters(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> PredictParameters:

@@ -17,7 +17,7 @@ from psflow.ps_runtime.estimator.model_dir import absolute
 __all__ = ["CONFIG", "has_config", "public", "read_config", "resolve", "write_config"]
 
 CONFIG = "config.yaml"
-HEAD = "# Written by psflow: everything that this job was told. It is a configuration as any other.\n"
+HEAD = "# Written by psflow: the whole configuration of this job. It is a configuration file like any other.\n"
 
 
 def resolve(parameters: TrainParameters, seed: int | None = None) -> TrainParameters:
@@ -73,14 +73,16 @@ def read_config(model_dir: str) -> TrainParameters:
     files = FileStore(model_dir)
     where = without_secrets(files.path(CONFIG))
     if files.size(CONFIG) is None:
-        raise ConfigError((f"{where}: expected the configuration of a training, there is none; name its model_dir",))
+        raise ConfigError(
+            (f"{where}: there is no such file, expected the configuration of a training; name its model_dir",)
+        )
     try:
         text = files.read(CONFIG).decode()
     except UnicodeDecodeError as error:
         raise ConfigError((f"{where}: expected UTF-8 text, got the byte {error.object[error.start]:#04x}",)) from None
     settings = parse(text, where)
     if not settings.values:
-        raise ConfigError((f"{where}: is empty; remove it, and start with the configuration file of that training",))
+        raise ConfigError((f"{where} is empty; remove it, and start with the configuration file of that training",))
     parameters = parse_parameters(settings.values, {ALL_FILES: Origin(where), **settings.origins})
     return parameters.model_copy(update={"model_dir": absolute(model_dir)})
 

@@ -26,11 +26,11 @@ Stages = Annotated[tuple[Stage, ...], Field(strict=False, min_length=1)]
 class EvaluateStage(EvaluateChoice):
     """Which checkpoints are evaluated after training; those in the record already are left out."""
 
-    overrides: Strings = Field((), description="Changes of the configuration, such as input.eval.path=other.csv.")
+    overrides: Strings = Field((), description="Overrides of the configuration, such as input.eval.path=other.csv.")
 
 
 class PredictStage(Parameters):
-    """What the best model predicts."""
+    """Data to score with the best model."""
 
     input: str | None = Field(
         None, min_length=1, description="CSV, TSV or npz file, or fsspec URL of one; null: nothing is predicted."
@@ -46,11 +46,12 @@ class StagesParameters(Parameters):
     """What a pipeline does, one stage after the other; what an earlier start has done is not done again."""
 
     stages: Stages | None = Field(
-        None, description="Stages to run: train, evaluate, export, predict; null: all, predict if it has an input."
+        None,
+        description="Stages to run: train, evaluate, export, predict; null: all, but predict only if it has an input.",
     )
-    evaluate: EvaluateStage = Field(EvaluateStage(), description="Which checkpoints are evaluated after training.")
-    export: ExportChoice = Field(ExportChoice(), description="Which checkpoint is exported and becomes the best.")
-    predict: PredictStage = Field(PredictStage(), description="What the best model predicts.")
+    evaluate: EvaluateStage = Field(EvaluateStage(), description="Checkpoints to evaluate after training.")
+    export: ExportChoice = Field(ExportChoice(), description="Checkpoint to export and to make the best.")
+    predict: PredictStage = Field(PredictStage(), description="Data to score with the best model.")
 
     @model_validator(mode="after")
     def _predict_has_an_input(self) -> Self:
@@ -69,8 +70,10 @@ class StagesParameters(Parameters):
 class ScheduleParameters(Parameters):
     """When ``psflow serve`` starts the flow by itself."""
 
-    flow: Literal["train", "pipeline"] = Field("pipeline", description="Which flow is started.")
-    cron: str | None = Field(None, min_length=1, description="Five fields, such as 0 3 * * *: each day at three.")
+    flow: Literal["train", "pipeline"] = Field("pipeline", description="Flow to start.")
+    cron: str | None = Field(
+        None, min_length=1, description="Cron expression of five fields, such as 0 3 * * *: every day at three."
+    )
     interval_secs: float | None = Field(None, ge=1, description="Seconds between two starts.")
     timezone: str = Field("UTC", min_length=1, description="Time zone of cron, such as Europe/Berlin.")
 
@@ -84,5 +87,7 @@ class ScheduleParameters(Parameters):
 class Sections(Parameters):
     """The sections of a configuration that training does not look at."""
 
-    pipeline: StagesParameters = Field(StagesParameters(), description="What a pipeline does.")
-    schedule: ScheduleParameters | None = Field(None, description="When psflow serve starts it; null: by hand only.")
+    pipeline: StagesParameters = Field(StagesParameters(), description="Stages of psflow pipeline.")
+    schedule: ScheduleParameters | None = Field(
+        None, description="When psflow serve starts the flow; null: only by hand."
+    )

@@ -63,28 +63,32 @@ class BestParameters(Parameters):
 
 
 class ResumeParameters(Parameters):
-    """What to do where model_dir holds a job already."""
+    """What to do if model_dir already holds a job."""
 
-    allow_changes: bool = Field(False, description="Go on although a key has changed that alters what is learned.")
+    allow_changes: bool = Field(
+        False, description="Resume even if a key has changed that alters what the model learns."
+    )
     fork: str | None = Field(
         None,
         min_length=1,
-        description="Another model_dir: a new job begins there, from the latest checkpoint, in a new MLflow run.",
+        description="Another model_dir: start a new job there from the latest checkpoint, in a new MLflow run.",
     )
     when_running: Literal["fail", "wait"] = Field(
         "fail",
-        description="Where another process trains in model_dir: whether to fail at once, or to wait for its end for "
-        "cluster.admission_timeout_secs.",
+        description="Whether to fail at once while another process trains in model_dir, or to wait for it to end, up "
+        "to cluster.admission_timeout_secs.",
     )
 
 
 class TrainParameters(Parameters):
     """Everything that a training flow is told."""
 
-    experiment: str = Field(pattern=EXPERIMENT, description="MLflow experiment; it names defaults below.")
-    model: ModelParameters = Field(description="What is trained.")
-    input: InputParameters = Field(description="What it is trained and evaluated on.")
-    seed: int | None = Field(None, ge=0, description="Seed of initial values and orders; null: a random one.")
+    experiment: str = Field(
+        pattern=EXPERIMENT, description="MLflow experiment; model_dir and registered_model are named after it."
+    )
+    model: ModelParameters = Field(description="Model to train.")
+    input: InputParameters = Field(description="Training and evaluation data.")
+    seed: int | None = Field(None, ge=0, description="Seed of initial values and of shuffling; null: a random one.")
     model_dir: str = Field(
         default_factory=lambda data: f"runs/{data['experiment']}",
         min_length=1,
@@ -99,12 +103,12 @@ class TrainParameters(Parameters):
     code_dir: str | None = Field(
         None,
         min_length=1,
-        description="Directory where modules that model and input name are looked for; default: that of the first "
-        "configuration file.",
+        description="Directory to search for the modules that model and input name; default: the directory of the "
+        "first configuration file.",
     )
     transport: Literal["auto", "shm", "unix", "tcp"] = Field(
         "auto",
-        description="How replicas reach ps; auto: shared memory (shm), else a Unix socket, else TCP, whichever can be.",
+        description="How replicas connect to a ps; auto: shared memory (shm) if possible, else Unix socket, else TCP.",
     )
     pipeline_depth: int = Field(
         0,
@@ -120,14 +124,14 @@ class TrainParameters(Parameters):
     evals: dict[EvalName, NamedEvalParameters] = Field(
         default_factory=dict, description="Further evaluations of each checkpoint, by name: metrics eval_NAME/..."
     )
-    best: BestParameters = Field(BestParameters(), description="Which checkpoint is the best.")
-    cluster: ClusterParameters = Field(ClusterParameters(), description="Where roles run, and how many there are.")
+    best: BestParameters = Field(BestParameters(), description="How to choose the best checkpoint.")
+    cluster: ClusterParameters = Field(ClusterParameters(), description="Cluster and number of roles.")
     plots: bool = Field(
         True,
-        description="Whether to draw learning curves, and of classifiers confusion matrix, ROC and precision-recall "
+        description="Whether to draw learning curves, and for classifiers confusion matrix, ROC and precision-recall "
         "curves, into the MLflow run; it costs about two seconds of a processor at the end of training.",
     )
-    resume: ResumeParameters = Field(ResumeParameters(), description="What to do where model_dir holds a job already.")
+    resume: ResumeParameters = Field(ResumeParameters(), description="What to do if model_dir already holds a job.")
 
     @field_validator("model_dir")
     @classmethod
@@ -146,7 +150,7 @@ class TrainParameters(Parameters):
     @model_validator(mode="after")
     def _eval_names_differ(self) -> Self:
         if self.eval.name in self.evals:
-            raise ValueError(f"eval.name is {self.eval.name!r}, and so is the name of one of evals; choose another")
+            raise ValueError(f"eval.name is {self.eval.name!r}, which is also a name in evals; choose another")
         return self
 
     def sources(self) -> dict[str, SourceParameters]:

@@ -98,7 +98,9 @@ def _run(store: str, run_id: str) -> TrainingRun:
             )
         )
     if not os.path.isdir(found.model_dir):
-        raise UsageError((f"the model_dir of run {run_id}, {found.model_dir}, is not here; name it: --model-dir DIR",))
+        raise UsageError(
+            (f"the model_dir of run {run_id}, {found.model_dir}, is not on this machine; name it: --model-dir DIR",)
+        )
     return found
 
 
@@ -114,7 +116,7 @@ def _parameters(source: CheckpointSource, model_dir: str | None) -> TrainParamet
         raise ConfigError(
             (
                 f"{without_secrets(str(model_dir))} has no {CONFIG}: expected a model_dir that psflow has trained in; "
-                "name it, or give the configuration file (CONF) of that training, too",
+                "name another one, or also give the configuration file (CONF) of that training",
             )
         )
     settings = read_settings([*files, *source.overrides])

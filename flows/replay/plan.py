@@ -109,7 +109,7 @@ def _divided(
     for index, (spec, digest) in enumerate(zip(job.eval_specs, job.digests, strict=True)):
         name = spec.name or ""
         if not is_forced:
-            record.check_input(name, digest, "eval.name=NAME" if index == 0 else "another key of evals")
+            record.check_input(name, digest, "eval.name=NAME" if index == 0 else "another key in evals")
         for step in steps:
             found = None if is_forced else record.find(name, step, saved_at.get(step, 0.0))
             if found is None:

@@ -90,7 +90,7 @@ def begin(parameters: TrainParameters, settings: Settings | None = None) -> Begi
 def tell(beginning: Beginning, logger: LoggerLike) -> None:
     """Say what has changed, a line for each key."""
     if beginning.fork is not None and not beginning.fork.is_begun:
-        logger.info("a fork of %s begins in %s", beginning.fork.parent_dir, beginning.fork.model_dir)
+        logger.info("forking the job of %s into %s", beginning.fork.parent_dir, beginning.fork.model_dir)
     for change in beginning.changes:
         logger.info("changed since the last start: %s", change)
 
@@ -104,7 +104,7 @@ def _changes_since(model_dir: str, asked: TrainParameters, settings: Settings) -
 
 def _refusal(model_dir: str) -> str:
     return (
-        f"{model_dir} was trained with other values of keys that alter what is learned or measured; go back to the old "
-        "values, begin a new job from its latest checkpoint (--fork DIR, resume.fork), go on all the same "
+        f"{model_dir} was trained with other values of keys that alter what it learns or measures; restore the "
+        "old values, start a new job from its latest checkpoint (--fork DIR, resume.fork), allow the changes "
         "(--allow-changes, resume.allow_changes), or choose another model_dir:"
     )

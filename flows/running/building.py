@@ -149,7 +149,7 @@ def _find(name: str, key: str) -> Callable[..., Any]:
             raise ConfigError((f"{key}: {module_name!r} has no {function_name!r}{near}",))
         found = getattr(found, part)
     if not callable(found):
-        raise ConfigError((f"{key}: {name!r} is no function, but a {type(found).__name__}",))
+        raise ConfigError((f"{key}: {name!r} is a {type(found).__name__}, expected a function",))
     function: Callable[..., Any] = found
     return function
 

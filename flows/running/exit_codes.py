@@ -24,11 +24,11 @@ class ExitCode(IntEnum):
 
 
 MEANINGS = {
-    ExitCode.OK: "all is well",
-    ExitCode.FAILED: "it failed; of doctor: something is at fault",
-    ExitCode.USAGE: "what was asked for cannot be; nothing was started",
-    ExitCode.INTERRUPTED: "interrupted (Ctrl-C, SIGINT); the same command resumes",
-    ExitCode.TERMINATED: "terminated (SIGTERM); the same command resumes",
+    ExitCode.OK: "success",
+    ExitCode.FAILED: "failure, or doctor found a fault",
+    ExitCode.USAGE: "invalid request; nothing was started",
+    ExitCode.INTERRUPTED: "interrupted (Ctrl-C, SIGINT); run the same command again to resume",
+    ExitCode.TERMINATED: "terminated (SIGTERM); run the same command again to resume",
 }
 
 

@@ -16,7 +16,7 @@ Facts = Mapping[str, Any]
 def shown_evaluations(facts: Facts) -> list[str]:
     """Return the lines of ``psflow evaluate``."""
     lines = [f"step {row['step']:<8} {row['eval']:<12} {shown_metrics(row['metrics'])}" for row in facts["results"]]
-    lines.append(f"{facts['num_evaluated']} evaluated, {facts['num_known']} were in the record already")
+    lines.append(f"{facts['num_evaluated']} evaluated, {facts['num_known']} already in the record")
     if facts["run_id"] is not None:
         lines.append(f"MLflow run {facts['run_id']}")
     return lines
@@ -28,11 +28,11 @@ def shown_export(facts: Facts) -> list[str]:
     return _named(
         {
             "exported": f"step {facts['step']}: {shown_metrics(facts['metrics'])}"
-            + ("" if facts["is_new"] else " (it was there already)"),
+            + ("" if facts["is_new"] else " (it existed already)"),
             "model": facts["model_uri"] + (f", alias {facts['alias']}" if facts["alias"] else ""),
             "path": facts["path"],
             "MLflow run": facts["run_id"],
-            "better": f"step {gone}, but neither checkpoint nor export is left" if gone else None,
+            "better": f"step {gone}, but its checkpoint and its export were removed" if gone else None,
         }
     )
 

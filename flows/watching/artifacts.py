@@ -116,7 +116,7 @@ class Artifacts:
         except Exception as error:  # whatever it is, training goes on
             if not self._has_failed:
                 reason = without_secrets(str(error)) or type(error).__name__
-                _log.warning("artifacts are missing in Prefect: %s", reason)
+                _log.warning("could not write artifacts to Prefect: %s", reason)
             self._has_failed = True
 
 

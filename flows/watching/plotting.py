@@ -176,5 +176,5 @@ class Plotter:
         except Exception as error:  # a model_fn, an export that was removed, a server that is away: training goes on
             if not self._has_failed:
                 speaks_for_itself = isinstance(error, OSError | PsflowError)
-                _log.warning("a plot is missing: %s", reason_of(error), exc_info=not speaks_for_itself)
+                _log.warning("could not draw a plot: %s", reason_of(error), exc_info=not speaks_for_itself)
             self._has_failed = True

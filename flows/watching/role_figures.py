@@ -70,7 +70,7 @@ def stragglers(roles: Sequence[RoleFigures]) -> list[str]:
     ['worker-2 makes 20 steps/s, the median of the replicas is 99']
     """
     found = [
-        f"{role.role} was last heard of {role.age_secs:.0f} s ago"
+        f"{role.role} last reported {role.age_secs:.0f} s ago"
         for role in roles
         if role.age_secs > SILENT_SECS and not role.role.startswith("evaluator-")  # it is silent while it evaluates
     ]

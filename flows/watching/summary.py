@@ -85,7 +85,7 @@ def shown(summary: Mapping[str, Any]) -> list[str]:
     best, pages, secs = summary["best"], summary["pages"], summary["wall_secs"]
     max_steps, first_step = summary["max_steps"], secs["to_first_step"]
     lacks = f"{summary['mlflow']['lost']} events" if summary["mlflow"]["lost"] else "how the run ended"
-    lacks += "; the same command writes what is on disk, metrics of training are not"
+    lacks += "; the same command writes what is on disk, not training metrics"
     lines = {
         "trained": f"to step {summary['final_step']}{'' if max_steps is None else f' of {max_steps}'}, "
         f"{secs['total']:.1f} s{'' if first_step is None else f', the first step after {first_step:.1f} s'}",

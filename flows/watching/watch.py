@@ -168,13 +168,13 @@ class Watch:
         """Log what happens seldom."""
         match event["kind"]:
             case "checkpoint":
-                self._logger.info("checkpoint of step %s in %s", event["step"], event["path"])
+                self._logger.info("saved checkpoint of step %s in %s", event["step"], event["path"])
             case "evaluation":
                 of = f" on {event['name']}" if event.get("name") else ""
                 self._logger.info("evaluation of step %s%s: %s", event["step"], of, shown_metrics(event["metrics"]))
             case "export":
-                what = "the best model so far" if event["best"] else "a model"
-                self._logger.info("exported %s, of step %s: %s", what, event["step"], event["path"])
+                what = "the best model so far" if event["best"] else "the model"
+                self._logger.info("exported %s, step %s, to %s", what, event["step"], event["path"])
 
     def _run(self) -> None:
         logged_at = noted_at = time.monotonic()
@@ -204,4 +204,4 @@ class Watch:
         if page is not None:
             self._artifacts.link("mlflow-run", page, f"MLflow run {self._tracker.run_id}")
         if dashboard is not None:
-            self._artifacts.link("dask-dashboard", dashboard, "Dask dashboard", "There as long as the cluster.")
+            self._artifacts.link("dask-dashboard", dashboard, "Dask dashboard", "It exists as long as the cluster.")

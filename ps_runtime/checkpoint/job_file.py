@@ -136,7 +136,7 @@ class JobFile:
             if (refusal := self._refusal(record)) is not None:
                 raise ModelDirError((refusal,))
             if record.model_dir not in (self._place, None) and not self._is_here(record.model_dir):
-                _log.warning("the job of %s is now in %s: it was moved", record.model_dir, self._files.url)
+                _log.warning("the job was moved from %s to %s", record.model_dir, self._files.url)
             now = self._clock()
             owner, expires = replace(self._me, since=now), now + self._lease_secs
             return self._write(replace(record, owner=owner, lease_expires=expires, model_dir=self._place))
@@ -207,7 +207,9 @@ class JobFile:
         record = self.read()
         if record is None or record.owner is None or record.owner.token != self._me.token:
             owner = f"{record.owner.process} since {_utc(record.owner.since)}" if record and record.owner else "nobody"
-            raise ModelDirError((f"model_dir {self._files.url} is no longer ours, but of {owner}; claim it again",))
+            raise ModelDirError(
+                (f"model_dir {self._files.url} now belongs to {owner}, not to this process; start again",)
+            )
         return record
 
     def _refusal(self, record: JobRecord) -> str | None:

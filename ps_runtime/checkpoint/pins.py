@@ -59,7 +59,7 @@ class Pins:
             self._mark(pin)
         except OSError as error:
             logger.warning(
-                "%s reads checkpoint %d without a pin, so a training job may remove it meanwhile: %s",
+                "%s reads checkpoint %d without a pin, and a training job may remove it at the same time: %s",
                 holder,
                 step,
                 error,
@@ -82,9 +82,7 @@ class Pins:
                     if pin.name != before:
                         self._files.remove(before)
                 except OSError as error:
-                    logger.warning(
-                        "the pin of checkpoint %d could not be renewed, it is tried again: %s", pin.step, error
-                    )
+                    logger.warning("cannot renew the pin of checkpoint %d, trying again: %s", pin.step, error)
 
     def steps(self, now: float) -> set[int]:
         """Return the steps that are pinned at Unix time `now`; forget the pins of the dead."""

@@ -112,7 +112,7 @@ def load_shard(
     if differences := model.differences(manifest.model):
         raise CheckpointError(
             f"of step {manifest.step}",
-            f"it is of another model: {'; '.join(differences)}; choose another model_dir, or train the same model",
+            f"it belongs to another model: {'; '.join(differences)}; choose another model_dir, or train the same model",
         )
     reader.fill(Rows(piece.variable, slot, piece.row_start, view) for piece, slot, view in _views(layout, arena, slots))
     for table in tables:

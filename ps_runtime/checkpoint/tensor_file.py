@@ -155,7 +155,7 @@ class TensorFile:
             return decode_header(self._bytes(nbytes), self._nbytes)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             self._prove([])  # damage has another name
-            raise CheckpointError(self.path, f"no safetensors file: {type(error).__name__}: {error}") from error
+            raise CheckpointError(self.path, f"not a safetensors file: {type(error).__name__}: {error}") from error
 
     def _bytes(self, nbytes: int) -> bytes:
         target = np.empty(nbytes, np.uint8)

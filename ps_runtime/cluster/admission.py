@@ -138,7 +138,7 @@ def _takers(client: Client) -> str:
     matches = [ROLE_KEY.match(key) for key in keys]
     jobs = sorted({f"job {match[1]}" for match in matches if match})
     num_others = matches.count(None)
-    return ", ".join([*jobs, *([f"{num_others} other tasks"] if num_others else [])]) or "nobody any more"
+    return ", ".join([*jobs, *([f"{num_others} other tasks"] if num_others else [])]) or "nobody now"
 
 
 def _where(client: Client) -> str:

@@ -139,5 +139,8 @@ def _client(address: str) -> Client:
         return Client(address, timeout=CONNECT_TIMEOUT_SECS, name="psflow")
     except (OSError, ValueError) as error:
         raise UsageError(
-            (f"no Dask scheduler answers at {address} within {CONNECT_TIMEOUT_SECS:g} s: {error}; see cluster.address",)
+            (
+                f"no Dask scheduler answers at {address} within {CONNECT_TIMEOUT_SECS:g} s: {error}; "
+                "start it, or correct cluster.address",
+            )
         ) from None

@@ -220,7 +220,7 @@ class ClusterJob:
         """Note that a role has begun; if it does so again, its first life is lost, and what it knew with it."""
         if name in self._started:
             role = next(role for role in self.job.roles if str(role) == name)
-            self._errors.setdefault(role, RoleFailedError(name, "it was lost, and Dask has begun it again"))
+            self._errors.setdefault(role, RoleFailedError(name, "it was lost, and Dask started it again"))
         self._started.add(name)
 
     def _take_cluster_event(self, stamped: tuple[float, Any]) -> None:
@@ -262,7 +262,7 @@ class ClusterJob:
 
     def _error(self, role: RoleId) -> BaseException | None:
         if role not in self._reports and role not in self._errors and self._slots[role] in self._vanished:
-            return RoleFailedError(str(role), f"its Dask worker {self._slots[role]} vanished")
+            return RoleFailedError(str(role), f"its Dask worker {self._slots[role]} was lost")
         return self._errors.get(role)
 
     def _take_outcome(self, role: RoleId, future: Future[Any]) -> None:

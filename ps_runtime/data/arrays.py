@@ -96,7 +96,7 @@ def _plain_array(what: str, value: object, faults: list[str]) -> Array | None:
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:
-        faults.append(f"{what} is no array: {error}")
+        faults.append(f"{what} is not an array: {error}")
         return None
     if not is_plain(array.dtype):
         faults.append(

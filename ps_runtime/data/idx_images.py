@@ -105,7 +105,7 @@ def _read_header(file: io.BufferedIOBase, min_dims: int) -> tuple[int, ...]:
     """Return the dimensions, all of them at least 1; the file stands at the first byte of the array then."""
     magic = file.read(4)
     if len(magic) < 4 or magic[:2] != bytes(2):
-        raise InputError((f"is no IDX file: expected it to begin with two bytes 0, got {magic.hex(' ')}",))
+        raise InputError((f"is not an IDX file: expected it to begin with two bytes 0, got {magic.hex(' ')}",))
     kind, num_dims = magic[2:]
     if kind != UNSIGNED_BYTE:
         raise InputError((f"byte 2 says type {kind:#04x}: expected {UNSIGNED_BYTE:#04x}, unsigned bytes",))

@@ -58,7 +58,7 @@ def read_npz(
     except InputError:
         raise
     except Exception as error:  # zipfile, zlib, lzma and numpy each have their own errors for bytes that are damaged
-        raise InputError((f"{shown_path(path)} is no archive of numpy.savez, or damaged: {error}",)) from error
+        raise InputError((f"{shown_path(path)} is not an archive of numpy.savez, or is damaged: {error}",)) from error
     return one_batch(path, {name: arrays[name] for name in names}, None if label is None else arrays[label])
 
 

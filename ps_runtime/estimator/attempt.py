@@ -204,7 +204,7 @@ class Attempt:
         try:
             self._file.release()
         except (PsflowError, OSError) as error:
-            logger.warning("%s stays claimed until this process ends: %s", self.model_dir, error)
+            logger.warning("cannot release %s, which stays claimed until this process ends: %s", self.model_dir, error)
 
     def _collect_garbage(self) -> None:
         """Remove the checkpoints that only waited for their evaluation."""
@@ -224,7 +224,7 @@ class Attempt:
             except (PsflowError, OSError) as error:
                 if str(error) != fault:
                     fault = str(error)
-                    logger.warning("the lease of %s could not be renewed, it is tried again: %s", self.model_dir, error)
+                    logger.warning("cannot renew the lease of %s, trying again: %s", self.model_dir, error)
 
 
 def job_seed(model_dir: str, wanted: int | None) -> int:

@@ -67,7 +67,9 @@ class Estimator:
     ) -> None:
         config = config or RunConfig()
         if model_dir is not None and config.model_dir not in (None, model_dir):
-            raise UsageError((f"model_dir is {model_dir!r}, but that of config is {config.model_dir!r}; give one",))
+            raise UsageError(
+                (f"model_dir is {model_dir!r}, but that of config is {config.model_dir!r}; give only one of them",)
+            )
         directory = model_dir or config.model_dir
         if directory is None:
             directory = tempfile.mkdtemp(prefix="psflow-model-")

@@ -45,7 +45,7 @@ class Fork:
             raise ModelDirError((f"{self.parent_dir} has no checkpoint to fork from; train it first",))
         if not self.is_begun and (self._holds_a_job or CheckpointStore(self.model_dir).latest() is not None):
             raise ModelDirError(
-                (f"{self.model_dir} holds a job that is no fork of {self.parent_dir}; choose another directory",)
+                (f"{self.model_dir} holds a job that is not a fork of {self.parent_dir}; choose another directory",)
             )
 
     @property

@@ -84,7 +84,7 @@ def _check_writable(model_dir: str) -> None:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        reason = f"{there} cannot be written to: {error.strerror}; correct its rights, or choose another"
+        reason = f"{there} cannot be written to: {error.strerror}; correct its permissions, or choose another"
         raise UsageError((f"model_dir {model_dir}: {reason}",)) from None
 
 

@@ -126,7 +126,7 @@ class _Input:
         with user_code(self._input_fn, InputError, f"in {self._mode} mode"):
             batch = next(iter(batches_of(self.opened)), None)
         if batch is None:
-            raise InputError((f"the input_fn for {self._mode} gave no batch at all",))
+            raise InputError((f"the input_fn for {self._mode} returned no batch",))
         return batch
 
 

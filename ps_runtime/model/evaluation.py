@@ -89,7 +89,7 @@ def evaluate(
             raise _other_metrics(caller.name, measured, merged)
         merged = {name: merged[name].merge(metric) if merged else metric for name, metric in measured.items()}
     if not merged:
-        raise InputError(("the input_fn for evaluation gave no batch at all",))
+        raise InputError(("the input_fn for evaluation returned no batch",))
     return {name: float(metric.result()) for name, metric in merged.items()} | {"global_step": global_step}
 
 

@@ -218,7 +218,7 @@ def _new_buffer(name: str, declared: Mapping[str, Declared]) -> NDArray[Any]:
     known = declared.get(name)
     if known is None or not known.trainable:
         trainable = [other for other, d in declared.items() if d.trainable]
-        fault = f"gradient_buffer: {name!r} is no trainable variable of this model{did_you_mean(name, trainable)}"
+        fault = f"gradient_buffer: {name!r} is not a trainable variable of this model{did_you_mean(name, trainable)}"
         raise ModelFnError((fault,))
     return np.empty(known.shape, known.dtype)
 

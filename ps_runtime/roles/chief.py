@@ -87,7 +87,7 @@ def _give_values(
     assert isinstance(reader, BatchReader)
     batch = reader.first()
     if batch is None:
-        raise InputError(("the input_fn for training gave no batch at all",))
+        raise InputError(("the input_fn for training returned no batch",))
     session.built = build_model(session.caller, batch, job.seed, job.model)
     saving.initialize(session.built.initial_values)
     if job.config.saves_checkpoints:

@@ -47,7 +47,7 @@ class _RoleLog:
     def tell_left_out(self) -> None:
         """Say how many records were left out since it was last said, if any were."""
         if self._num_left_out:
-            text = f"{self._num_left_out} records were left out, a role may log {PER_SEC:g} in a second"
+            text = f"{self._num_left_out} log records were dropped: a role may log {PER_SEC:g} per second"
             self._num_left_out = 0
             self._tell(time.time(), logging.WARNING, __name__, text)
 

@@ -71,8 +71,8 @@ class ReplayRecord:
         if others:
             raise UsageError(
                 (
-                    f"evaluation {name or 'eval'!r} is on other data, batches or steps now than in the record (of step "
-                    f"{_shown(others)}): give it another name ({key}), or evaluate all of them anew (--force)",
+                    f"evaluation {name or 'eval'!r} uses other data, batches or steps than in the record (steps "
+                    f"{_shown(others)}): give it another name ({key}), or evaluate all of them again (--force)",
                 )
             )
 
@@ -99,8 +99,8 @@ class ReplayRecord:
                 raise
             self.is_written = False
             logger.warning(
-                "nothing may be written to %s, so the results are in MLflow only, and the same checkpoints would be "
-                "evaluated again; --record DIR puts the record elsewhere",
+                "%s cannot be written to, so the results are in MLflow only, and the next evaluation repeats them; "
+                "--record DIR keeps the record elsewhere",
                 self.directory,
             )
 

@@ -54,7 +54,7 @@ def evaluate_steps(label: str, steps: Sequence[int], replay: Replay, stop: threa
     """
     while (failures := replay.wait(steps, 0.0 if stop.is_set() else SLICE_SECS)) is None:
         if stop.is_set():
-            return Cancelled(message="it was interrupted; the same command goes on with what is left")
+            return Cancelled(message="it was interrupted; run the same command again to do the rest")
     if failures:
         return Failed(message="; ".join(f"step {f.global_step}: {f.reason}" for f in failures))
     return len(steps)

@@ -89,7 +89,7 @@ class _Opened:
             metrics = opened.measure(values, step)
             if opened.digest != self._digests[index]:
                 what = f"the input of evaluation {opened.name or 'eval'!r}"
-                raise InputError((f"{what} has changed, or is another one for this Dask worker; start again",))
+                raise InputError((f"{what} has changed, or differs on this Dask worker; run the command again",))
         except StoppedError:
             raise
         except Exception as error:  # of the user's code, perhaps

@@ -83,7 +83,7 @@ def same_input(path: str, model: ModelInfo, digest: str) -> Dataset:
     """
     dataset = read_input(path, model)
     if dataset.digest() != digest:
-        raise InputError((f"{input_shown(path)} has changed, or is another file for this Dask worker; start again",))
+        raise InputError((f"{input_shown(path)} has changed, or differs on this Dask worker; run the command again",))
     return dataset
 
 

@@ -65,7 +65,7 @@ def predict_partitions(
     try:
         for batch in completed_batches(client, futures):
             if is_stopped():
-                return Cancelled(message="it was interrupted; the same command goes on with what is left")
+                return Cancelled(message="it was interrupted; run the same command again to do the rest")
             num_rows += sum(future.result() for future in batch)
             num_done += len(batch)
             progress.tell(num_done)

@@ -115,7 +115,7 @@ class RoleLogs:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             file = _File(self._path, maxBytes=MAX_FILE_BYTES, backupCount=FILES_TO_KEEP, encoding="utf-8", delay=True)
         except OSError as error:
-            _log.warning("what roles log is not kept in %s: %s", self._path, error)
+            _log.warning("cannot write the logs of roles to %s: %s", self._path, error)
             return None
         formatter = logging.Formatter("%(asctime)s.%(msecs)03dZ %(role)s %(levelname)s %(name)s: %(message)s")
         formatter.converter = time.gmtime
@@ -132,7 +132,7 @@ class _File(RotatingFileHandler):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name that logging gives it
         if not self.has_failed:
             self.has_failed = True
-            _log.warning("what roles log is not kept in %s: %s", self.baseFilename, sys.exc_info()[1])
+            _log.warning("cannot write the logs of roles to %s: %s", self.baseFilename, sys.exc_info()[1])
 
 
 def _record(event: Mapping[str, Any]) -> logging.LogRecord:

@@ -103,10 +103,10 @@ class BestAlias:
             why = "the two cannot be compared"
         else:
             ours = metrics.get(better.metric, math.nan)
-            why = f"{better.metric} {theirs[better.metric]:.4g} there, {ours:.4g} here, {better.mode} is better"
+            why = f"{better.metric} {theirs[better.metric]:.4g} there, {ours:.4g} here, and {better.mode} is better"
         _log.warning(
-            "the alias %s of %s stays with version %s, of another training; version %s does not take it: %s; "
-            "psflow export --model-dir DIR gives it to this training all the same",
+            "the alias %s of %s stays with version %s, of another training; version %s does not take it, because %s; "
+            "psflow export --model-dir DIR moves it anyway",
             BEST,
             self._name,
             held.version,

@@ -59,7 +59,7 @@ def find_training_run(uri: str, run_id: str) -> TrainingRun | None:
     except OSError as error:
         raise _unanswered(uri, error) from None
     if MODEL_DIR not in run.data.tags:
-        raise UsageError((f"the MLflow run {run_id} is no training of psflow: it has no tag {MODEL_DIR}",))
+        raise UsageError((f"the MLflow run {run_id} is not a psflow training: it has no tag {MODEL_DIR}",))
     return TrainingRun(run_id, experiment, run.data.tags[MODEL_DIR], run.data.tags.get(JOB_ID))
 
 
@@ -182,4 +182,4 @@ def _quoted(text: str) -> str:
 
 
 def _unanswered(uri: str, error: Exception) -> ConfigError:
-    return ConfigError((f"no MLflow run can be opened in {without_secrets(uri)}: {reason_of(error)}",))
+    return ConfigError((f"cannot open an MLflow run in {without_secrets(uri)}: {reason_of(error)}",))

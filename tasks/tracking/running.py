@@ -61,7 +61,7 @@ def running_runs(uri: str) -> list[RunningRun]:
     try:
         runs = unended_runs(mlflow_client(uri), MODEL_DIR)
     except Exception as error:  # each kind of store has errors of its own
-        raise ConfigError((f"the MLflow store does not tell what runs: {reason_of(error)}",)) from None
+        raise ConfigError((f"cannot list the running runs of the MLflow store: {reason_of(error)}",)) from None
     return [_running(run) for run in runs]
 
 

@@ -147,7 +147,7 @@ class Tracker:
             points = Points.of_run(client, run.info.run_id)
         except (MlflowException, OSError) as error:
             where = without_secrets(uri)
-            raise ConfigError((f"no MLflow run can be opened in {where}: {reason_of(error)}",)) from None
+            raise ConfigError((f"cannot open an MLflow run in {where}: {reason_of(error)}",)) from None
         page = run_page(uri, run.info.experiment_id, run.info.run_id)
         return cls(client, run.info.run_id, points, models, page)
 

@@ -43,7 +43,7 @@ def test_a_training_says_that_its_disk_is_full_and_goes_on_later(tmp_path: Path)
     assert said["message"].startswith("chief-0 failed: checkpoint of step ")
     assert said["message"].endswith(
         "could not be written: No space left on device (0.0 MB are free); "
-        "free space or correct its rights, then the same command goes on"
+        "free space or correct its permissions, then run the same command again"
     )
     names = ("", "/manifest.json", "/shard_00000_of_00001.safetensors")
     steps = sorted({path.split("/")[1] for path in left})

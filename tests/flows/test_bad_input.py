@@ -84,7 +84,7 @@ def test_what_is_right_is_planned_and_writes_nothing(directory: Path) -> None:
             r"^best\.metric: the evaluation has .*, but no metric 'acuracy'; did you mean 'accuracy'\?",
         ),
         (["model_dir=s3://bucket/m"], UsageError, r"model_dir s3://bucket/m: exports are written to local directories"),
-        (["input.train={name: user_models:nothing}"], InputError, "the input_fn for train gave no batch at all"),
+        (["input.train={name: user_models:nothing}"], InputError, "the input_fn for train returned no batch"),
     ],
 )
 def test_each_fault_has_its_sentence(

@@ -100,14 +100,14 @@ def test_what_the_command_line_says_changes_each_configuration() -> None:
 
 
 def test_two_configurations_of_one_experiment_would_be_one_deployment() -> None:
-    with pytest.raises(UsageError, match=r"a\.yaml and b\.yaml are both of experiment 't'; rename one"):
+    with pytest.raises(UsageError, match=r"a\.yaml and b\.yaml both name the experiment 't'; rename one"):
         configured([conf("", "a.yaml"), conf("", "b.yaml")])
 
 
 def test_without_a_server_that_stays_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psflow.flows.serve.named_api_url", lambda: None)
     monkeypatch.setattr("psflow.flows.serve.found", lambda: Servers(None, {}))
-    words = "expected a Prefect server that stays, there is none: start one with psflow up, or name one with PREFECT_A"
+    words = "no permanent Prefect server is known: start one with psflow up, or name one with PREFECT_A"
     with pytest.raises(UsageError, match=words):
         serve([])
 

@@ -106,7 +106,7 @@ def test_prefect_is_down(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
 def test_the_dask_scheduler_is_down(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "train", "t.yaml", "cluster.address=tcp://127.0.0.1:1") == (
         "psflow: no Dask scheduler answers at tcp://127.0.0.1:1 within 0.2 s: Timed out trying to connect to "
-        "tcp://127.0.0.1:1 after 0.2 s; see cluster.address\n"
+        "tcp://127.0.0.1:1 after 0.2 s; start it, or correct cluster.address\n"
     )
 
 
@@ -161,7 +161,8 @@ def test_a_disk_that_is_full_at_a_checkpoint(tmp_path: Path) -> None:
     shard = f"{tmp_path}/m/checkpoints/step_00000002/shard_00000_of_00001.safetensors"
     assert said == (
         f"checkpoint of step 2: ps-0 could not write its part of checkpoint 2: {shard} could not be written: "
-        "No space left on device (0.0 MB are free); free space or correct its rights, then the same command goes on"
+        "No space left on device (0.0 MB are free); free space or correct its permissions, "
+        "then run the same command again"
     )
     whole = ["manifest.json", "shard_00000_of_00001.safetensors"]
     files = ["ballast", "m/.job.lock", *(f"m/checkpoints/step_00000001/{name}" for name in whole), "m/job.json"]
@@ -205,6 +206,6 @@ def test_a_disk_that_is_full_at_an_export(tmp_path: Path) -> None:
     said, left, version = json.loads(run_on_small_disk(EXPORTED, tmp_path, "3m").splitlines()[-1])
     assert said.startswith(f"{tmp_path}/m/export/latest/1 could not be written: ")
     assert "No space left on device" in said
-    assert said.endswith("MB are free); free space or correct its rights, then the same command goes on")
+    assert said.endswith("MB are free); free space or correct its permissions, then run the same command again")
     assert left == ["ballast", "m/export/latest/.lock"]
     assert str(version) == "1"

@@ -74,7 +74,7 @@ def test_a_directory_that_cannot_be_written_to_is_a_fault() -> None:
     finding = directory_finding(Path("/proc"))
     assert finding.level is Level.FAULT
     assert finding.text.startswith("/proc: expected to write 1 MB, got ")
-    assert finding.text.endswith("; free space, or correct its rights")
+    assert finding.text.endswith("; free space or correct permissions")
 
 
 def test_scarce_space_is_a_warning(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_workers_that_see_another_disk_are_a_warning(directory: Path, monkeypatc
         findings = list(cluster_findings(one.scheduler_address, directory / "elsewhere"))
     (warning,) = [finding for finding in findings if finding.level is Level.WARNING]
     assert "1 of 1 workers" in warning.text
-    assert f"do not see {directory}/elsewhere; give a model_dir on a disk that all hosts share" in warning.text
+    assert f"do not see {directory}/elsewhere; use a model_dir on a disk that all hosts share" in warning.text
 
 
 def test_a_cluster_without_workers_is_a_fault(directory: Path) -> None:

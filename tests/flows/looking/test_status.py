@@ -54,7 +54,7 @@ def record(job: str, owner: str) -> str:
 def test_where_nothing_was_done_nothing_runs_and_nothing_is_made(directory: Path) -> None:
     answer = status()
     assert answer.lines is not None
-    assert answer.lines[-1] == "no job runs"
+    assert answer.lines[-1] == "no job is running"
     assert (answer.facts["jobs"], answer.facts["starting"]) == ([], [])
     assert list(directory.iterdir()) == []
 
@@ -75,7 +75,7 @@ def test_running_jobs_are_told_with_their_roles_and_the_straggler(directory: Pat
     assert job["progress"] == "step 600/1500 (40 %)"
     assert [role["role"] for role in job["roles"]] == ["ps-0", "chief-0", "worker-0"]
     assert job["stragglers"] == ["worker-0 makes 20 steps/s, the median of the replicas is 60"]
-    assert jobs[stray]["stragglers"] == ["the process that ran it is gone; the same command resumes it"]
+    assert jobs[stray]["stragglers"] == ["its process is gone; the command that started it resumes it"]
     assert jobs[untold]["stragglers"] == [
         "it was trained to step 1500, and MLflow could not be told; the same command writes what is on disk"
     ]

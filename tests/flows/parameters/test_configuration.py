@@ -88,7 +88,7 @@ def test_training_does_not_see_the_sections_of_others(tmp_path: Path) -> None:
         ("pipeline: {export: {checkpoint: all}}", r"pipeline\.export\.checkpoint: expected best, latest, or a step"),
         (
             "pipeline: {export: {checkpoint: latest, metric: auc, mode: max}}",
-            r"pipeline\.export: metric and mode choose the best checkpoint, but checkpoint is 'latest'",
+            r"pipeline\.export: metric and mode choose the best checkpoint: expected checkpoint 'best', got 'latest'",
         ),
         ("pipeline: {stages: [predict]}", r"pipeline: the stage predict needs pipeline\.predict\.input"),
         ("pipeline: {export: {metric: auc}}", r"pipeline\.export: expected both metric and mode \(min or max\)"),

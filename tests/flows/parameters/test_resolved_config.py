@@ -68,10 +68,10 @@ def test_a_directory_that_was_moved_is_found_where_it_is(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (None, r"m/config\.yaml: expected the configuration of a training, there is none; name its model_dir"),
+        (None, r"m/config\.yaml: there is no such file, expected the configuration of a training; name its model_dir"),
         (b"\xff", r"m/config\.yaml: expected UTF-8 text, got the byte 0xff"),
         (b"- 1", r"m/config\.yaml:1: expected a mapping of keys to values, got list"),
-        (b"", r"m/config\.yaml: is empty; remove it, and start with the configuration file of that training"),
+        (b"", r"m/config\.yaml is empty; remove it, and start with the configuration file of that training"),
         (b"experiment: t", r"m/config\.yaml: model: is missing\n.*m/config\.yaml: input: is missing"),
         (b"a: [", r"m/config\.yaml:1: "),
         (b"experiment: t\nmodle: 3", r"m/config\.yaml:2: modle: unknown key; did you mean 'model'\?"),

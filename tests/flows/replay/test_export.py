@@ -139,7 +139,7 @@ def test_the_best_one_stays_where_the_alias_cannot_be_moved(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--metric", "auc"], "expected both metric and mode (min or max), or none of them"),
+        (["--metric", "auc"], "expected both metric and mode (min or max), or neither"),
         (
             ["--metric", "auc", "--mode", "maxi"],
             "--mode: expected 'min' or 'max', got 'maxi'; did you mean 'max'?",

@@ -115,7 +115,7 @@ def test_a_fork_that_cannot_be() -> None:
     with pytest.raises(ModelDirError, match="expected a fork in another directory than its model_dir"):
         begin(parsed("resume.fork=runs/../runs/t"))
     trained("model_dir=runs/c")
-    with pytest.raises(ModelDirError, match=r"runs/c holds a job that is no fork of .*/runs/t; choose another"):
+    with pytest.raises(ModelDirError, match=r"runs/c holds a job that is not a fork of .*/runs/t; choose another"):
         begin(parsed("resume.fork=runs/c"))
     beginning = begin(parsed("resume.fork=runs/b", "model.params.hidden_units=[9]"))
     with pytest.raises(ModelDirError, match=r"/runs/t holds checkpoints of another model"):

@@ -37,7 +37,7 @@ PREDICTED: dict[str, Any] = {
 def test_evaluations() -> None:
     row, counts, run = shown_evaluations(EVALUATED)
     assert row == "step 300      eval         accuracy 0.9722, loss inf"
-    assert (counts, run) == ("1 evaluated, 5 were in the record already", "MLflow run r2")
+    assert (counts, run) == ("1 evaluated, 5 already in the record", "MLflow run r2")
     assert len(shown_evaluations({**EVALUATED, "results": [], "run_id": None})) == 1
 
 
@@ -52,9 +52,9 @@ def test_export() -> None:
 
 def test_export_of_what_was_there_while_better_ones_are_gone() -> None:
     first, model, *_, last = shown_export({**EXPORTED, "is_new": False, "alias": None, "passed_over": [600, 900]})
-    assert first == "exported     step 300: accuracy 0.9722 (it was there already)"
+    assert first == "exported     step 300: accuracy 0.9722 (it existed already)"
     assert model == "model        models:/psflow-digits/5"
-    assert last == "better       step 600, 900, but neither checkpoint nor export is left"
+    assert last == "better       step 600, 900, but its checkpoint and its export were removed"
 
 
 @pytest.mark.parametrize(("version", "shown"), [("5", ", version 5"), (None, "")])

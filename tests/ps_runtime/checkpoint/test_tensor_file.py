@@ -169,5 +169,5 @@ def test_what_is_no_safetensors_file_is_an_error_even_with_the_right_checksum(
 ) -> None:
     files = FileStore(url)
     files.put(NAME, content)
-    with pytest.raises(CheckpointError, match=rf"no safetensors file: .*{words}"):
+    with pytest.raises(CheckpointError, match=rf"not a safetensors file: .*{words}"):
         TensorFile(files, NAME, nbytes=len(content), checksum=f"crc32:{zlib.crc32(content):08x}")

@@ -114,7 +114,7 @@ def test_a_role_that_dask_begins_again_has_failed(tmp_path: Path) -> None:
     ):
         run.start(Patience(10))
         client.log_event(f"psflow-{run.job.job_id}-{run.job.attempt}", {"kind": "started", "role": "ps-0"})
-        with pytest.raises(RoleFailedError, match=r"^ps-0 failed: it was lost, and Dask has begun it again"):
+        with pytest.raises(RoleFailedError, match=r"^ps-0 failed: it was lost, and Dask started it again"):
             run.join(before(time.monotonic() + 40))
 
 

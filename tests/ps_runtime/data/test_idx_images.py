@@ -55,8 +55,8 @@ def test_labels_can_be_left_out_and_vectors_are_images_of_one_row(path: Path) ->
     ("content", "fault"),
     [
         (b"", "is empty"),
-        (b"\0\0\x08", r"is no IDX file: expected it to begin with two bytes 0, got 00 00 08$"),
-        (b"PK\3\4" + bytes(20), r"is no IDX file: expected it to begin with two bytes 0, got 50 4b 03 04$"),
+        (b"\0\0\x08", r"is not an IDX file: expected it to begin with two bytes 0, got 00 00 08$"),
+        (b"PK\3\4" + bytes(20), r"is not an IDX file: expected it to begin with two bytes 0, got 50 4b 03 04$"),
         (b"\0\0\x0d\3" + bytes(20), "byte 2 says type 0x0d: expected 0x08, unsigned bytes"),
         (idx([1, 2]), "byte 3 says 1 dimensions: expected 2 or more"),
         (b"\0\0\x08\3" + bytes(7), "ends in its header: expected 16 bytes, got 11"),
@@ -67,7 +67,7 @@ def test_labels_can_be_left_out_and_vectors_are_images_of_one_row(path: Path) ->
         (gzip.compress(b"\0\0\x08\2\0\0\xff\xff\0\0\xff\xff"), "4294836225 bytes from byte 12 on, but holds 0 bytes"),
         (gzip.compress(idx(IMAGES))[:-9], "the gzip data is damaged: "),
         (gzip.compress(idx(IMAGES)[:-1]) + b"garbage", "the gzip data is damaged: "),
-        (gzip.compress(b""), "is no IDX file: expected it to begin with two bytes 0, got $"),
+        (gzip.compress(b""), "is not an IDX file: expected it to begin with two bytes 0, got $"),
     ],
 )
 def test_a_bad_file_is_refused_with_its_name_and_the_place(path: Path, content: bytes, fault: str) -> None:

@@ -256,7 +256,7 @@ def test_a_nan_loss_ends_training_before_it_spoils_anything(make):
 
 def test_a_generator_without_batches_is_refused_before_anything_starts(make):
     estimator = make()
-    with pytest.raises(InputError, match="the input_fn for train gave no batch at all"):
+    with pytest.raises(InputError, match="the input_fn for train returned no batch"):
         estimator.train(lambda: iter(()), max_steps=5)
     assert not Path(estimator.model_dir).exists()
 

@@ -62,7 +62,7 @@ def test_the_labels_of_whole_data_sets_are_judged():
     ("inputs", "mode"), [((lambda: iter(()), None), "train"), ((records, lambda: iter(())), "eval")]
 )
 def test_an_input_without_batches_is_refused(inputs, mode):
-    with pytest.raises(InputError, match=f"the input_fn for {mode} gave no batch at all"):
+    with pytest.raises(InputError, match=f"the input_fn for {mode} returned no batch"):
         plan(*inputs)
 
 

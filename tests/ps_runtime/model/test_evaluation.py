@@ -58,7 +58,7 @@ def test_an_iterator_is_read_no_further_than_asked():
 
 
 def test_an_input_without_batches_is_refused():
-    with pytest.raises(InputError, match="the input_fn for evaluation gave no batch at all"):
+    with pytest.raises(InputError, match="the input_fn for evaluation returned no batch"):
         evaluate(CALLER, iter(()), VALUES, 0, None)
 
 

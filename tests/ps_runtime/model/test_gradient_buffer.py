@@ -59,8 +59,8 @@ def test_outside_a_model_fn_there_is_none():
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("v", r"gradient_buffer: 'v' is no trainable variable of this model"),
-        ("ww", r"'ww' is no trainable variable of this model.*'w'"),
+        ("v", r"gradient_buffer: 'v' is not a trainable variable of this model"),
+        ("ww", r"'ww' is not a trainable variable of this model.*'w'"),
         ("fixed", r"'fixed' is no trainable variable"),
     ],
 )

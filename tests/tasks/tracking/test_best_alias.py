@@ -95,7 +95,7 @@ def test_that_it_stays_is_said_once(
     assert caplog.messages == [
         "the alias best of psflow-digits stays with version 1, of another training; version 2 does not take it: "
         "accuracy 0.98 there, 0.1 here, max is better; "
-        "psflow export --model-dir DIR gives it to this training all the same"
+        "psflow export --model-dir DIR moves it anyway"
     ]
 
 

@@ -63,7 +63,7 @@ def test_password_is_not_shown(
 def test_password_is_not_shown_when_a_run_is_opened(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     uri = "http://bob:s3cret@127.0.0.1:1"
-    with pytest.raises(ConfigError, match=r"no MLflow run can be opened in http://127\.0\.0\.1:1: ") as caught:
+    with pytest.raises(ConfigError, match=r"cannot open an MLflow run in http://127\.0\.0\.1:1: ") as caught:
         Tracker.open(uri, experiment="e", run_name="r")
     assert "s3cret" not in "".join([repr(caught.value), *traceback.format_exception(caught.value)])
 
