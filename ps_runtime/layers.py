@@ -21,12 +21,16 @@ def dense(inputs: FloatArray, kernel: FloatArray, bias: FloatArray) -> FloatArra
     Parameters
     ----------
     inputs : (batch, features)
+        One row for each example.
     kernel : (features, units)
+        Weights.
     bias : (units,)
+        Added to each row.
 
     Returns
     -------
     (batch, units) array
+        Newly allocated.
     """
     outputs: FloatArray = inputs @ kernel
     outputs += bias
@@ -50,7 +54,9 @@ def dense_backward(
     Returns
     -------
     kernel_gradient : (features, units) array
+        `out` if it was given.
     bias_gradient : (units,) array
+        Newly allocated.
     """
     return np.matmul(inputs.T, gradient, out=out), np.add.reduce(gradient, axis=0)
 
@@ -61,12 +67,14 @@ def dense_input_gradient(kernel: FloatArray, gradient: FloatArray) -> FloatArray
     Parameters
     ----------
     kernel : (features, units)
+        What `dense` was given.
     gradient : (batch, units)
         Gradient of the loss with respect to what `dense` returned.
 
     Returns
     -------
     (batch, features) array
+        Gradient of the loss with respect to `inputs` of `dense`.
     """
     inputs_gradient: FloatArray = gradient @ kernel.T
     return inputs_gradient

@@ -24,7 +24,9 @@ def check_class_ids(class_ids: NDArray[np.integer[Any]], num_classes: int, where
     Parameters
     ----------
     class_ids : (rows,) integers
+        Labels, one for each row.
     num_classes : int
+        At least 1.
     where : str
         What the rows are rows of, for the error.
 
@@ -47,12 +49,16 @@ def softmax_cross_entropy(labels: NDArray[np.integer[Any]], logits: FloatArray) 
     Parameters
     ----------
     labels : (batch,) integers in [0, num_classes)
+        Class of each example.
     logits : (batch, num_classes) floats
+        Unnormalized log probability of each class.
 
     Returns
     -------
     loss : float
+        Mean over the batch; NaN for an empty batch.
     gradient : (batch, num_classes) array of the dtype of `logits`
+        ``(softmax(logits) - one_hot(labels)) / batch``.
 
     Raises
     ------
@@ -103,6 +109,7 @@ def sigmoid_cross_entropy(labels: NDArray[Any], logits: FloatArray) -> tuple[flo
     loss : float
         Mean over all elements.
     gradient : array of the shape and dtype of `logits`
+        ``(s(x) - z) / size``.
 
     Raises
     ------
@@ -130,12 +137,16 @@ def mean_squared_error(labels: NDArray[Any], predictions: FloatArray) -> tuple[f
     Parameters
     ----------
     labels : array of numbers
+        The true values.
     predictions : array of floats of the same shape
+        The values that the model computed.
 
     Returns
     -------
     loss : float
+        Mean over all elements; NaN for an empty batch.
     gradient : array of the shape and dtype of `predictions`
+        ``2 * (prediction - label) / size``.
 
     Raises
     ------

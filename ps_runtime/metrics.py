@@ -155,6 +155,7 @@ def mean(values: ArrayLike, weights: ArrayLike | None = None) -> Mean:
     Parameters
     ----------
     values : array of numbers
+        Of any shape.
     weights : array or number, optional
         Broadcast to the shape of `values`; 1 if not given.
     """
@@ -217,6 +218,7 @@ def auc(
     predictions : array of the same shape
         Probabilities in [0, 1]. A NaN makes the result NaN.
     weights : array or number, optional
+        Broadcast to the shape of `labels`; 1 if not given.
     curve : {"ROC", "PR"}
         True over false positive rate, or precision over recall.
 

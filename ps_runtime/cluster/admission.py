@@ -32,6 +32,7 @@ def check_capacity(client: Client, num_roles: int) -> None:
     Raises
     ------
     CapacityError
+        If it has fewer than `num_roles` in all.
     """
     workers = client.scheduler_info(n_workers=-1)["workers"]
     num_slots = sum(worker["nthreads"] for worker in workers.values())
@@ -69,8 +70,11 @@ def admission(client: Client, num_roles: int, patience: Patience, check: Callabl
     Parameters
     ----------
     client : Client
+        Of the cluster.
     num_roles : int
+        Slots to find, at least 1.
     patience : Patience
+        How long to wait for another job that starts, and for slots.
     check : callable
         Called at least once a second; raises to end the wait.
 

@@ -48,6 +48,7 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float = STAR
     address : str or None
         Of the scheduler; None starts a LocalCluster of `num_slots` processes with one thread each, on loopback.
     num_slots : int
+        Workers of a LocalCluster to start and to wait for; ignored if `address` is given.
     timeout_secs : float, optional
         For the workers of a LocalCluster to come up.
 

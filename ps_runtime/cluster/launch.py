@@ -47,7 +47,9 @@ class ClusterJob:
     Parameters
     ----------
     client : Client
+        Of the cluster to run on.
     job : JobSpec
+        The attempt; it is pickled once, for all roles.
     on_event : callable
         Takes the events of all roles, in the order of each role, in a thread of the Dask client; must not block.
 

@@ -27,6 +27,7 @@ class Presence:
     Parameters
     ----------
     client : Client
+        Connected to the scheduler to ask.
     clock : callable
         In seconds.
 

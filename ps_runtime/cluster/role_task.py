@@ -41,7 +41,9 @@ def run_role(
     pickled : bytes
         The JobSpec, as cloudpickle writes it.
     role : RoleId
+        Which role of the job to run.
     incarnation : int
+        Which life of the role this is; higher than that of any earlier life.
     topic : str
         Where its events go.
     addresses : sequence of mapping

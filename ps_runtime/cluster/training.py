@@ -38,7 +38,9 @@ def train_and_evaluate(
     Parameters
     ----------
     estimator : Estimator
+        The model, and the model_dir that holds checkpoints and exports.
     train_spec : TrainSpec
+        Input, hooks and last global_step of the training.
     eval_spec : EvalSpec or sequence of them
         Every checkpoint is evaluated against each; the exporters of the first choose.
     client : distributed.Client, optional

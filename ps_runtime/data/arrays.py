@@ -32,6 +32,7 @@ def plain_arrays(features: object, labels: object) -> tuple[Columns, Columns | N
     features : array-like or mapping of str to array-like
         Rows on axis 0. A scalar is a batch of one row.
     labels : array-like, mapping of str to array-like, or None
+        None where there are no labels.
 
     Returns
     -------

@@ -111,6 +111,7 @@ class Dataset:
         Returns
         -------
         features, labels : read-only arrays, ``(stop - start, ...)``
+            Or mappings of such arrays, as in the data set; `labels` is None if it has none.
 
         Raises
         ------

@@ -63,8 +63,11 @@ def open_input(
     input_fn : callable
         Is given those of `input_context`, `mode` and `params` that its signature names.
     context : InputContext, optional
+        Passed to an input_fn with an argument ``input_context``.
     mode : str, optional
+        Passed to an input_fn with an argument ``mode``.
     params : mapping, optional
+        Hyper-parameters, passed to an input_fn with an argument ``params``.
 
     Returns
     -------

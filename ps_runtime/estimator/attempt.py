@@ -53,10 +53,15 @@ class Attempt:
     Parameters
     ----------
     estimator : Estimator
+        The model, its configuration and its model_dir.
     train_spec : TrainSpec
+        What to train on, and how far.
     eval_specs : EvalSpec, sequence of them, or None
+        Evaluations of each checkpoint; None: none.
     num_ps, num_workers : int
+        Number of parameter servers, and of workers besides the chief.
     transport : str
+        How replicas connect to the ps: ``auto``, ``shm``, ``unix`` or ``tcp``.
     reads_again : bool
         Whether an input that an earlier attempt has read to its end is read once more; else there is nothing to do.
     fork : Fork, optional

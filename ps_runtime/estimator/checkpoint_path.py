@@ -15,6 +15,7 @@ def checkpoint_at(model_dir: str, checkpoint_path: str | None) -> tuple[Checkpoi
     Parameters
     ----------
     model_dir : str
+        Path or URL; searched if `checkpoint_path` is None.
     checkpoint_path : str, optional
         Its directory, a path or a URL, as `CheckpointStore.path` gives it; of any model_dir.
 

@@ -29,9 +29,11 @@ class DNNClassifier(Estimator):
     n_classes : int
         Number of classes, at least 2; labels are integers in [0, n_classes), of shape ``(batch,)`` or ``(batch, 1)``.
     optimizer : Optimizer
+        Trains all layers; Adagrad with learning rate 0.05 by default.
     model_dir : str, optional
         See `Estimator`.
     config : RunConfig, optional
+        How to run; see `Estimator`.
 
     Raises
     ------

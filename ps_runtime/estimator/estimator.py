@@ -49,6 +49,7 @@ class Estimator:
     model_dir : str, optional
         Where checkpoints are, a path or an fsspec URL; else that of `config`, else a temporary directory.
     config : RunConfig, optional
+        Checkpoints, logging, seed and consistency; the defaults of RunConfig if left out.
     params : mapping, optional
         Hyper-parameters for model_fn.
 
@@ -102,11 +103,13 @@ class Estimator:
         input_fn : callable
             Returns a Dataset, or yields batches ``(features, labels)``.
         hooks : sequence of SessionRunHook
+            Run around each step, in this order.
         steps : int, optional
             Train so many steps more; or
         max_steps : int, optional
             train until this global_step. Neither: until the input ends.
         saving_listeners : sequence of CheckpointSaverListener
+            Called before and after each checkpoint.
 
         Returns
         -------
@@ -138,6 +141,7 @@ class Estimator:
         Parameters
         ----------
         input_fn : callable
+            Returns a Dataset, or yields batches ``(features, labels)``.
         steps : int, optional
             At most so many batches.
         checkpoint_path : str, optional
@@ -174,9 +178,11 @@ class Estimator:
         Parameters
         ----------
         input_fn : callable
+            Returns a Dataset, or yields batches; labels are ignored.
         predict_keys : sequence of str, optional
             Which predictions; all if left out.
         checkpoint_path : str, optional
+            Directory of a checkpoint; the latest if left out.
         yield_single_examples : bool
             Yield a mapping for each example, else for each batch.
 
@@ -234,7 +240,9 @@ class Estimator:
         Parameters
         ----------
         name : str
+            Of the table, as `embedding_lookup` has it.
         ids : array of integers, any shape
+            Numbers of rows in ``[0, num_rows)``; an id may occur several times.
 
         Returns
         -------

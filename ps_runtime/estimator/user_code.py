@@ -23,6 +23,7 @@ def user_code(function: Callable[..., Any], error: type[UsageError], when: str) 
     function : callable
         Of the user.
     error : type of UsageError
+        Class of the error to raise.
     when : str
         Such as ``in train mode``.
     """

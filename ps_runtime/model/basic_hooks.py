@@ -88,6 +88,7 @@ class LoggingTensorHook(SessionRunHook):
     tensors : str, or sequence or mapping of str
         Names as in SessionRunArgs; a mapping gives them titles.
     every_n_iter : int
+        At least 1; the first step of a role is always logged.
     """
 
     def __init__(self, tensors: Sequence[str] | Mapping[str, str], every_n_iter: int = 100) -> None:
@@ -116,7 +117,9 @@ class StepCounterHook(SessionRunHook):
     Parameters
     ----------
     report : callable ``(global_step, values)``
+        Takes ``loss``, ``steps_per_sec``, ``examples_per_sec`` and ``staleness`` by name.
     every_n_steps : int
+        At least 1.
     gradients_per_step : int
         Batches of an update: more than one in synchronous training.
     """

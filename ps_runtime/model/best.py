@@ -58,7 +58,9 @@ def better(metric: str, mode: Literal["min", "max"], key: str = "compare_fn") ->
     Parameters
     ----------
     metric : str
+        Name of an evaluation metric, such as ``"loss"`` or ``"accuracy"``.
     mode : {"min", "max"}
+        Whether a smaller or a larger value is better.
     key : str
         Who has named the metric: with it begins the fault if an evaluation does not have it.
 
@@ -132,7 +134,9 @@ class BestRecord:
     step : int
         global_step of its checkpoint.
     metrics : mapping of str to float
+        Result of the evaluation that made it the best.
     version : int
+        Number of the export below the directory of its exporter, from 1.
     path : str
         Directory of the export.
     """

@@ -87,6 +87,7 @@ class ModelCaller:
         features, labels
             A batch of the real input.
         mode : ModeKeys
+            The mode that the call fixes variables, tables and metrics for.
         seed : int
             The initial value of each variable and row depends on it and on the name alone.
         """

@@ -65,6 +65,7 @@ def embedding_lookup(
         First values: even in [-scale, scale), normal with standard deviation `scale`, `scale` itself, or 0. They depend
         on the job's seed, `name`, id and column alone.
     scale : float
+        Size of the first values: see `initializer`; not used by ``"zeros"``.
     dtype : dtype
         A float dtype.
     admit_after : int
@@ -76,6 +77,7 @@ def embedding_lookup(
     Returns
     -------
     (*ids.shape, dim) array, or (*ids.shape[:-1], dim) array with a combiner
+        In the dtype of the table; traced by autograd within `minimize`.
 
     Raises
     ------

@@ -66,10 +66,13 @@ def evaluate(
     Parameters
     ----------
     caller : ModelCaller
+        Calls model_fn in EVAL mode.
     opened : Dataset or iterator of (features, labels)
         One epoch of it is read.
     values : ModelValues
+        Variables and tables of the checkpoint.
     global_step : int
+        Of the checkpoint; part of the result.
     steps : int or None
         At most so many batches; None: to the end.
 
@@ -124,7 +127,9 @@ class OpenedEvaluation:
     Parameters
     ----------
     caller : ModelCaller
+        Calls model_fn in EVAL mode.
     spec : EvalSpec
+        Input, and number of batches.
     check : callable
         Called before each batch, as an evaluation may take long; raises to end it.
     """

@@ -52,6 +52,7 @@ class ExportBundle:
     values : ModelValues
         All variables and tables.
     model_fn : callable
+        Computes the predictions; it must be defined in a file.
     params : mapping of str to anything
         Hyper-parameters, as model_fn takes them.
     features : array or mapping of str to array
@@ -91,6 +92,7 @@ class ExportResult:
     exporter : str
         Name of the exporter.
     version : int
+        Number of the export below the directory of its exporter, from 1.
     path : str
         Directory of the export.
     global_step : int
@@ -143,7 +145,9 @@ class Exporter(ABC):
         model_dir : str
             A local path.
         bundle : ExportBundle
+            The evaluated checkpoint.
         writer : ModelWriter
+            Writes the export; it is called only for a checkpoint that is exported.
         is_the_final_export : bool
             Whether `bundle` is the final checkpoint of the job.
 
@@ -200,6 +204,7 @@ class LatestExporter(Exporter):
     Parameters
     ----------
     name : str
+        Names the directory of the exports.
     exports_to_keep : int or None
         How many of the newest exports stay; None for all.
     """
@@ -225,6 +230,7 @@ class BestExporter(Exporter):
     Parameters
     ----------
     name : str
+        Names the directory of the exports.
     compare_fn : callable
         ``compare_fn(best_eval_result, current_eval_result) -> bool``: whether the current metrics are better. It must
         have exactly these arguments. Default: a strictly smaller ``loss``; see also `better`.

@@ -45,6 +45,7 @@ class GradientFn:
     Parameters
     ----------
     caller : ModelCaller
+        Calls model_fn in TRAIN mode.
     built : BuiltModel
         Of the first TRAIN call; it fixes variables, tables, optimizers and the way gradients are had.
     """
@@ -74,8 +75,11 @@ class GradientFn:
         Parameters
         ----------
         features, labels
+            A batch, as the input_fn gave it.
         variables : mapping of str to array
+            The values to compute on, of every variable of the model.
         global_step : int
+            For learning-rate schedules, and for model_fn.
         rows : RowSource
             Needed where there are tables.
         lookups : Lookups, optional

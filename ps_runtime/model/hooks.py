@@ -92,7 +92,9 @@ def pick(
     Parameters
     ----------
     fetches : str, or sequence or mapping of str
+        Names, as in SessionRunArgs.
     values : mapping of str to anything
+        All that a hook may fetch of this step.
     tables : collection of str
         Names of the sparse tables, which cannot be fetched.
 

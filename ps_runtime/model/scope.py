@@ -277,6 +277,7 @@ def get_variable(
     dtype : dtype
         A float dtype for trainable variables.
     initializer : callable ``(shape, dtype, rng) -> array``
+        Called once in the life of a job, for the first value; `rng` is seeded by the job's seed and `name`.
     trainable : bool
         Whether an optimizer may change it.
 

@@ -21,6 +21,7 @@ def add_scaled(target: FloatArray, factor: float, values: FloatArray) -> None:
     target, values : (size,) arrays of one float dtype, contiguous
         `values` may be used as scratch, its content is undefined afterwards.
     factor : float
+        Multiplies each element of the array that is added.
     """
     axpy = _axpy(target.dtype)
     if axpy is None:

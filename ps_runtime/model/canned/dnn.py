@@ -30,12 +30,14 @@ def forward(inputs: FloatArray, layers: Sequence[Layer]) -> list[FloatArray]:
     Parameters
     ----------
     inputs : (batch, features)
+        One row for each example.
     layers : sequence of Layer
         The last one gives the logits; relu follows each of the others.
 
     Returns
     -------
     list of (batch, units) arrays, one more than there are layers
+        `inputs`, then the output of each layer, after relu where that follows.
     """
     activations = [inputs]
     for layer in layers[:-1]:
@@ -57,6 +59,7 @@ def backward(
     activations : sequence of array
         From `forward`.
     layers : sequence of Layer
+        As `forward` was given.
     gradient : (batch, n_classes)
         Gradient of the loss with respect to the logits.
     buffer_of : callable
