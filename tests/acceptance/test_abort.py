@@ -27,6 +27,6 @@ def test_a_second_signal_leaves_nothing_that_is_called_crashed(tmp_path: Path) -
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT, err
     assert "Traceback" not in err
-    assert "aborted by a second SIGINT; the same command resumes" in err
+    assert "aborted by a second SIGINT; run the same command again to resume" in err
     assert set(prefect_states(project, "flow_run").values()) == {"CANCELLED"}
     assert set(prefect_states(project, "task_run").values()) == {"CANCELLED"}

@@ -141,7 +141,7 @@ def test_a_role_is_told_as_it_ended_though_nobody_waits_for_it_any_more(
     assert said.pop("w")[0] == "Failed"
     assert said == {
         "p": ("Completed", None),
-        "e": ("Cancelled", "evaluator-0 ends: it was cancelled"),
+        "e": ("Cancelled", "evaluator-0 was stopped: it was cancelled"),
         "c": ("Cancelled", "chief-0 did not end in time"),
     }
 

@@ -96,7 +96,7 @@ def test_a_training_that_ended_while_mlflow_was_away_was_not_killed(
     assert close_mlflow_runs() == 3
 
     assert [client.get_run(run_id).info.status for run_id in about] == ["FINISHED", "KILLED", "KILLED"]
-    assert "is marked as finished: it was trained to step 1500, and MLflow could not be told" in caplog.text
+    assert "is marked as finished: training reached step 1500, but MLflow could not be reached" in caplog.text
 
 
 def test_servers_that_are_away_are_logged_and_no_error(
@@ -109,4 +109,4 @@ def test_servers_that_are_away_are_logged_and_no_error(
     monkeypatch.setattr("psflow.tasks.strays.close_mlflow_runs", lambda: 3)
     with caplog.at_level(logging.WARNING):
         assert close_strays() == 3
-    assert caplog.messages == ["stray runs could not be closed: no answer from http://host"]
+    assert caplog.messages == ["cannot mark the runs of processes that are gone: no answer from http://host"]

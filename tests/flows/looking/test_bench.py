@@ -65,7 +65,9 @@ def test_a_python_path_of_the_user_stays(program, monkeypatch, capsys):
 def test_without_a_checkout_there_are_no_benchmarks(program, capsys, tmp_path):
     assert cli.run(["bench", "mlp"]) == 2
     error = capsys.readouterr().err
-    assert f"the benchmarks are not part of the installed package, and {tmp_path / 'checkout'} is no checkout" in error
+    assert (
+        f"the benchmarks are not part of the installed package, and {tmp_path / 'checkout'} is not a checkout" in error
+    )
     assert "Traceback" not in error
 
 

@@ -46,7 +46,7 @@ def test_what_is_ready_is_told_and_nothing_is_written(directory: Path) -> None:
     assert facts["prefect"]["address"] is None
     assert facts["mlflow"] == {
         "address": f"sqlite:///{directory}/mlflow.db",
-        "state": "a file, will be made",
+        "state": "a file that the first run creates",
         "ok": True,
     }
     assert answer.lines is not None

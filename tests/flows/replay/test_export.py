@@ -148,7 +148,7 @@ def test_the_best_one_stays_where_the_alias_cannot_be_moved(tmp_path: Path) -> N
             ["--metric", "acu", "--mode", "max"],
             "--metric: the evaluation has auc, loss, but no metric 'acu'; did you mean 'auc'?",
         ),
-        (["--checkpoint", "4", "--metric", "auc", "--mode", "max"], "but checkpoint is '4'"),
+        (["--checkpoint", "4", "--metric", "auc", "--mode", "max"], "expected checkpoint 'best', got '4'"),
         (["--checkpoint", "all"], "--checkpoint: expected best, latest, or a step such as 600; got 'all'"),
         (["--checkpoint", "5"], "no such checkpoint: {} has none of step 5, the nearest is 4; there are 0, 2, 4, 6"),
         ([], "no such checkpoint: {} has no best one"),

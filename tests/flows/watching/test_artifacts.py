@@ -72,7 +72,7 @@ def test_a_server_that_is_away_is_logged_once(
         artifacts.link("mlflow-run", "u", "t")
     artifacts.close()
     assert [record.getMessage() for record in caplog.records] == [
-        "artifacts are missing in Prefect: http://host refused"
+        "could not write artifacts to Prefect: http://host refused"
     ]
 
 

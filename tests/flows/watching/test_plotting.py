@@ -134,7 +134,7 @@ def test_what_fails_is_logged_once(
     plotter.handle(export(100))
     plotter.close(10)
     [record] = caplog.records
-    assert record.getMessage() == f"a plot is missing: {error}"
+    assert record.getMessage() == f"could not draw a plot: {error}"
     assert bool(record.exc_info) == has_trace
 
 

@@ -36,7 +36,7 @@ def test_the_replica_that_is_slower_than_its_like_is_named() -> None:
 def test_a_role_that_is_silent_is_named_and_its_old_speed_does_not_count() -> None:
     silent = RoleFigures("worker-7", {"steps_per_sec": 1.0}, 46.0)
     evaluating = RoleFigures("evaluator-0", {"rss_mb": 1.0}, 46.0)
-    assert stragglers([*replicas(100, 99), silent, evaluating]) == ["worker-7 was last heard of 46 s ago"]
+    assert stragglers([*replicas(100, 99), silent, evaluating]) == ["worker-7 last reported 46 s ago"]
 
 
 def test_a_ps_is_no_straggler() -> None:

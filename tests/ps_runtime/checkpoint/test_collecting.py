@@ -134,9 +134,7 @@ def test_a_pin_that_cannot_be_renewed_stays(
         store._pins.renew()
         assert store.files.names("pins") == before
     assert store.files.names("pins") == []
-    assert caplog.messages == [
-        "the pin of checkpoint 1 could not be renewed, it is tried again: [Errno 28] No space left on device"
-    ]
+    assert caplog.messages == ["cannot renew the pin of checkpoint 1, trying again: [Errno 28] No space left on device"]
 
 
 def test_pinning_what_is_gone_says_so_and_leaves_no_pin(store: CheckpointStore) -> None:
@@ -161,7 +159,7 @@ def test_a_checkpoint_is_read_without_a_pin_where_nothing_can_be_written(
     with CheckpointReader.pinned(store, 1, "estimator") as reader:
         assert reader.variable("bias").tolist() == [1, 2, 3]
     assert caplog.messages == [
-        f"estimator reads checkpoint 1 without a pin, so a training job may remove it meanwhile: {error}"
+        f"estimator reads checkpoint 1 without a pin, and a training job may remove it at the same time: {error}"
     ]
 
 

@@ -66,7 +66,7 @@ def test_a_second_owner_in_the_same_process_waits_for_the_lease(job: JobFile, ur
     second.claim()
     for call in (job.renew, job.update):
         with pytest.raises(
-            ModelDirError, match=r"is no longer ours, but of process \d+ on .* since .*; claim it again"
+            ModelDirError, match=r"now belongs to process \d+ on .* since .*, not to this process; start again"
         ):
             call()
     job.release()
@@ -96,7 +96,7 @@ def test_of_another_host_the_lease_decides(job: JobFile, clock: Any) -> None:
 
 
 def test_who_owns_nothing_can_note_nothing(job: JobFile) -> None:
-    with pytest.raises(ModelDirError, match="is no longer ours, but of nobody"):
+    with pytest.raises(ModelDirError, match="now belongs to nobody, not to this process"):
         job.update(run_id="r2")
     job.release()
     assert job.read() is None

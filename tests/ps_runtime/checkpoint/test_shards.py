@@ -166,7 +166,7 @@ def test_another_model_is_refused_with_all_differences(store: CheckpointStore, t
     )
     (layout,) = place(other, 1)
     words = (
-        r"of another model: .*'b' is missing; .*'bias' is new; .*'kernel' is float32\[5, 3\], expected float32\[5, 4\]"
+        r"to another model: .*'b' is missing; .*'bias' is new; .*'kernel' is float32\[5, 3\], expected float32\[5, 4\]"
     )
     with pytest.raises(CheckpointError, match=words):
         load_shard(CheckpointReader(store, 1), layout, other, np.zeros(layout.nbytes, np.uint8), toy.slots_of(layout))

@@ -161,7 +161,7 @@ def test_a_short_wait_is_no_longer_than_asked(clock):
 def test_a_role_that_is_told_to_end_does_so_within_two_slices_of_a_wait(clock):
     check = Check(raises_at=1)
     link = opened(slow_after_hello(clock, 60.0), check)
-    with pytest.raises(StoppedError, match="worker-1 ends: it was told to"):
+    with pytest.raises(StoppedError, match="worker-1 was stopped: it was told to"):
         link.request(Message(Kind.NEXT), "grant the next ticket", 50.0)
     assert clock.elapsed <= 2 * SLICE_SECS
 

@@ -55,7 +55,7 @@ def test_an_error_of_psflow_speaks_for_itself() -> None:
 
 
 def test_a_killed_role_has_no_trace() -> None:
-    killed = RoleFailedError("ps-0", "its Dask worker vanished")
+    killed = RoleFailedError("ps-0", "its Dask worker was lost")
     assert root_cause([(PS, killed)]) is killed
     assert trace_in_role(killed) == ""
 

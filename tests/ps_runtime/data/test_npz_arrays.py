@@ -75,9 +75,9 @@ def test_objects_are_refused_and_not_unpickled(path: Path) -> None:
     ("content", "fault"),
     [
         (b"", "is empty"),
-        (b"no zip", "is no archive of numpy.savez, or damaged"),
-        (npz(x=PIXELS, labels=[1, 2, 3])[:-30], "is no archive of numpy.savez, or damaged"),
-        (archive(x=b"no npy"), "is no archive of numpy.savez, or damaged"),
+        (b"no zip", "is not an archive of numpy.savez, or is damaged"),
+        (npz(x=PIXELS, labels=[1, 2, 3])[:-30], "is not an archive of numpy.savez, or is damaged"),
+        (archive(x=b"no npy"), "is not an archive of numpy.savez, or is damaged"),
         (archive(), "leaves no array for the features"),
         (
             archive(x=npy({"descr": "<f8", "fortran_order": False, "shape": (10**12,)}, bytes(8))),

@@ -85,7 +85,7 @@ def test_a_lease_that_cannot_be_renewed_is_told_of_once(make, monkeypatch, caplo
     monkeypatch.setattr(attempt_module.JobFile, "renew", renew)
     with Attempt(make(), TrainSpec(shuffled, 3), None):
         assert all(tries.acquire(timeout=30) for _ in range(4))
-    [told] = [record for record in caplog.records if "could not be renewed" in record.getMessage()]
+    [told] = [record for record in caplog.records if "cannot renew the lease of" in record.getMessage()]
     assert "No space left on device" in told.getMessage()
     assert told.exc_info is None
 

@@ -87,7 +87,7 @@ def test_a_flood_is_cut_and_counted(told: list[dict[str, Any]], make: Make, monk
     assert len(told) == module.BURST
     now[0] += 1
     role.take(record, "again")
-    assert [e["message"] for e in told[-2:]] == ["800 records were left out, a role may log 20 in a second", "again"]
+    assert [e["message"] for e in told[-2:]] == ["800 log records were dropped: a role may log 20 per second", "again"]
 
 
 def test_a_long_record_is_cut(told: list[dict[str, Any]], make: Make) -> None:

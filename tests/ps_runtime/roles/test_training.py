@@ -126,7 +126,7 @@ def test_a_chief_that_is_told_to_end_does(roles, make):
             if run_context.session.global_step == 3:
                 roles.stop.set()
 
-    with pytest.raises(StoppedError, match="this role ends: the test is over"):
+    with pytest.raises(StoppedError, match="this role was stopped: the test is over"):
         train(roles, make(), max_steps=10_000_000, hooks=[StopTheRoles()])
 
 

@@ -73,7 +73,7 @@ def test_where_nothing_may_be_written_that_is_told_once(
         record.write(evaluation(600), is_forced=is_forced)
     assert not record.is_written
     [told] = caplog.messages
-    assert told.startswith(f"nothing may be written to {tmp_path}, so the results are in MLflow only")
+    assert told.startswith(f"{tmp_path} cannot be written to, so the results are in MLflow only")
     assert "--record DIR" in told
     assert not list(tmp_path.iterdir())
 
@@ -84,8 +84,6 @@ def test_another_input_needs_another_name(tmp_path: Path) -> None:
     record.check_input("held", "abc", "evals.NAME")
     record.check_input("held", "", "evals.NAME")  # a stream: nothing can be known
     record.check_input("new", "def", "evals.NAME")
-    words = (
-        r"^evaluation 'held' is on other data, .* \(of step 300\): give it another name \(evals\.NAME\), or .*--force"
-    )
+    words = r"^evaluation 'held' uses other data, .* \(steps 300\): give it another name \(evals\.NAME\), or .*--force"
     with pytest.raises(UsageError, match=words):
         record.check_input("held", "def", "evals.NAME")

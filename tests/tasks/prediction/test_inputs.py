@@ -76,5 +76,5 @@ def test_input_that_changes(table: str, model_info: MakeInfo) -> None:
     model = model_info(("features", (2,)), columns=("a", "b"))
     digest = read_input(table, model).digest()
     assert same_input(table, model, digest).num_records == 3
-    with pytest.raises(InputError, match="has changed, or is another file"):
+    with pytest.raises(InputError, match="has changed, or differs on this Dask worker"):
         same_input(table, model, "0" * 32)

@@ -93,8 +93,8 @@ def test_that_it_stays_is_said_once(
     for version, accuracy in ((first, 0.1), (second, 0.2)):
         assert not alias.give(version, 1, {"accuracy": accuracy}, is_new=True)
     assert caplog.messages == [
-        "the alias best of psflow-digits stays with version 1, of another training; version 2 does not take it: "
-        "accuracy 0.98 there, 0.1 here, max is better; "
+        "the alias best of psflow-digits stays with version 1, of another training; version 2 does not take it, "
+        "because accuracy 0.98 there, 0.1 here, and max is better; "
         "psflow export --model-dir DIR moves it anyway"
     ]
 

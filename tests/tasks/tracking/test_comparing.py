@@ -72,7 +72,7 @@ def test_what_names_several_runs_is_refused_with_their_ids(uri: str) -> None:
     experiment = client.create_experiment("twins")
     ids = [client.create_run(experiment, run_name="twin").info.run_id for _ in range(7)]
     with pytest.raises(
-        UsageError, match=r"'twin' names 7 in the MLflow store .*, and 2 more; give a longer prefix of the id"
+        UsageError, match=r"'twin' names 7 in the MLflow store .*, and 2 more; give more of an id"
     ) as told:
         find_run(client, "twin")
     assert sum(run_id in str(told.value) for run_id in ids) == 5
