@@ -3,7 +3,7 @@
 ::
 
     PsflowError
-    ├── UsageError               what was asked for cannot be; nothing was started
+    ├── UsageError               the request is invalid; nothing was started
     │   ├── ConfigError          a configuration file, flag or environment variable
     │   ├── ModelFnError         a model_fn, or what it returned
     │   ├── InputError           an input_fn, a data file, a row of it
@@ -11,15 +11,15 @@
     │   └── CapacityError        more roles than the cluster has slots
     ├── ClusterError             a Dask cluster of our own that does not come up
     ├── CheckpointError          a checkpoint that is torn, missing or not ours
-    ├── StorageError             something that could not be written: a full disk, a missing right
+    ├── StorageError             something could not be written: a full disk, a missing permission
     ├── TransportError
     │   ├── ProtocolError        the peer broke the protocol
-    │   ├── RefusedError         the peer understood, and said no
-    │   ├── ClosedError          we closed it
-    │   └── BrokenPeerError      they vanished
+    │   ├── RefusedError         the peer understood the request and refused it
+    │   ├── ClosedError          this process closed it
+    │   └── BrokenPeerError      the peer ended the connection, or cannot be reached
     ├── WaitTimeoutError         something did not happen in time
-    ├── StoppedError             a role was told to end
-    ├── FlowFailedError          a flow had begun when it turned out that what was asked for cannot be
+    ├── StoppedError             a role was stopped
+    ├── FlowFailedError          as UsageError, found after the flow had begun
     ├── RoleFailedError          a role ended with an error
     ├── EvaluationFailedError    checkpoints could not be evaluated
     └── NanLossError             the loss is not a number
@@ -91,7 +91,7 @@ class PsflowError(Exception):
 
 @dataclass(eq=False)
 class UsageError(PsflowError):
-    """What was asked for cannot be. `faults` holds a sentence for each thing that is wrong."""
+    """The request is invalid. `faults` holds a sentence for each thing that is wrong."""
 
     faults: tuple[str, ...]
 
@@ -208,7 +208,7 @@ class RefusedError(TransportError):
 
 @dataclass(eq=False)
 class ClosedError(TransportError):
-    """We closed this connection or server ourselves."""
+    """The connection or server is closed, by this process itself."""
 
     what: str
 
@@ -218,13 +218,13 @@ class ClosedError(TransportError):
 
 @dataclass(eq=False)
 class BrokenPeerError(TransportError):
-    """The peer vanished. The cause is set where there is one."""
+    """The peer ended the connection, or cannot be reached. The cause is set where there is one."""
 
     peer: str
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.peer} vanished: {self.reason}"
+        return f"no connection to {self.peer}: {self.reason}"
 
 
 @dataclass(eq=False)
@@ -243,7 +243,7 @@ class WaitTimeoutError(PsflowError):
 
 @dataclass(eq=False)
 class StoppedError(PsflowError):
-    """A role was told to end before its work was done."""
+    """A role was stopped before its work was done."""
 
     role: str
     reason: str
@@ -254,7 +254,7 @@ class StoppedError(PsflowError):
 
 @dataclass(eq=False)
 class FlowFailedError(PsflowError):
-    """What was asked for cannot be, which could not be known before the flow began: as UsageError, but for that."""
+    """The request is invalid, which only shows after the flow has begun; else it is a UsageError."""
 
     faults: tuple[str, ...]
 

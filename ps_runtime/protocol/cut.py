@@ -60,7 +60,7 @@ class Cut:
                 _whole(facts["step"]), lives, facts["input"], _whole(facts["num_examples"]), _whole(start), entries
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"these are not the facts of a cut: {error}") from error
+            raise ValueError(f"not the facts of a cut: {error}") from error
 
 
 def _whole(value: Any) -> int:

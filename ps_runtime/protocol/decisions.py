@@ -116,4 +116,4 @@ def decode_entries(data: bytes | bytearray | memoryview, known: int = 0) -> tupl
         rest = memoryview(data)[_START.size + num_skipped * _ENTRY.size :]
         return start + num_skipped, [Entry(Decision(d), m, i, s) for d, m, i, s in _ENTRY.iter_unpack(rest)]
     except (struct.error, ValueError) as error:
-        raise ProtocolError("peer", f"these are no entries of a log: {error}") from error
+        raise ProtocolError("peer", f"not entries of a log: {error}") from error

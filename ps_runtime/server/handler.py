@@ -104,10 +104,10 @@ class PsHandler:
                 raise ProtocolError("peer", f"{message.kind.name} before HELLO")
             who.check(message, self.key.digest)
             if who.purpose is Purpose.TRAIN and self._training.get(who.member) != peer:
-                raise ProtocolError(who.name, "it has come by another connection, or in another life")
+                raise ProtocolError(who.name, "a later connection or incarnation has replaced this one")
             method = self._kinds.get(message.kind)
             if method is None:
-                raise ProtocolError(who.name, f"this ps does not take {message.kind.name}")
+                raise ProtocolError(who.name, f"this ps does not accept {message.kind.name}")
             return method(peer, who, message)
         except Refusal as error:
             return [(peer, refusal(error.code, error.reason))]
@@ -156,7 +156,7 @@ class PsHandler:
 
     def _hello(self, peer: int, message: Message) -> Iterable[Reply]:
         if peer in self._peers:
-            raise ProtocolError(self._peers[peer].name, "a second HELLO")
+            raise ProtocolError(self._peers[peer].name, "it sent a second HELLO")
         who = Peer.of(message)
         facts = message.json()
         token = str(facts.get("token", "")).encode(errors="replace")  # JSON may hold half a surrogate pair
@@ -270,7 +270,9 @@ class PsHandler:
         who.must_be_chief(message)
         step = message.step
         if self.shard.snapshot_step != step:
-            raise Refusal("phase", f"there is no copy of step {step}, but of {self.shard.snapshot_step}")
+            raise Refusal(
+                "phase", f"expected a request for step {self.shard.snapshot_step}, which was copied, got {step}"
+            )
         if self._written is not None and self._written[0] == step:
             return [(peer, Message.of(Kind.DONE, self._written[1]))]
         is_new = self._writing is None

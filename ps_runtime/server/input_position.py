@@ -136,7 +136,7 @@ class InputPosition:
                 return position
             position._take_up(facts)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"these are not the facts of an input position: {error!r}") from error
+            raise ValueError(f"not the facts of an input position: {error!r}") from error
         return position
 
     def _take_up(self, facts: Mapping[str, Any]) -> None:

@@ -255,4 +255,4 @@ class JobDesk:
 
 
 def _turned_away(former: int | None, who: Peer) -> list[Reply]:
-    return [] if former is None else [(former, refusal("connection", f"{who.name} has come by another connection"))]
+    return [] if former is None else [(former, refusal("connection", f"{who.name} has opened another connection"))]

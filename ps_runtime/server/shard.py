@@ -192,9 +192,7 @@ class Shard:
         if not self.holds_something:
             return  # nobody pushes or pulls here
         if start > self.num_settled:
-            raise Refusal(
-                "log", f"entries from {start} on came to a shard that has heard of the first {self.num_settled}"
-            )
+            raise Refusal("log", f"expected log entries from {self.num_settled} on, got them from {start} on")
         for entry in entries[self.num_settled - start :]:
             if entry.decision is Decision.CLOSE:
                 self._close(entry.sequence)
@@ -237,7 +235,7 @@ class Shard:
         for table, (ids, _) in zip(self.tables, push.rows(), strict=True) if self.tables else ():
             places_of(table.spec.name, ids, table.spec.num_rows, table.shard, table.num_shards)
             if len(ids) and table.optimizer is None:
-                raise InputError((f"no optimizer moves table {table.spec.name!r}, but a push names rows of it",))
+                raise InputError((f"no optimizer trains table {table.spec.name!r}, but a push contains rows of it",))
 
     @property
     def holds_something(self) -> bool:
@@ -260,7 +258,9 @@ class Shard:
         if held is None or held.sequence != entry.sequence:
             if entry.decision is Decision.DROP:
                 return
-            raise Refusal("log", f"push {entry.sequence} of replica {entry.member} was decided on but never came here")
+            raise Refusal(
+                "log", f"push {entry.sequence} of replica {entry.member} was decided, but never reached this shard"
+            )
         self._settled[life] = entry.sequence
         if entry.decision is Decision.APPLY:
             self._apply(held)

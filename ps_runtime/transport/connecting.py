@@ -58,7 +58,7 @@ def connect(
         raise UsageError((fault + did_you_mean(transport, TRANSPORTS),))
     if transport == "shm" and (reason := why_no_shared_memory() or _why_no_unix(address)):
         raise UsageError((no_sharing(peer, reason),))
-    why = "it was asked for"
+    why = "it was requested"
     if transport != "tcp":
         try:
             sock, name = _dial_unix(address, timeout_secs, peer)
@@ -89,7 +89,7 @@ def _dial_unix(address: Address, timeout_secs: float, peer: str) -> tuple[socket
     _dial(sock, unix_path(address.unix_name), timeout_secs, name)
     if not is_same_user(sock):
         sock.close()
-        raise BrokenPeerError(name, "another user listens there now")
+        raise BrokenPeerError(name, "it belongs to another user now")
     return sock, name
 
 

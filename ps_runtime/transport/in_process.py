@@ -141,7 +141,7 @@ class InProcessServer:
 
     def _checked(self, number: int, message: Message) -> memoryview:
         if message.kind.is_reply:
-            raise ProtocolError("peer", f"{message.kind.name} is no request")
+            raise ProtocolError("peer", f"{message.kind.name} is not a request")
         body = body_view(message)
         limit = self._handler.max_body_bytes(number, message.kind)
         if len(body) > limit:

@@ -222,7 +222,7 @@ class Link:
 
     def _limit(self, kind: Kind) -> int:
         if kind.is_reply:
-            raise ProtocolError("peer", f"{kind.name} is no request")
+            raise ProtocolError("peer", f"{kind.name} is not a request")
         return self._handler.max_body_bytes(self.number, kind)
 
 

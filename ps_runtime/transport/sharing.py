@@ -108,7 +108,7 @@ def take_over(reply: Message, descriptors: list[int]) -> Shared:
 
 def no_sharing(peer: str, reason: str) -> str:
     """Return the fault of asking for shared memory where there is none."""
-    return f"transport 'shm' was asked for, but no memory can be shared with {peer}: {reason}"
+    return f"transport 'shm' was requested, but no memory can be shared with {peer}: {reason}"
 
 
 class Descriptors:

@@ -113,7 +113,7 @@ class SocketConnection(Connection):
             if sent < HEADER.size + len(body):
                 self._send_rest(header, body, sent)
         except BlockingIOError:
-            reason = f"it took nothing of {message.kind.name} for {self._send_timeout_secs:g} s"
+            reason = f"it read nothing of {message.kind.name} for {self._send_timeout_secs:g} s"
             raise self._broken(BrokenPeerError(self.peer, reason)) from None
         except OSError as error:
             raise self._last_words(error) from error
@@ -222,7 +222,7 @@ class SocketConnection(Connection):
 
     def _limit(self, kind: Kind) -> int:
         if not kind.is_reply:
-            raise ProtocolError(self.peer, f"{kind.name} is no reply")
+            raise ProtocolError(self.peer, f"{kind.name} is not a reply")
         return min(self._max_reply_bytes, MAX_JSON_BYTES) if kind is Kind.REFUSED else self._max_reply_bytes
 
     def _last_words(self, error: OSError) -> PsflowError:

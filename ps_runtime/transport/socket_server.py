@@ -111,7 +111,7 @@ class SocketServer:
         if name is not None:
             self._listeners.append(listen_on_unix(name))
         if not self._listeners:
-            raise UsageError(("a ps listens nowhere: this system has no abstract Unix sockets, so it needs TCP",))
+            raise UsageError(("a ps needs TCP here, because this system has no abstract Unix sockets",))
         for listener in self._listeners:
             self._selector.register(listener, _READ, partial(self._accept, listener))
         return Address(tcp_host or "", port, name, host_boot_id())
@@ -201,7 +201,7 @@ class SocketServer:
         if listener.family == socket.AF_UNIX and not is_same_user(sock):
             self._turn_away(sock, "another-user", "this ps belongs to another user")
         elif len(self._links) >= self._max_connections:
-            self._turn_away(sock, "full", f"this ps has {self._max_connections} connections, the most it takes")
+            self._turn_away(sock, "full", f"this ps has {self._max_connections} connections, its maximum")
         else:
             self._welcome(sock)
 
@@ -224,7 +224,7 @@ class SocketServer:
         now = self._clock()
         late = [number for number, deadline in self._strangers.items() if deadline <= now]
         for number in late:
-            reason = f"nothing acceptable was said within {self._hello_timeout_secs:g} s"
+            reason = f"no valid HELLO came within {self._hello_timeout_secs:g} s"
             self._refuse(self._links[number], reason)
         self._bury()
 
@@ -297,7 +297,7 @@ class SocketServer:
         kinds = (kind for kind in Kind if not kind.is_reply and kind is not Kind.HELLO)
         request_bytes = max(self._handler.max_body_bytes(link.number, kind) for kind in kinds)
         if link.transport != "unix" or not request_bytes:
-            raise ProtocolError("peer", "SHARE is for peers that were let in, by a Unix socket, and once")
+            raise ProtocolError("peer", "expected SHARE once, after HELLO, over a Unix socket")
         try:
             mailbox = new_mailbox(request_bytes, self._arena)
         except OSError as error:

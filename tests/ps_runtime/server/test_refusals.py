@@ -52,7 +52,7 @@ def test_another_model_is_refused_and_may_not_go_on(job):
 
 
 def test_a_second_hello_breaks_the_protocol(job):
-    job.breaks("a second HELLO", job.chief[0], job.servers.hello(Purpose.TRAIN, 0, 5))
+    job.breaks("it sent a second HELLO", job.chief[0], job.servers.hello(Purpose.TRAIN, 0, 5))
 
 
 @pytest.mark.parametrize("ps", [0, 1])
@@ -112,7 +112,7 @@ def test_some_things_only_who_trains_may_say(job, kind):
 
 @pytest.mark.parametrize("kind", [Kind.NEXT, Kind.STOP, Kind.FETCH, Kind.OPEN, Kind.AWAIT_CUT, Kind.RESUME, Kind.WATCH])
 def test_only_ps_0_speaks_for_the_job(job, kind):
-    job.breaks(f"this ps does not take {kind.name}", job.chief[1], Message(kind), ps=1)
+    job.breaks(f"this ps does not accept {kind.name}", job.chief[1], Message(kind), ps=1)
 
 
 # what is asked at a wrong time

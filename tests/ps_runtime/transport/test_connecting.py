@@ -35,10 +35,10 @@ def test_the_transport_asked_for(server, asked, got, why):
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"boot_id": "another"}, "no Unix socket: ps vanished: it runs on another host"),
-        ({"boot_id": ""}, "no Unix socket: ps vanished: it runs on another host"),
-        ({"unix_name": None}, "no Unix socket: ps vanished: it listens on no Unix socket"),
-        ({"unix_name": "psflow-nobody"}, "no Unix socket: ps at @psflow-nobody vanished: Connection refused"),
+        ({"boot_id": "another"}, "no Unix socket: no connection to ps: it runs on another host"),
+        ({"boot_id": ""}, "no Unix socket: no connection to ps: it runs on another host"),
+        ({"unix_name": None}, "no Unix socket: no connection to ps: it listens on no Unix socket"),
+        ({"unix_name": "psflow-nobody"}, "no Unix socket: no connection to ps at @psflow-nobody: Connection refused"),
     ],
 )
 def test_auto_falls_back_to_tcp_and_says_why(server, change, why):
@@ -52,14 +52,14 @@ def test_auto_falls_back_to_tcp_and_says_why(server, change, why):
 
 def test_a_unix_socket_of_another_user_is_not_trusted(server, monkeypatch):
     monkeypatch.setattr(connecting, "is_same_user", lambda sock: False)
-    with pytest.raises(BrokenPeerError, match="another user listens there now"):
+    with pytest.raises(BrokenPeerError, match="it belongs to another user now"):
         connect(server.address, "unix")
 
 
 def test_nobody_there(probe):
     with SocketServer(probe) as server:
         address = server.address
-    with pytest.raises(BrokenPeerError, match=r"ps-1 at 127.0.0.1:\d+ vanished: Connection refused"):
+    with pytest.raises(BrokenPeerError, match=r"no connection to ps-1 at 127.0.0.1:\d+: Connection refused"):
         connect(address, peer="ps-1")
     with pytest.raises(BrokenPeerError, match="it does not listen on TCP"):
         connect(dataclasses.replace(address, tcp_port=None))

@@ -111,7 +111,7 @@ def header(kind: int, length: int, magic: bytes = MAGIC) -> bytes:
     [
         (header(Kind.PULL, 0, b"HTTP"), "expected the magic b'psf1', got b'HTTP'"),
         (header(9999, 0), "unknown message kind 9999"),
-        (header(Kind.DONE, 0), "DONE is no request"),
+        (header(Kind.DONE, 0), "DONE is not a request"),
         (header(Kind.PUSH, 2**64 - 1), "announced 18446744073709551615 bytes as the body of PUSH, at most 16777216"),
         (pickle.dumps({"a": list(range(100))}), "expected the magic"),
     ],
@@ -217,7 +217,7 @@ def test_who_says_nothing_acceptable_in_time_is_dropped(scene, probe):
     scene.clock.now += 0.2
     scene.step()
     for sock in (silent, half):
-        assert words_of(sock)["reason"] == "nothing acceptable was said within 5 s"
+        assert words_of(sock)["reason"] == "no valid HELLO came within 5 s"
     assert scene.is_served(honest)
     assert probe.gone == []
 
@@ -225,7 +225,7 @@ def test_who_says_nothing_acceptable_in_time_is_dropped(scene, probe):
 def test_no_more_peers_than_there_is_room_for(scene):
     peers = [scene.dial() for _ in range(4)]
     words = words_of(scene.dial())
-    assert (words["code"], words["reason"]) == ("full", "this ps has 4 connections, the most it takes")
+    assert (words["code"], words["reason"]) == ("full", "this ps has 4 connections, its maximum")
     peers[0].close()
     scene.step()
     assert scene.is_served(scene.dial())

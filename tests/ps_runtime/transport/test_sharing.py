@@ -258,7 +258,7 @@ def test_without_memory_the_socket_does_it_and_the_reason_is_told(service, no_me
 def test_without_memory_asking_for_nothing_else_is_an_error(service, no_memory):
     with pytest.raises(
         UsageError,
-        match=r"transport 'shm' was asked for, but no memory can be shared with ps-0: this system gives none",
+        match=r"transport 'shm' was requested, but no memory can be shared with ps-0: this system gives none",
     ):
         connect(service.server.address, "shm", SECS, "ps-0")
 

@@ -75,13 +75,13 @@ def refusal_of(server: SocketServer, sock: socket.socket, data: bytes) -> str:
 
 def test_memory_is_shared_by_unix_sockets_alone(stepped):
     with dial(stepped, socket.AF_INET) as sock:
-        assert "SHARE is for peers that were let in, by a Unix" in refusal_of(stepped, sock, header(Kind.SHARE, 0, 0))
+        assert "expected SHARE once, after HELLO, over a Unix" in refusal_of(stepped, sock, header(Kind.SHARE, 0, 0))
 
 
 def test_memory_is_shared_only_with_who_was_let_in(stepped, probe):
     probe.max_body_bytes = lambda peer, kind: 4096 if kind is Kind.HELLO else 0
     with dial(stepped) as sock:
-        assert "SHARE is for peers that were let in" in refusal_of(stepped, sock, header(Kind.SHARE, 0, 0))
+        assert "expected SHARE once, after HELLO" in refusal_of(stepped, sock, header(Kind.SHARE, 0, 0))
 
 
 def test_memory_is_shared_once(stepped):
