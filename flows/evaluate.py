@@ -78,6 +78,7 @@ def evaluate_flow(parameters: EvaluateParameters) -> dict[str, Any] | State[Any]
     Parameters
     ----------
     parameters : EvaluateParameters
+        Which checkpoints to evaluate, on what, and where.
 
     Returns
     -------

@@ -73,6 +73,7 @@ def export_flow(parameters: ExportParameters) -> dict[str, Any]:
     Parameters
     ----------
     parameters : ExportParameters
+        Which checkpoint to export.
 
     Returns
     -------

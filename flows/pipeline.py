@@ -47,6 +47,7 @@ def pipeline(parameters: PipelineParameters, settings: Settings | None = None) -
     Parameters
     ----------
     parameters : PipelineParameters
+        Of the training, and of the stages to run.
     settings : Settings, optional
         From which they were made.
 
@@ -89,6 +90,7 @@ def pipeline_flow(parameters: PipelineParameters) -> Facts | State[Any]:
     Parameters
     ----------
     parameters : PipelineParameters
+        Of the training, and of the stages to run.
 
     Returns
     -------

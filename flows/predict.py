@@ -71,6 +71,7 @@ def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
     Parameters
     ----------
     parameters : PredictParameters
+        The model, its input, and where the predictions go.
 
     Returns
     -------

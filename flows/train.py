@@ -45,6 +45,7 @@ def train(parameters: TrainParameters, settings: Settings | None = None) -> dict
     Parameters
     ----------
     parameters : TrainParameters
+        The whole configuration of the training.
     settings : Settings, optional
         From which they were made: they say where each value was set.
 
@@ -71,6 +72,7 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
     Parameters
     ----------
     parameters : TrainParameters
+        The whole configuration of the training; the Prefect UI makes its form from them.
 
     Returns
     -------

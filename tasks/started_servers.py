@@ -37,6 +37,7 @@ class StartedServer:
     Parameters
     ----------
     kind : str
+        ``prefect`` or ``mlflow``.
     url : str
         Of its pages.
     serves : str
@@ -44,6 +45,7 @@ class StartedServer:
     log : str
         Path of the file that it writes to.
     process : ProcessId
+        Tells whether the server still runs.
     """
 
     kind: Kind
@@ -60,6 +62,7 @@ class Servers:
     Parameters
     ----------
     prefect_api_url : str or None
+        None if no Prefect server is among them.
     mlflow : mapping of str to str
         The address of the MLflow server of each store that has one.
     """

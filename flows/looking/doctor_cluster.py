@@ -37,6 +37,7 @@ def cluster_findings(address: str | None, mark_directory: Path) -> Iterator[Find
     Parameters
     ----------
     address : str or None
+        Of a Dask scheduler; None starts a cluster on this machine.
     mark_directory : Path
         A file is put there for a moment, to see whether the workers see it.
     """

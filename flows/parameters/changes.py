@@ -49,6 +49,7 @@ def changes(old: TrainParameters, new: TrainParameters, settings: Settings) -> l
     Parameters
     ----------
     old, new : TrainParameters
+        Of the last start of a job, and of this one.
     settings : Settings
         From which `new` was made, for the origins; may be empty.
     """

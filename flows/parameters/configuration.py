@@ -47,6 +47,7 @@ def read_conf(arguments: Sequence[str], flags: Flags | None = None) -> Conf:
     arguments : sequence of str
         Paths and ``key=value``.
     flags : mapping, optional
+        For each flag that was given, such as ``--fork``, the dotted key that it sets, and the value.
 
     Raises
     ------

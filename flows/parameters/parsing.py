@@ -22,6 +22,7 @@ def parse_as(model: type[P], values: Mapping[str, Any], origins: Mapping[str, Or
     Parameters
     ----------
     model : type of BaseModel
+        The pydantic model that the values must fit.
     values : mapping
         Nested plain values, such as `psflow.ps_runtime.config.files.Settings.values`.
     origins : mapping

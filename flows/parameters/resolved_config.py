@@ -26,6 +26,7 @@ def resolve(parameters: TrainParameters, seed: int | None = None) -> TrainParame
     Parameters
     ----------
     parameters : TrainParameters
+        As they were parsed; local paths may be relative to the working directory.
     seed : int, optional
         That of the job, if `parameters` leave it open.
 

@@ -26,6 +26,7 @@ def check_after_training(parameters: PipelineParameters, training: TrainParamete
     Parameters
     ----------
     parameters : PipelineParameters
+        Which stages follow, and what they do.
     training : TrainParameters
         Resolved.
     model : ModelSpec

@@ -30,8 +30,11 @@ class ExportPlan:
     Parameters
     ----------
     training : FoundTraining
+        The training that saved the checkpoint.
     built : Training
+        Its model and inputs.
     tracked : Tracked
+        Its MLflow run, if one is known.
     step, saved_at : int and float
         Of the checkpoint.
     metrics : mapping of str to float

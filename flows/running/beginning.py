@@ -34,6 +34,7 @@ class Beginning:
     changes : tuple of Change
         What differs from what the job, or the one it is forked from, was told before.
     fork : Fork or None
+        None if the job is not a fork.
     """
 
     parameters: TrainParameters
@@ -58,6 +59,7 @@ def begin(parameters: TrainParameters, settings: Settings | None = None) -> Begi
     Parameters
     ----------
     parameters : TrainParameters
+        As they were asked for, not resolved yet.
     settings : Settings, optional
         From which they were made: they say where each value was set.
 

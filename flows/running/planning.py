@@ -41,6 +41,7 @@ def planned_training(parameters: TrainParameters, settings: Settings | None = No
     Parameters
     ----------
     parameters : TrainParameters
+        As they were asked for, not resolved yet.
     settings : Settings, optional
         From which they were made.
 

@@ -31,6 +31,7 @@ class Links:
     dask_dashboard : str or None
         None where there is none.
     model_dir, registered_model : str
+        Absolute path, and name in the MLflow registry.
     """
 
     prefect_flow_run: str | None

@@ -71,6 +71,7 @@ class Plotter:
     Parameters
     ----------
     job : JobSpec
+        Names the model_dir, the EvalSpecs and the model to score.
     evaluated_on : Dataset or None
         The opened input of the first EvalSpec, if it is a data set; else there are learning curves alone.
     put : callable ``(file, content)``

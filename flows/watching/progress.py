@@ -55,6 +55,7 @@ class Progress:
     Parameters
     ----------
     max_steps : int or None
+        The last global_step; None: until the data ends.
     best_metric : str
         What the best checkpoint is chosen by.
     clock : callable

@@ -22,6 +22,7 @@ class RoleFigures:
     Parameters
     ----------
     role : str
+        Its name, such as ``worker-1``.
     values : mapping
         ``steps_per_sec``, ``staleness``, ``sent_bytes_per_sec``, ``received_bytes_per_sec``, ``rss_mb``,
         ``cpu_percent``, as far as the role has them.

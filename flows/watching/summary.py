@@ -28,7 +28,9 @@ class Outcome:
     Parameters
     ----------
     job : JobSpec
+        The attempt that has ended.
     reports : mapping of role name to its report
+        Of every role of the job.
     run_id : str
         Of MLflow.
     best : BestModel or None

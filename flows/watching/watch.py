@@ -51,10 +51,13 @@ class Watched:
     Parameters
     ----------
     job : JobSpec
+        The attempt.
     parameters : TrainParameters
+        Resolved.
     evaluated_on : Dataset or None
         The opened input of the first EvalSpec, if it is a data set.
     links : Links
+        Addresses of the pages that show the attempt.
     past : sequence of events
         What earlier attempts left on disk.
     """
@@ -72,6 +75,7 @@ class Watch:
     Parameters
     ----------
     watched : Watched
+        The attempt, and what is known of it before it starts.
     tracker : Tracker
         Is told all that is to be recorded; it is closed by who made it, after the block.
     logger : logger

@@ -17,6 +17,7 @@ def copy_checkpoint(source: CheckpointStore, target: CheckpointStore, step: int,
     source, target : CheckpointStore
         Of different model_dirs. Only the owner of the second may call this.
     step : int
+        A committed checkpoint of `source`.
     holder : str
         Who reads, for people: the checkpoint is pinned meanwhile.
 

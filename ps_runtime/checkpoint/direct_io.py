@@ -56,6 +56,7 @@ class DirectReader:
     Parameters
     ----------
     path : str
+        Of a local file.
 
     Notes
     -----

@@ -57,9 +57,11 @@ class TensorEntry:
     Parameters
     ----------
     variable : str
+        Its name.
     slot : str or None
         None for the weights.
     row_start, row_stop : int
+        0 and 1 for a scalar.
     dtype : str
         A numpy dtype name.
     shape : tuple of int
@@ -127,6 +129,7 @@ class TableEntry:
     Parameters
     ----------
     table, tensor : str
+        Name of the table, and name of the tensor in it.
     dtype : str
         A numpy dtype name.
     shape : tuple of int

@@ -32,6 +32,7 @@ class Manifest:
     step : int
         global_step of the cut.
     model : ModelSpec
+        Variables, tables and optimizers.
     job : mapping of str to JSON values
         The job's part of the cut: input position, dedupe table and the like.
     shards : tuple of ShardFile

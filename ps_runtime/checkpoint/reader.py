@@ -38,7 +38,9 @@ class CheckpointReader:
     Parameters
     ----------
     store : CheckpointStore
+        Where the checkpoint is.
     step : int
+        Of a committed checkpoint.
 
     Raises
     ------

@@ -84,6 +84,7 @@ class Evaluation:
     checkpoint_saved_at : float
         ``saved_at`` of its manifest: it tells this checkpoint from another one of the same step.
     metrics : mapping of str to float
+        What was measured, ``loss`` among it.
     evaluated_at : float
         Unix time.
     input_digest : str

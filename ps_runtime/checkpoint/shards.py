@@ -31,8 +31,11 @@ def shard_tensors(
     Parameters
     ----------
     layout : ShardLayout
+        Which rows of which variables the shard holds.
     arena : (layout.nbytes,) array of uint8
+        The weights.
     slots : GroupSlots
+        The slots of the optimizers.
     """
     tensors: dict[str, NDArray[Any]] = {}
     entries = []
@@ -51,6 +54,7 @@ def table_tensors(table: Table, index: int) -> tuple[dict[str, NDArray[Any]], tu
     Parameters
     ----------
     table : Table
+        The shard's part of the table.
     index : int
         Of the shard.
     """
@@ -91,6 +95,7 @@ def load_shard(
     Parameters
     ----------
     reader : CheckpointReader
+        Of the checkpoint to restore.
     layout : ShardLayout
         Of this shard, now.
     model : ModelSpec

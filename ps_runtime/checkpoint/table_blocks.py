@@ -32,6 +32,7 @@ def table_blocks(
     Parameters
     ----------
     spec : TableSpec
+        Of the table, as the manifest has it.
     part : TablePart
         What the file holds, by the name of the tensor.
     num_shards : int
@@ -39,6 +40,7 @@ def table_blocks(
     slots : collection of str
         Which slots are read beside the weights.
     read : Read
+        Reads rows of tensors of the file.
     path : str
         Of the file, for errors.
 

@@ -67,6 +67,7 @@ class TensorFile:
     Parameters
     ----------
     files : FileStore
+        The directory of the checkpoint.
     name : str
         The file.
     nbytes, checksum : int, str

@@ -83,6 +83,7 @@ def header_nbytes(beginning: bytes, file_nbytes: int) -> int:
     beginning : bytes
         The first `LENGTH_BYTES` of the file.
     file_nbytes : int
+        Size of the whole file.
     """
     nbytes = LENGTH_BYTES + int.from_bytes(beginning, "little")
     if len(beginning) < LENGTH_BYTES or nbytes > file_nbytes:

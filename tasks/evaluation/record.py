@@ -22,6 +22,7 @@ class ReplayRecord:
     Parameters
     ----------
     model_dir : str
+        Its record is read in any case.
     directory : str or None
         Where new evaluations are put down, as ``evaluations.jsonl``; None: in `model_dir`.
 
@@ -54,6 +55,7 @@ class ReplayRecord:
         Parameters
         ----------
         name : str
+            Of the EvalSpec; empty for the one without a name.
         digest : str
             Of the input; empty for a stream, of which nothing can be known.
         key : str
@@ -62,6 +64,7 @@ class ReplayRecord:
         Raises
         ------
         UsageError
+            If the record holds evaluations of that name on another input.
         """
         others = sorted(
             e.global_step
@@ -82,6 +85,7 @@ class ReplayRecord:
         Parameters
         ----------
         evaluation : Evaluation
+            A result, whose step may be in the record already.
         is_forced : bool
             Whether it counts instead of one that is there already.
         """

@@ -29,7 +29,9 @@ class Replay:
     Parameters
     ----------
     client : Client
+        Of the cluster to evaluate on.
     job : EvaluationJob
+        The model and the EvalSpecs; it is pickled once.
     wanted : mapping of int to sequence of int
         For each step the indexes of the EvalSpecs to evaluate it against.
     """

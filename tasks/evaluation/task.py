@@ -42,6 +42,7 @@ def evaluate_steps(label: str, steps: Sequence[int], replay: Replay, stop: threa
     label : str
         What the task run is called.
     steps : sequence of int
+        Checkpoints that `replay` evaluates.
     replay : Replay
         Entered; another thread goes through its outcomes.
     stop : threading.Event

@@ -33,11 +33,15 @@ class EvaluationJob:
     Parameters
     ----------
     model_dir : str
+        Path or URL, the same for all workers.
     model_fn : callable
+        Called in EVAL mode.
     params : mapping
+        Hyper-parameters, as model_fn takes them.
     config : object
         As model_fn takes them.
     eval_specs : tuple of EvalSpec
+        Inputs and numbers of batches; their exporters are not used.
     digests : tuple of str
         Of the input of each, as the flow has seen it; empty for a stream.
     """
@@ -114,6 +118,7 @@ def evaluate_checkpoint(pickled: bytes, replay: str, step: int, indexes: Sequenc
     replay : str
         Names the job among all, and the topic where this process tells that it has begun.
     step : int
+        global_step of the checkpoint.
     indexes : sequence of int
         Which EvalSpecs.
 

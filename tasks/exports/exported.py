@@ -75,6 +75,7 @@ class Registration:
     run_id : str
         Whose models the exports are.
     registered_model : str
+        Name in the registry.
     """
 
     def __init__(self, uri: str, run_id: str, registered_model: str) -> None:

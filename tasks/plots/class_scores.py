@@ -38,6 +38,7 @@ def class_scores(job: JobSpec, export: str, dataset: Dataset) -> ClassScores | N
     Parameters
     ----------
     job : JobSpec
+        Its model_fn and hyper-parameters predict.
     export : str
         The folder of an export of this job; the checkpoint that it was made of may be removed by now.
     dataset : Dataset

@@ -28,6 +28,7 @@ class ClassScores:
     labels : (examples,) int array
         Class ids in ``[0, n_classes)``.
     probabilities : (examples, n_classes) float array
+        What the model predicts for each class.
     """
 
     labels: NDArray[np.int64]
@@ -43,6 +44,7 @@ def classifier_plots(scores: ClassScores, title: str) -> dict[str, bytes]:
     Parameters
     ----------
     scores : ClassScores
+        Labels and predictions of one data set.
     title : str
         What was scored, above each plot.
     """

@@ -22,6 +22,7 @@ def learning_curves(training_loss: Curve, evaluations: Mapping[str, Mapping[str,
     Parameters
     ----------
     training_loss : sequence of (step, value)
+        In the order of the steps; may be empty.
     evaluations : mapping of the name of an evaluation to its curves by metric
         The unnamed one has the name ``eval``.
     best : int or None

@@ -41,6 +41,7 @@ def read_input(path: str, model: ModelInfo) -> Dataset:
     path : str
         A CSV, TSV or npz file, or an fsspec URL of one; or ``digits:test``, a part of the digits by name.
     model : ModelInfo
+        Names the columns or arrays to read.
 
     Raises
     ------

@@ -48,9 +48,11 @@ class ModelInfo:
     uuid : str
         Differs for each model that was ever exported.
     global_step : int
+        Of the checkpoint that was exported.
     columns : tuple of str
         The columns of a table that it reads; empty if it reads arrays.
     features : tuple of FeatureForm
+        Name and shape of each array that the model reads.
     """
 
     uri: str

@@ -27,11 +27,13 @@ def predict_partition(model: ModelInfo, path: str, digest: str, part: Partition,
     Parameters
     ----------
     model : ModelInfo
+        A model whose folder this process can read.
     path : str
         Of the input.
     digest : str
         Of its data, as the flow has seen them.
     part : Partition
+        Which rows, and the file they go to.
     output : str
         The folder of the predictions.
 

@@ -44,8 +44,11 @@ def predict_partitions(
     Parameters
     ----------
     client : Client
+        Of the cluster to predict on.
     job : PredictionJob
+        The model, its input, and where the predictions go.
     parts : sequence of Partition
+        Those that are not written yet.
     is_stopped : callable
         Asked several times a second; once it says True, what has not begun is cancelled.
 

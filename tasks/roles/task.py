@@ -29,11 +29,13 @@ def run_role(role: RoleId, job: ClusterJob, stop: threading.Event, logs: RoleLog
     Parameters
     ----------
     role : RoleId
+        A role of `job`.
     job : ClusterJob
         Started.
     stop : threading.Event
         Set when the flow no longer waits for roles that do not end.
     logs : RoleLogs
+        Hands on what the role logs.
 
     Raises
     ------

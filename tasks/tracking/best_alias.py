@@ -36,9 +36,11 @@ class BestAlias:
     Parameters
     ----------
     client : MlflowClient
+        Of the store with the registry.
     name : str
         Of the registered model.
     run_id : str
+        The run whose exports may take the alias.
     better : Better or None
         How the job compares; None: versions of other runs cannot be compared with.
     """

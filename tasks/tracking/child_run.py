@@ -89,11 +89,15 @@ def open_child_run(
     experiment : str
         Where the run goes if it has no parent.
     model_dir : str
+        Of the training; a tag of the run.
     parent : TrainingRun or None
+        The run of the training; None if it is not known.
     run_name : str
         Of a new one.
     tags : mapping
+        Set on the run.
     datasets : iterable of DatasetInfo
+        Inputs that the run lists.
     is_new : bool
         Whether to make a new run in any case.
 

@@ -41,7 +41,9 @@ class RecordedModels:
     Parameters
     ----------
     client : MlflowClient
+        Of the store.
     experiment_id, run_id : str
+        Where the models belong.
     registered_model : str or None
         The name under which exports are registered; None: they are not.
     better : Better, optional

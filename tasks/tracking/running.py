@@ -35,9 +35,11 @@ class RunningRun:
     Parameters
     ----------
     run_id, name, kind : str
+        Id and name in MLflow, and what the run does, such as ``train``.
     started_at : float
         Unix seconds.
     tags : mapping
+        All tags of the run.
     figures : mapping of str to Figure
         By the name of the metric.
     """

@@ -59,6 +59,7 @@ class Tracker:
     Attributes
     ----------
     run_id : str
+        Of the MLflow run.
     page : str or None
         Address of the run in the MLflow UI, if there is a server.
 
@@ -113,12 +114,15 @@ class Tracker:
         uri : str
             Of the store, as `prepare_store` gave it.
         experiment, run_name : str
+            Names of the MLflow experiment, and of a run that is created.
         run_id : str, optional
             A run to resume; default: the one whose tag ``psflow.job_id`` is that of `tags`, if there is one.
         params : mapping
             Hyper-parameters and settings, flat.
         tags : mapping
+            Set on the run; ``psflow.job_id`` among them.
         datasets : iterable of DatasetInfo
+            Inputs that the run lists.
         registered_model : str, optional
             The name under which exports are registered.
         better : Better, optional

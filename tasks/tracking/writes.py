@@ -23,7 +23,9 @@ class Writes:
     Attributes
     ----------
     num_failures : int
+        Calls that failed so far, repeated ones included.
     last_error : str or None
+        Why the last one of them failed; None if none did.
     """
 
     def __init__(self, is_there: Callable[[], bool]) -> None:
