@@ -271,7 +271,7 @@ class PsHandler:
         step = message.step
         if self.shard.snapshot_step != step:
             raise Refusal(
-                "phase", f"expected a request for step {self.shard.snapshot_step}, which was copied, got {step}"
+                "phase", f"there is no copy of step {step} to write; the last copied step is {self.shard.snapshot_step}"
             )
         if self._written is not None and self._written[0] == step:
             return [(peer, Message.of(Kind.DONE, self._written[1]))]

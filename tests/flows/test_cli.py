@@ -200,7 +200,7 @@ def test_help_explains_the_exit_codes(arguments):
     result = CliRunner().invoke(cli.app, arguments)
 
     assert result.exit_code == 0
-    for line in ("2    what was asked for cannot be", "130  interrupted", "143  terminated"):
+    for line in ("2    invalid request; nothing was started", "130  interrupted", "143  terminated"):
         assert line in result.output
 
 

@@ -110,7 +110,7 @@ def test_a_cluster_without_workers_is_a_fault(directory: Path) -> None:
     with LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0") as none:
         (finding,) = cluster_findings(none.scheduler_address, directory)
     assert finding.level is Level.FAULT
-    assert finding.text.endswith(f"it has no workers; start some: dask worker {none.scheduler_address}")
+    assert finding.text.endswith(f"has no workers; start some: dask worker {none.scheduler_address}")
 
 
 def test_a_fault_makes_the_exit_code_1_and_says_what_to_do(

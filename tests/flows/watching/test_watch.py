@@ -103,7 +103,7 @@ def test_what_happens_seldom_is_logged_and_everything_is_recorded(
     with watch(seen, tmp_path) as watching:
         for event in (CHECKPOINT, METRICS, EVALUATION, {"kind": "listening", "role": "ps-0", "address": {}}):
             watching.handle(event)
-    assert messages(caplog)[:2] == ["checkpoint of step 300 in c/300", "evaluation of step 300: accuracy 0.5"]
+    assert messages(caplog)[:2] == ["saved checkpoint of step 300 in c/300", "evaluation of step 300: accuracy 0.5"]
     assert [event["kind"] for event in seen.tracked][:3] == ["checkpoint", "metrics", "evaluation"]
     assert seen.of("metrics")[-1]["values"]["system/cpu_utilization_percentage"] >= 0
     tables = [given for kind, given in seen.artifacts if kind == "table"]

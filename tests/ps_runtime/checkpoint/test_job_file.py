@@ -186,7 +186,7 @@ def test_a_model_dir_that_was_moved_is_gone_on_with(
         (original / "job.json").write_text("{")
     record = JobFile(str(here), clock=lambda: time.time() + 60).claim()
     assert (record.job_id, record.model_dir) == (job_id, str(here))
-    assert caplog.messages == [f"the job of {original} is now in {here}: it was moved"]
+    assert caplog.messages == [f"the job was moved from {original} to {here}"]
 
 
 def test_another_name_of_the_same_model_dir_is_no_copy(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

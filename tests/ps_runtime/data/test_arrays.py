@@ -32,7 +32,7 @@ def test_all_faults_come_in_one_error() -> None:
         plain_arrays({"a": [object()], "b": [[1], [2, 3]], "c": [], "d": [1, 2], 5: [1]}, [1, 2, 3])
     text = str(caught.value)
     assert "features['a'] has dtype object: expected numbers, booleans or fixed-length strings" in text
-    assert "features['b'] is no array" in text
+    assert "features['b'] is not an array" in text
     assert "features['c'] is empty, its shape is [0]" in text
     assert "features has the key 5: expected a str" in text
     assert "features['d'] has 2" in text

@@ -61,7 +61,7 @@ def test_outside_a_model_fn_there_is_none():
     [
         ("v", r"gradient_buffer: 'v' is not a trainable variable of this model"),
         ("ww", r"'ww' is not a trainable variable of this model.*'w'"),
-        ("fixed", r"'fixed' is no trainable variable"),
+        ("fixed", r"'fixed' is not a trainable variable"),
     ],
 )
 def test_only_trainable_variables_have_one(gradient_fn, name, words):

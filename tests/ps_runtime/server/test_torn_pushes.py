@@ -132,7 +132,7 @@ class TornPushes(RuleBasedStateMachine):
         if former is not None:
             self.servers.inbox.pop((0, former.connections[0]), None)
             for ps, message in former.last.items():
-                with pytest.raises(ProtocolError, match="in another life"):
+                with pytest.raises(ProtocolError, match="a later connection or incarnation"):
                     self.servers.send(ps, former.connections[ps], message)
             for ps, peer in enumerate(former.connections):
                 self.servers.disconnect(ps, peer)

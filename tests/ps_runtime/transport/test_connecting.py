@@ -21,7 +21,7 @@ def server(probe) -> Iterator[SocketServer]:
 
 @pytest.mark.parametrize(
     ("asked", "got", "why"),
-    [("auto", "unix", "same host"), ("unix", "unix", "it was asked for"), ("tcp", "tcp", "it was asked for")],
+    [("auto", "unix", "same host"), ("unix", "unix", "it was requested"), ("tcp", "tcp", "it was requested")],
 )
 def test_the_transport_asked_for(server, asked, got, why):
     with connect(server.address, asked, peer="ps-0") as connection:
@@ -78,5 +78,5 @@ def test_a_host_that_is_not_ours_is_an_error(probe):
 
 
 def test_a_server_needs_a_door(probe):
-    with pytest.raises(UsageError, match="listens nowhere"):
+    with pytest.raises(UsageError, match="a ps needs TCP here"):
         SocketServer(probe, None, unix=False)

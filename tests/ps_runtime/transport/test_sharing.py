@@ -78,7 +78,7 @@ def service(probe) -> Iterator[Service]:
 # what a connection has
 
 
-@pytest.mark.parametrize(("asked", "why"), [("auto", "same host"), ("shm", "it was asked for")])
+@pytest.mark.parametrize(("asked", "why"), [("auto", "same host"), ("shm", "it was requested")])
 def test_the_transport_is_shared_memory_where_it_can_be(service, asked, why):
     with service.connect(asked) as connection:
         assert connection.statistics()["transport"] == connection.transport == "shm"

@@ -87,7 +87,7 @@ def test_memory_is_shared_only_with_who_was_let_in(stepped, probe):
 def test_memory_is_shared_once(stepped):
     with dial(stepped) as sock:
         share(stepped, sock).close()
-        assert "by a Unix socket, and once" in refusal_of(stepped, sock, header(Kind.SHARE, 0, 0))
+        assert "after HELLO, over a Unix socket" in refusal_of(stepped, sock, header(Kind.SHARE, 0, 0))
 
 
 @pytest.mark.parametrize(
