@@ -94,7 +94,7 @@ def evaluate_flow(parameters: EvaluateParameters) -> dict[str, Any] | State[Any]
             except INTERRUPTIONS as interrupted:
                 return invocation.cancelled(interrupted, "run the same command again to continue where it ended")
             finally:
-                artifacts.table("replay", results.rows(), "Metrics of each checkpoint that was asked for.")
+                artifacts.table("replay", results.rows(), "Metrics of each requested checkpoint.")
         facts = results.facts() | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
         results.raise_failures(facts)
         return facts

@@ -93,7 +93,7 @@ def test_who_waits_for_another_command_is_told_so(home: Path) -> None:
 def test_a_home_that_cannot_be_written_to_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "file" / "home"))
-    with pytest.raises(ConfigError, match=r"file/home: cannot be written to: Not a directory; .*see PREFECT_HOME"):
+    with pytest.raises(ConfigError, match=r"file/home cannot be written to: Not a directory; .*set PREFECT_HOME"):
         take_down(1)
 
 
