@@ -55,7 +55,7 @@ def test_a_file_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: 
     logs.close()
     first, record, *others = caplog.records
     assert [told.getMessage() for told in (first, *others)] == ["mine: the cause"] * 3
-    assert f"not kept in {tmp_path / 'roles.log'}: [Errno 21] Is a directory" in record.getMessage()
+    assert f"cannot write the logs of roles to {tmp_path / 'roles.log'}: [Errno 21] Is a directory" in record.getMessage()
     assert record.exc_info is None
 
 
@@ -64,7 +64,7 @@ def test_a_directory_that_cannot_be_made_is_reported(tmp_path: Path, caplog: pyt
     logs = RoleLogs(tmp_path / "logs" / "roles.log")
     logs.handle(log("ps-0", "x"))
     logs.close()
-    assert "not kept in" in caplog.text
+    assert "cannot write the logs of roles to" in caplog.text
 
 
 def test_files_are_kept_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
