@@ -69,9 +69,7 @@ def _loaded_under_one_name() -> Iterator[None]:
     root = Path(__file__).resolve().parents[1]
     names: dict[Path, list[str]] = {}
     for name, module in list(sys.modules.items()):
-        file = (
-            None if name.startswith("code_model_") else getattr(module, "__file__", None)
-        )  # MLflow runs those
+        file = None if name.startswith("code_model_") else getattr(module, "__file__", None)  # MLflow runs those
         if isinstance(file, str) and (path := Path(file).resolve()).is_relative_to(root):
             names.setdefault(path, []).append(name)
     twice = {str(path): sorted(known) for path, known in names.items() if len(known) > 1 and ".venv" not in path.parts}

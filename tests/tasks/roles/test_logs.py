@@ -55,7 +55,9 @@ def test_a_file_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: 
     logs.close()
     first, record, *others = caplog.records
     assert [told.getMessage() for told in (first, *others)] == ["mine: the cause"] * 3
-    assert f"cannot write the logs of roles to {tmp_path / 'roles.log'}: [Errno 21] Is a directory" in record.getMessage()
+    assert (
+        f"cannot write the logs of roles to {tmp_path / 'roles.log'}: [Errno 21] Is a directory" in record.getMessage()
+    )
     assert record.exc_info is None
 
 
