@@ -25,5 +25,9 @@ def copy_checkout(root: Path, target: Path) -> None:
 
 def environment(copy: Path) -> dict[str, str]:
     """Return the environment in which tests import psflow from `copy`, and take the same examples each time."""
-    binaries = Path(sys.executable).parent
-    return os.environ | {"PATH": f"{binaries}:{os.environ['PATH']}", "PYTHONPATH": str(copy), "CI": "1"}
+    return os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(copy),
+        "CI": "1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # those that other libraries bring take more than half of a start
+    }

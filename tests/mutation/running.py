@@ -16,7 +16,8 @@ from tests.mutation.copies import environment
 from tests.mutation.outcomes import Mutant, Outcome
 from tests.mutation.rooms import Room
 
-PYTEST = ["python", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+PYTEST = ["python", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout", "--timeout=0"]
+"""Cosmic Ray has a timeout of its own, for all tests of a room together."""
 
 
 def measure(room: Room, copy: Path) -> float:
