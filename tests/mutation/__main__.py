@@ -34,9 +34,9 @@ def main() -> int:
     chosen = parser.parse_args().rooms or names
     if unknown := sorted({*chosen} - {*names}):
         parser.error(f"there is no room {', '.join(unknown)}; expected some of {', '.join(names)}")
-    os.chdir(ROOT)
     copies = [SCRATCH / f"copy-{i}" for i in range(NUM_COPIES)]
     copy_checkout(ROOT, copies[0])
+    os.chdir(copies[0])  # mutants are of the copy: the checkout may change meanwhile
     rooms = [room for room in plan.rooms if room.name in chosen]
     timeouts = {room: 20 + 4 * measure(room, copies[0]) for room in rooms}
     for copy in copies[1:]:

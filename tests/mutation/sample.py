@@ -14,7 +14,7 @@ from tests.mutation.rooms import Plan, Room
 
 
 def draw(plan: Plan, room: Room) -> list[WorkItem]:
-    """Return the mutants of `room` that are in the sample; the checkout must be the working directory.
+    """Return the mutants of `room` that are in the sample; the copy must be the working directory.
 
     A mutant is in the sample by a hash of the seed and its line, not by its place among all of them: where other
     lines change, the sample stays.
