@@ -6,11 +6,11 @@ import math
 
 import pytest
 
-from psflow.ps_runtime.server.entries import Decision, Entry
-from psflow.ps_runtime.server.input_position import RecordRange
+from psflow.ps_runtime.protocol.decisions import Decision, Entry
 from psflow.ps_runtime.server.instructions import Decided
 from psflow.ps_runtime.server.updates import BatchTicket, Updates
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Sync
+from psflow.ps_runtime.specs.input import RecordRange
 
 ANY = RecordRange(0, 0, 1)
 INCARNATION = 4
