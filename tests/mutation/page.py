@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -58,12 +59,21 @@ def _cells(mutant: Mutant) -> tuple[str, str, str]:
 
 
 def _rows(text: str, head: str) -> list[list[str]]:
-    """Return the cells of the table with `head`; it ends at the first empty line."""
-    table = text.partition(head)[2].partition("\n\n")[0]
-    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in table.splitlines() if row]
+    """Return the cells of the table with `head`."""
+    _, table, _ = _parts(text, head)
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]] for row in table]
 
 
 def _with_rows(text: str, head: str, rows: Sequence[Sequence[str]]) -> str:
-    before, _, after = text.partition(head)
-    rest = after[after.find("\n\n") :] if not after.startswith("\n") else "\n" + after.lstrip("\n")
-    return before + head + "\n".join(f"| {' | '.join(row)} |" for row in rows) + rest
+    before, _, after = _parts(text, head)
+    return before + head + "".join(f"| {' | '.join(row)} |\n" for row in rows) + after
+
+
+def _parts(text: str, head: str) -> tuple[str, list[str], str]:
+    """Return what stands before `head`, the rows of its table, and what comes after them."""
+    before, found, rest = text.partition(head)
+    if not found:
+        raise ValueError(f"docs/mutation.md has no table that begins with {head.splitlines()[0]!r}; add it again")
+    lines = rest.splitlines(keepends=True)
+    num_rows = len(list(itertools.takewhile(lambda line: line.startswith("|"), lines)))
+    return before, lines[:num_rows], "".join(lines[num_rows:])

@@ -8,7 +8,7 @@ import pytest
 
 from tests.mutation import rooms
 from tests.mutation.outcomes import Mutant, Outcome
-from tests.mutation.page import UNEXPLAINED, killed_percent, unexplained, updated
+from tests.mutation.page import FIGURES, SURVIVORS, UNEXPLAINED, killed_percent, unexplained, updated
 
 ORDER = ["server", "placement"]
 PAGE = """Before.
@@ -52,6 +52,18 @@ def test_a_mutant_that_is_killed_leaves_the_page() -> None:
     assert "it is a guess" not in page
     assert "After." in page
     assert updated(page, [SURVIVOR], ORDER).count(UNEXPLAINED) == 1
+
+
+def test_tables_may_be_empty() -> None:
+    page = f"{FIGURES}\nBetween.\n\n{SURVIVORS}"
+    assert unexplained(page) == []
+    page = updated(page, [SURVIVOR, KILLED], ORDER)
+    assert page.startswith(f"{FIGURES}| server | 2 | 1 | 0 |\n\nBetween.\n\n{SURVIVORS}| server | a.py |")
+
+
+def test_a_page_without_its_table_is_an_error() -> None:
+    with pytest.raises(ValueError, match=r"has no table that begins with '\| room \| mutants"):
+        killed_percent("Nothing.")
 
 
 def test_a_survivor_that_nobody_explained_is_reported() -> None:
