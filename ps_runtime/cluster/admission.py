@@ -151,8 +151,7 @@ def _where(client: Client) -> str:
 
 def free_slots(workers: Mapping[str, Any], processing: Mapping[str, Any]) -> list[str]:
     """Return the free slots of `workers` (as ``scheduler_info`` tells them), best first."""
-    ranked = sorted(workers, key=lambda address: (RESOURCE not in workers[address]["resources"], address))
-    free = {address: workers[address]["nthreads"] - len(processing.get(address, ())) for address in ranked}
-    rounds = [[address for address in ranked if free[address] > i] for i in range(max(free.values(), default=0))]
+    free = {address: workers[address]["nthreads"] - len(processing.get(address, ())) for address in sorted(workers)}
+    rounds = [[address for address in free if free[address] > i] for i in range(max(free.values(), default=0))]
     preferred = itertools.chain.from_iterable(rounds)
     return sorted(preferred, key=lambda address: RESOURCE not in workers[address]["resources"])

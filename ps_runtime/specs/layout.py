@@ -115,7 +115,7 @@ def _lay_out(
 ) -> ShardLayout:
     def group_key(piece: Piece) -> tuple[bool, int, str]:
         optimizer = optimizer_of[piece.variable]
-        return (optimizer is None, -1 if optimizer is None else optimizer, piece.dtype)
+        return (optimizer is None, optimizer or 0, piece.dtype)
 
     placed: list[Piece] = []
     groups: list[Group] = []

@@ -80,6 +80,19 @@ def test_latest_exports_every_time_and_keeps_the_newest(tmp_path: Any, writer: W
     assert exported(tmp_path, "all") == {1: 40, 2: 50}
 
 
+@pytest.mark.parametrize("exporter", [LatestExporter("best"), BestExporter()])
+def test_the_newest_five_exports_stay_where_nothing_is_said(tmp_path: Any, writer: Writer, exporter: Exporter) -> None:
+    for step in range(7):
+        run(exporter, tmp_path, writer, step, loss=-step)
+    assert exported(tmp_path, "best") == {version: version - 1 for version in range(3, 8)}
+
+
+def test_one_export_may_stay_alone(tmp_path: Any, writer: Writer) -> None:
+    for step in range(3):
+        run(LatestExporter("latest", exports_to_keep=1), tmp_path, writer, step)
+    assert exported(tmp_path, "latest") == {3: 2}
+
+
 def test_final_exports_the_final_checkpoint_only(tmp_path: Any, writer: Writer) -> None:
     assert run(FinalExporter("final"), tmp_path, writer, 10) is None
     assert run(FinalExporter("final"), tmp_path, writer, 20, final=True).version == 1
@@ -263,7 +276,8 @@ def test_a_metric_that_is_not_there_is_an_error_at_the_first_evaluation(tmp_path
 
 
 @pytest.mark.parametrize(
-    "change", [{"step": "x"}, {"metrics": 3}, {"version": None}, {"path": "../../elsewhere"}, {"path": 1}]
+    "change",
+    [{"step": "x"}, {"metrics": 3}, {"version": None}, {"path": "../../elsewhere"}, {"path": "9"}, {"path": 1}],
 )
 def test_a_damaged_record_is_an_error(tmp_path: Any, writer: Writer, change: dict[str, Any]) -> None:
     run(BestExporter(), tmp_path, writer, 1)

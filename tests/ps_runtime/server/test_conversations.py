@@ -88,6 +88,21 @@ def test_who_comes_back_is_told_its_ticket_again(talk):
     assert talk.servers.job.num_given == 1
 
 
+@pytest.mark.parametrize("comes_back", [0, 1, 2])
+@pytest.mark.parametrize("leaves_for_good", [True, False])
+def test_who_comes_back_or_is_lost_is_not_awaited_any_more_and_the_others_are(talk, comes_back, leaves_for_good):
+    peers = [talk.come(member) for member in range(3)]
+    for peer in peers:
+        talk.servers.disconnect(0, peer)
+    assert talk.servers.desk.absent == {peer: (member, 1) for member, peer in enumerate(peers)}
+    if leaves_for_good:
+        talk.post(talk.servers.desk.lost(comes_back, 1))
+    else:
+        talk.come(comes_back)
+    awaited = [life for life, _ in talk.servers.desk.absent.values()]
+    assert awaited == [member for member in range(3) if member != comes_back]
+
+
 def test_who_cannot_be_answered_gets_no_ticket(servers_of):
     talk = Talk(servers_of(MODEL, input_spec=InputSpec(1)))
     first, second = talk.come(0), talk.come(1)

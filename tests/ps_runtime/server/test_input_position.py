@@ -56,6 +56,35 @@ def test_records_that_nobody_has_are_missed():
     assert position.num_misses == 2
 
 
+def test_what_is_given_back_in_an_epoch_that_is_read_now_is_not_missed():
+    position = InputPosition(InputSpec(4, batch_size=2, num_epochs=2, split_batches=1))
+    for _ in range(2):
+        position.commit(position.take(0))
+    position.give_back(0, position.take(0))
+    assert position.num_misses == 0
+
+
+def test_nothing_is_missed_of_a_stream_whose_end_is_not_known():
+    position = InputPosition(InputSpec(None))
+    position.take(0)
+    assert position.num_misses == 0
+
+
+def test_a_batch_that_is_put_back_is_the_next_of_its_member_and_its_split_stays_whole():
+    position = InputPosition(InputSpec(12, batch_size=2, split_batches=3))
+    position.put_back(0, position.take(0))
+    assert position.take(1) == RecordRange(0, 6, 8)
+    assert [position.take(0) for _ in range(4)] == [(0, 0, 2), (0, 2, 4), (0, 4, 6), None]
+
+
+def test_a_batch_that_is_put_back_when_its_member_reads_another_split_brings_nothing_else_back():
+    position = InputPosition(InputSpec(8, batch_size=2, split_batches=2))
+    granted = [position.take(0) for _ in range(3)]
+    position.put_back(0, granted[1])
+    assert position.take(1) == RecordRange(0, 6, 8)
+    assert [position.take(0) for _ in range(2)] == [(0, 2, 4), None]
+
+
 @pytest.mark.parametrize("num_batches", [0, 1, 5, 8, 9, 16, 17])
 @pytest.mark.parametrize("known_after", [0, 1, 3, 7, 8])
 def test_a_stream_is_used_to_its_end_and_no_further(num_batches, known_after):

@@ -110,6 +110,12 @@ def test_a_small_variable_stays_whole():
     assert [[p.shape for p in shard.pieces] for shard in shards] == [[(100, 100)]] * 2
 
 
+@pytest.mark.parametrize(("num_rows", "num_pieces"), [(1023, 1), (1024, 1), (1025, 2), (2048, 2), (2049, 3)])
+def test_a_variable_is_split_where_it_is_larger_than_64_kib(num_rows, num_pieces):
+    shards = place(model_of(((num_rows, 16), "float32", 0)), 4)
+    assert sum(len(shard.pieces) for shard in shards) == num_pieces
+
+
 def test_no_piece_is_less_than_a_row():
     shards = place(model_of(((2, 100_000), "float32", 0)), 4)
     assert sorted(len(shard.pieces) for shard in shards) == [0, 0, 1, 1]

@@ -1,0 +1,37 @@
+"""Which slots of a cluster come first, from what its scheduler says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from psflow.ps_runtime.cluster.admission import free_slots
+
+
+def worker(num_threads: int = 1, **resources: float) -> dict[str, Any]:
+    return {"nthreads": num_threads, "resources": resources}
+
+
+@pytest.mark.parametrize("declares", ["a", "b", "c"])
+def test_a_worker_that_declares_psflow_comes_first(declares: str) -> None:
+    workers = {name: worker(psflow=1) if name == declares else worker() for name in "abc"}
+    assert free_slots(workers, {}) == [declares, *sorted({*"abc"} - {declares})]
+
+
+def test_all_threads_of_a_worker_that_declares_psflow_come_before_any_other_worker() -> None:
+    workers = {"a": worker(2), "b": worker(2, psflow=1), "c": worker(2, GPU=1), "d": worker(1, psflow=1)}
+    assert free_slots(workers, {}) == ["b", "d", "b", "a", "c", "a", "c"]
+
+
+def test_among_equals_the_roles_spread() -> None:
+    assert free_slots({"b": worker(3), "a": worker(1), "c": worker(2)}, {}) == ["a", "b", "c", "b", "c", "b"]
+
+
+def test_a_slot_where_something_runs_is_not_free() -> None:
+    workers = {"a": worker(2), "b": worker(1), "c": worker(1)}
+    assert free_slots(workers, {"a": ["x"], "b": ["y", "z"], "gone": ["x"]}) == ["a", "c"]
+
+
+def test_a_cluster_without_workers_has_no_slots() -> None:
+    assert free_slots({}, {}) == []

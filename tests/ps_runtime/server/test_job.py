@@ -1,0 +1,47 @@
+"""What the job machine does with single events."""
+
+from __future__ import annotations
+
+import pytest
+
+from psflow.ps_runtime.server.instructions import CutReady, Phase
+from psflow.ps_runtime.server.job import Job
+from psflow.ps_runtime.specs.input import InputSpec
+
+
+def cutting(max_steps: int | None = None) -> Job:
+    """Return a job of one member that stands at step 1, whose saver knows that a cut is due."""
+    job = Job(InputSpec(1000, num_epochs=None), max_steps, None)
+    job.open()
+    job.join(0, 5)
+    job.ask(0, 5)
+    job.due()
+    job.push(0, 5, 1, 1)
+    job.request_cut()
+    assert isinstance(job.due(saver_waits=True)[-1], CutReady)
+    return job
+
+
+@pytest.mark.parametrize("step", [0, 2, 1000])
+def test_a_resume_of_another_step_changes_nothing(step: int) -> None:
+    job = cutting()
+    job.resume(step)
+    assert (job.phase, job.due(), job.num_given) == (Phase.CUTTING, [], 0)
+    job.resume(1)
+    assert job.phase is Phase.TRAINING
+
+
+def test_a_resume_of_a_cut_that_the_saver_has_not_heard_of_changes_nothing() -> None:
+    job = cutting()
+    job.forget_saver()
+    job.resume(1)
+    assert job.phase is Phase.CUTTING
+
+
+@pytest.mark.parametrize(("max_steps", "phase"), [(1, Phase.DRAINED), (2, Phase.TRAINING)])
+def test_after_the_last_cut_nothing_is_trained(max_steps: int, phase: Phase) -> None:
+    job = cutting(max_steps)
+    job.resume(1)
+    assert job.phase is phase
+    job.resume(1)
+    assert job.phase is phase
