@@ -54,12 +54,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _group(item: Any) -> str | None:
-    """Return where the tests live that share a fixture with this one; None if it shares none."""
+    """Return the module of a test that shares a fixture with others of it; None if it shares none."""
     scopes = {definitions[-1].scope for definitions in item._fixtureinfo.name2fixturedefs.values()}
-    module = item.nodeid.partition("::")[0]
-    if "package" in scopes:
-        return str(module.rpartition("/")[0])
-    return str(module) if "module" in scopes else None
+    return str(item.nodeid.partition("::")[0]) if "module" in scopes else None
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -79,7 +79,9 @@ def _sockets(shares_cluster: bool) -> Iterator[str]:
     """Yield the sockets with a name: unnamed Unix sockets and pipes are how event loops wake themselves up."""
     for socket in psutil.Process().net_connections("all"):
         if socket.laddr and not (shares_cluster and socket.raddr):
-            yield f"socket {socket.fd} at {socket.laddr}, {socket.status}"
+            # the state of a connection changes with what its other end does
+            what = f"connected to {socket.raddr}" if socket.raddr else socket.status
+            yield f"socket {socket.fd} at {socket.laddr}, {what}"
 
 
 def _unnamed_shared_memory() -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from psflow.flows.parameters.resolved_config import write_config
 from psflow.flows.parameters.train import TrainParameters
@@ -32,15 +33,19 @@ CONFIG = {
 }
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def servers(prefect_url: str) -> Iterator[dict[str, Any]]:
     """Give the parameters of a Dask cluster; a Prefect server is up, too."""
-    with pytest.MonkeyPatch.context() as patch, open_cluster(None, 2, 300) as client:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        temporary_settings({PREFECT_API_URL: prefect_url}),
+        open_cluster(None, 2, 300) as client,
+    ):
         patch.setenv("PREFECT_API_URL", prefect_url)
         yield {"address": client.scheduler_info()["address"]}
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train a line, and record that in an MLflow store of its own."""
     path = tmp_path_factory.mktemp("made")
