@@ -9,8 +9,8 @@ PEERS = .venv-peers
 PEERS_STAMP = $(PEERS)/.installed
 PEERS_PYTHON ?= python3.11
 TEST_PROCESSES ?= 2
-# tests/conftest.py says which tests share a process, and which come first
-SPREAD = -n $(TEST_PROCESSES) --dist loadgroup --no-loadscope-reorder
+# a module is of one process, so that its fixtures are made once; tests/conftest.py says which modules come first
+SPREAD = -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder
 BENCHES ?= mlp dense embedding predict checkpoint startup memory scaling
 
 .PHONY: venv test coverage test-browser acceptance check demo bench bench-peers clean

@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -42,21 +41,10 @@ def pytest_configure(config: pytest.Config) -> None:
         share_among_workers(home / "new")
 
 
-@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give each shared fixture to one worker of pytest-xdist, and begin with what takes long."""
-    if not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        if group := _group(item):
-            item.add_marker(pytest.mark.xdist_group(group))
-    items.sort(key=lambda item: not (item.get_closest_marker("cluster") or item.get_closest_marker("xdist_group")))
-
-
-def _group(item: Any) -> str | None:
-    """Return the module of a test that shares a fixture with others of it; None if it shares none."""
-    scopes = {definitions[-1].scope for definitions in item._fixtureinfo.name2fixturedefs.values()}
-    return str(item.nodeid.partition("::")[0]) if "module" in scopes else None
+    """Among workers of pytest-xdist, which take a module each, begin with those that take long."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("cluster") is None)
 
 
 @pytest.fixture(scope="session", autouse=True)
