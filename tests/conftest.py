@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from psflow.ps_runtime.cluster.fork_server import scratch_directory
 from psflow.ps_runtime.config.environment import telemetry_off
-from psflow.tasks.prefect_server import LocalPrefectServer
+from psflow.tasks.prefect_server.api import LocalPrefectServer
 from tests.leak_guard import no_leaks
 from tests.new_databases import copy_prefect_database, share_among_workers
 
@@ -54,9 +54,7 @@ def _loaded_under_one_name() -> Iterator[None]:
     root = Path(__file__).resolve().parents[1]
     names: dict[Path, list[str]] = {}
     for name, module in list(sys.modules.items()):
-        file = (
-            None if name.startswith("code_model_") else getattr(module, "__file__", None)
-        )  # MLflow runs those
+        file = None if name.startswith("code_model_") else getattr(module, "__file__", None)  # MLflow runs those
         if isinstance(file, str) and (path := Path(file).resolve()).is_relative_to(root):
             names.setdefault(path, []).append(name)
     twice = {str(path): sorted(known) for path, known in names.items() if len(known) > 1 and ".venv" not in path.parts}
