@@ -1,4 +1,4 @@
-# make venv | test | test-browser | acceptance | check | mutate | demo | bench-peers | bench | clean. Needs Python >= 3.11 and nothing else; PYTHON=... chooses one.
+# make venv | test | coverage | test-browser | acceptance | check | mutate | demo | bench-peers | bench | clean. Needs Python >= 3.11 and nothing else; PYTHON=... chooses one.
 
 PYTHON ?= $(or $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done),python3)
@@ -8,9 +8,12 @@ STAMP = $(VENV)/.installed
 PEERS = .venv-peers
 PEERS_STAMP = $(PEERS)/.installed
 PEERS_PYTHON ?= python3.11
+TEST_PROCESSES ?= 2
+# a module is of one process, so that its fixtures are made once; tests/conftest.py says which modules come first
+SPREAD = -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder
 BENCHES ?= mlp dense embedding predict checkpoint startup memory scaling
 
-.PHONY: venv test test-browser acceptance check mutate demo bench bench-peers clean
+.PHONY: venv test coverage test-browser acceptance check mutate demo bench bench-peers clean
 
 venv: $(STAMP)
 
@@ -26,7 +29,14 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@
 
 test: venv
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SPREAD)
+
+# Lines and branches that make test runs, in all processes
+coverage: venv
+	$(BIN)/python -m coverage erase
+	$(BIN)/python -m coverage run -m pytest $(SPREAD)
+	$(BIN)/python -m coverage combine --quiet
+	$(BIN)/python -m coverage report --skip-covered --show-missing
 
 # The pages of MLflow and Prefect in Chromium; pictures of them are left in runs/browser/
 test-browser: venv
@@ -41,7 +51,7 @@ check: venv
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo --no-cache
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SPREAD)
 	$(BIN)/python -m pytest --doctest-modules psflow benchmarks --ignore benchmarks/peers
 
 # Changes the code in 400 places, one at a time, and shows in docs/mutation.md which changes no test notices (about half

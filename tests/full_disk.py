@@ -17,7 +17,7 @@ ALONE = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-
 MOUNT = 'mount -t tmpfs -o size="$1" tmpfs "$2" && shift 2 && exec "$@"'
 
 
-def run_on_small_disk(program: str, directory: Path, size: str, *arguments: str, timeout_secs: float = 110.0) -> str:
+def run_on_small_disk(program: str, directory: Path, size: str, *arguments: str, timeout_secs: float = 280.0) -> str:
     """Run a Python program for which `directory` lies on a disk of `size`, such as ``300k``; return its stdout.
 
     The test is skipped where nobody may have such a disk.

@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-START_SECS = 110.0
+START_SECS = 280.0
 
 
 class MlflowServer:
@@ -59,7 +59,7 @@ class MlflowServer:
             self._process = None
 
     def _answers(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         try:
             connection.request("GET", "/health")
             return connection.getresponse().status == 200

@@ -7,9 +7,11 @@ import sys
 import tempfile
 import threading
 from contextlib import ExitStack
-from pathlib import Path
+from multiprocessing.shared_memory import SharedMemory
 
 import pytest
+
+from tests.leak_guard import SHARED_MEMORY, SharedMemoryWatch, no_leaks
 
 
 def a_process(stack: ExitStack) -> None:
@@ -42,9 +44,9 @@ def shared_memory(stack: ExitStack) -> None:
 
 
 def named_shared_memory(stack: ExitStack) -> None:
-    path = Path("/dev/shm") / f"psflow-test-{os.getpid()}"
-    path.touch()
-    stack.callback(path.unlink)
+    memory = SharedMemory(f"psflow-test-{os.getpid()}", create=True, size=1)
+    stack.callback(memory.unlink)
+    stack.callback(memory.close)
 
 
 def a_temporary_file(stack: ExitStack) -> None:
@@ -63,37 +65,57 @@ def a_temporary_file(stack: ExitStack) -> None:
         (a_temporary_file, "temporary file .*/tmp"),
     ],
 )
-def test_a_leak_fails_the_test(no_leaks, leak, name):
+def test_a_leak_fails_the_test(leak, name):
     fails = pytest.raises(pytest.fail.Exception, match=f"(?s)left behind after 0 s:.*{name}")
     with ExitStack() as stack, fails, no_leaks(settle_secs=0.0):
         leak(stack)
 
 
-def test_what_ends_in_time_is_no_leak(no_leaks):
+def test_what_ends_in_time_is_no_leak():
     ended = threading.Event()
     with no_leaks():
         threading.Thread(target=ended.wait, name="left").start()
         threading.Timer(0.05, ended.set).start()
 
 
-def test_what_another_program_has_mapped_is_no_leak(no_leaks):
-    code = """
-import mmap, os, sys
+ORPHAN = """
+import os, sys
 if os.fork():  # so that it is no child of the tests
     os._exit(0)
-with open(sys.argv[1], "wb+") as file:
-    file.truncate(4096)
-    memory = mmap.mmap(file.fileno(), 4096)
-print("mapped", flush=True)
-input()
-os.unlink(sys.argv[1])
-print("gone", flush=True)
+with open(sys.argv[1], "x"):
+    pass
+with open(sys.argv[2], "x"):
+    print("made", flush=True)
+    input()
+for path in sys.argv[1:]:
+    os.unlink(path)
 """
-    path = f"/dev/shm/sem.psflow-test-{os.getpid()}"
+
+
+def test_what_another_program_makes_is_no_leak():
+    paths = [SHARED_MEMORY / f"sem.psflow-test-{os.getpid()}-{what}" for what in ("left", "held")]
     with no_leaks(settle_secs=0.0):
-        program = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        command = [sys.executable, "-c", ORPHAN, *paths]
+        program = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert program.stdout is not None
-        assert program.stdout.readline() == b"mapped\n"
-    assert os.path.exists(path)
+        assert program.stdout.readline() == b"made\n"
+        program.wait()
+    assert all(path.exists() for path in paths)
     program.communicate(b"\n")
-    assert not os.path.exists(path)
+    assert not any(path.exists() for path in paths)
+
+
+def test_what_a_killed_process_of_ours_made_is_a_leak():
+    path = SHARED_MEMORY / f"psflow-test-{os.getpid()}"
+    code = "import sys; file = open(sys.argv[1], 'x'); print('made', flush=True); input()"
+    with SharedMemoryWatch() as watch:
+        with subprocess.Popen(
+            [sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"made\n"
+            assert watch.left() == {f"shared memory {path}"}
+            child.kill()
+        assert watch.left() == {f"shared memory {path}"}
+        path.unlink()
+        assert watch.left() == set()

@@ -74,7 +74,7 @@ def build(checkout: Path, into: Path) -> subprocess.CompletedProcess[str]:
     """Build a wheel with what is installed here: nothing is downloaded."""
     pip = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-index", "--no-build-isolation"]
     command = [*pip, "--disable-pip-version-check", "--wheel-dir", str(into), str(checkout)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100)
+    return subprocess.run(command, capture_output=True, text=True, timeout=280)
 
 
 def test_a_wheel_holds_every_module_once_and_nothing_beside_psflow(checkout: Path, tmp_path: Path) -> None:

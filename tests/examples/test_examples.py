@@ -29,7 +29,7 @@ def test_digits_on_dask_are_recognised(tmp_path: Path) -> None:
         text=True,
         cwd=EXAMPLES.parent,
         env={**os.environ, "DASK_TEMPORARY_DIRECTORY": str(tmp_path)},
-        timeout=100,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

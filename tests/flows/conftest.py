@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from tests.new_databases import copy_prefect_database, copy_store
+
 ROOT = Path(__file__).parents[2]
 PSFLOW = Path(sys.executable).with_name("psflow")
-TIMEOUT_SECS = 110
+TIMEOUT_SECS = 280
 
 TABLE_CONF = """
 experiment: t
@@ -101,6 +103,9 @@ class Project:
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
+    """A project whose MLflow store and Prefect database are there, and empty."""
+    copy_store(tmp_path)
+    copy_prefect_database(tmp_path / "prefect")
     return Project(tmp_path)
 
 

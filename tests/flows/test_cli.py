@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import types
 from pathlib import Path
 
@@ -206,24 +205,19 @@ def test_help_explains_the_exit_codes(arguments):
 
 @pytest.mark.parametrize("module", ["psflow", "psflow.flows.cli"])
 def test_the_packages_are_the_command_too(module):
-    process = subprocess.run([sys.executable, "-m", module, "trai"], cwd=ROOT, capture_output=True, timeout=60)
+    process = subprocess.run([sys.executable, "-m", module, "trai"], cwd=ROOT, capture_output=True, timeout=200)
     assert process.returncode == 2
     assert b"No such command 'trai'" in process.stderr
 
 
-def test_help_answers_in_under_half_a_second():
-    def secs() -> float:
-        start = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-c", "from psflow.flows.cli import main; main()", "--help"],
-            cwd=ROOT,
-            check=True,
-            capture_output=True,
-            timeout=60,
-        )
-        return time.perf_counter() - start
-
-    assert min(secs() for _ in range(3)) < 0.5
+def test_help_loads_none_of_the_libraries_that_take_long():
+    program = (
+        "import sys; from psflow.flows.cli import run; run(['--help']); "
+        "sys.exit(' '.join({'dask', 'distributed', 'mlflow', 'numpy', 'prefect', 'pydantic'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=200)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: psflow" in done.stdout
 
 
 NOISY = """
@@ -254,7 +248,7 @@ def start(body: str) -> subprocess.Popen[str]:
 
 
 def test_with_json_nothing_but_the_answer_reaches_stdout():
-    out, err = start(f"return {PREDICTED}").communicate(timeout=60)
+    out, err = start(f"return {PREDICTED}").communicate(timeout=200)
 
     assert out == json.dumps(PREDICTED) + "\n"
     assert {"for people", "from a child", "at exit"} <= set(err.splitlines())
@@ -275,7 +269,7 @@ def test_a_signal_ends_with_its_exit_code_and_an_answer(body, number, exit_code)
         assert process.stderr is not None
         assert any(line == "ready\n" for line in process.stderr)
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
 
     assert process.returncode == exit_code
     assert "Traceback" not in err

@@ -18,7 +18,7 @@ def ask(tmp_path: Path, *arguments: str, **variables: str) -> str:
         env=os.environ | {"HOME": str(tmp_path)} | variables,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=200,
         check=True,
     )
     return done.stdout

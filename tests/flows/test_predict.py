@@ -22,6 +22,7 @@ from psflow.tasks.prediction.model import read_model_info
 from psflow.tasks.prediction.output import PredictionFolder, partitions
 from psflow.tasks.prediction.partition import predict_partition
 from psflow.tasks.tracking import Tracker, prepare_store
+from tests.new_databases import copy_store
 
 PARAMS = {"hidden_units": (8,), "n_classes": 10}
 
@@ -66,7 +67,7 @@ def table(tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", copy_store(tmp_path))
 
 
 def read_parts(folder: Path) -> list[dict[str, str]]:
@@ -144,11 +145,12 @@ def test_package_that_a_model_needs_is_named(table: str, tmp_path: Path, monkeyp
         pass
 
 
-def test_input_is_missed_before_the_model_is_looked_for(tmp_path: Path) -> None:
+def test_input_is_missed_before_the_model_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/none.db")
     parameters = PredictParameters(model="models:/no@best", input=str(tmp_path / "no.csv"), output=str(tmp_path))
     with pytest.raises(InputError, match=r"there is no file .*no\.csv"), prepared(parameters):
         pass
-    assert not (tmp_path / "mlflow.db").exists()
+    assert not (tmp_path / "none.db").exists()
 
 
 def test_folder_that_is_no_model(table: str, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
 from prefect.client.schemas.objects import State
 from prefect.logging.handlers import APILogWorker
-from prefect.settings import get_current_settings
+from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
 from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
@@ -29,7 +29,6 @@ from psflow.flows.watching.links import Links
 from psflow.flows.watching.watch import Watch, Watched
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError
 from psflow.ps_runtime.specs.roles import Role, RoleId
-from psflow.tasks.prefect_server.api import prefect_api
 from psflow.tasks.roles.logs import RoleLogs
 from psflow.tasks.roles.task import run_role
 from tests.flows.watching.test_watch import CONF, EVALUATION, METRICS
@@ -40,8 +39,8 @@ BEST = {"kind": "export", "role": "evaluator-0", "step": 300, "best": True, "met
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[SyncPrefectClient]:
-    with prefect_api(), get_client(sync_client=True) as client:
+def server(prefect_url: str) -> Iterator[SyncPrefectClient]:
+    with temporary_settings({PREFECT_API_URL: prefect_url}), get_client(sync_client=True) as client:
         yield client
 
 
@@ -90,7 +89,7 @@ def test_all_that_is_logged_of_a_job_goes_to_the_server_of_its_flow_run(
         with Watch(Watched(job, parse_parameters(CONF, {}), None, links), tracker, get_run_logger()) as watch:
             for event in (METRICS, EVALUATION, BEST):
                 watch.handle(event)
-            assert addresses.has_all.wait(10)
+            assert addresses.has_all.wait(200)
 
     state: State[Any] = watched(return_state=True)
     assert state.is_completed()
@@ -160,7 +159,7 @@ def test_a_second_signal_cancels_the_flow_run_and_its_task_runs(server: SyncPref
     job, task_runs = LongJob(), TaskRuns()
 
     def send_once_it_ends() -> None:
-        task_runs.stop.wait(10)
+        task_runs.stop.wait(200)
         os.kill(os.getpid(), signal.SIGINT)
 
     second = threading.Thread(target=send_once_it_ends)
@@ -173,7 +172,7 @@ def test_a_second_signal_cancels_the_flow_run_and_its_task_runs(server: SyncPref
                     task_runs.submit(
                         run_role, RoleId(Role.PS, 0), job, task_runs.stop, RoleLogs(tmp_path / "roles.log")
                     )
-                    assert job.is_watched.wait(10)
+                    assert job.is_watched.wait(200)
                     second.start()
                     os.kill(os.getpid(), signal.SIGINT)
                     interrupts.check()

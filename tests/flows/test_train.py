@@ -19,11 +19,9 @@ import pytest
 from distributed import Client
 from mlflow import MlflowClient
 
-from tests.flows.conftest import Project
+from tests.flows.conftest import TIMEOUT_SECS, Project
 
 pytestmark = pytest.mark.cluster
-
-STOP_SECS = 10.0
 
 
 def metric_points(project: Project, run_id: str) -> dict[str, list[int]]:
@@ -49,7 +47,7 @@ def assert_shows_what_it_did(project: Project, answer: dict[str, Any], points: d
     assert run.data.tags["psflow.prefect_flow_run"] in run.data.tags["mlflow.note.content"]
     for role in answer["roles"]:
         assert points[f"role/{role}/rss_mb"]
-    assert points["system/cpu_utilization_percentage"] == [1500]
+    assert points["system/cpu_utilization_percentage"][-1] == 1500
     with sqlite3.connect(project.path / "prefect" / "prefect.db") as database:
         artifacts = dict(database.execute("select key, data from artifact where key is not null").fetchall())
         labels = database.execute("select labels from flow_run").fetchone()[0]
@@ -58,7 +56,8 @@ def assert_shows_what_it_did(project: Project, answer: dict[str, Any], points: d
     assert answer["run_id"] in labels
 
 
-def test_digits_end_to_end(project: Project, digits: str) -> None:
+def test_digits_end_to_end_where_nothing_was_made_before(tmp_path: Path, digits: str) -> None:
+    project = Project(tmp_path)
     answer = project.run("train", digits)
 
     assert answer["final_step"] == answer["max_steps"] == 1500
@@ -93,32 +92,33 @@ def test_digits_end_to_end(project: Project, digits: str) -> None:
     assert metric_points(project, answer["run_id"]) == points
 
 
-def test_more_roles_over_tcp_end_the_same_way(project: Project, digits: str) -> None:
-    answer = project.run("train", digits, "cluster.ps=2", "cluster.workers=3", "transport=tcp", "train.max_steps=601")
-    assert answer["final_step"] == 601
-    assert answer["evaluated_steps"] == [0, 300, 600, 601]
-    assert len(answer["roles"]) == 7
-    assert {(role["exit"], role["transport"]) for role in answer["roles"].values()} == {("finished", "tcp")}
-
-
 LINE = """
 experiment: line
 seed: 1
-model: {name: "user_models:line", params: {learning_rate: 0.1}}
+model: {name: "my_models:line", params: {learning_rate: 0.1}}
 input:
-  train: {name: "user_models:points", params: {num_batches: 200}}
-  eval: {name: "user_models:points", params: {num_batches: 3}}
+  train: {name: "my_models:points", params: {num_batches: 200}}
+  eval: {name: "my_models:points", params: {num_batches: 3}}
 train: {save_checkpoints_steps: 100}
 """
 
 
-def test_a_users_own_model_and_generator_train_until_the_data_end(project: Project) -> None:
-    conf = project.write("line.yaml", LINE)
-    answer = project.run("train", conf, "cluster.workers=2")
+def write_line(project: Project, text: str = LINE) -> str:
+    """Write a configuration and its model beside it; return the path of the former."""
+    project.write("my_models.py", Path(__file__).with_name("user_models.py").read_text())
+    return project.write("line.yaml", text)
+
+
+def test_a_users_own_model_and_generator_train_over_tcp_until_the_data_end(project: Project) -> None:
+    conf = write_line(project)
+    answer = project.run("train", conf, "cluster.ps=2", "cluster.workers=3", "transport=tcp")
     assert answer["final_step"] == 200
     assert answer["max_steps"] is None
     assert answer["evaluated_steps"] == [0, 100, 200]
     assert answer["input"] == {"examples": 1600, "epochs_completed": 1, "repeats": 0, "misses": 0}
+    assert len(answer["roles"]) == 7
+    assert {(role["exit"], role["transport"]) for role in answer["roles"].values()} == {("finished", "tcp")}
+    assert Path(answer["model_dir"]) == project.path / "runs" / "line"
     assert answer["best"]["metrics"]["loss"] < 0.01
     loaded = mlflow.pyfunc.load_model(str(project.path / answer["best"]["export_path"]))
     predicted = loaded.predict({"x": np.float32([0, 1])})
@@ -143,7 +143,7 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     options = ["--nthreads", "1", "--no-nanny", "--nworkers", "1", *common]
     workers = [subprocess.Popen([*dask, "worker", *options], **quiet) for _ in range(4)]
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + TIMEOUT_SECS
         while not file.exists() and time.monotonic() < deadline:
             with pytest.raises(subprocess.TimeoutExpired):
                 own.wait(0.1)
@@ -154,60 +154,52 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             process.wait()
 
 
-def test_a_model_beside_its_configuration_trains_on_a_cluster_of_others(project: Project, scheduler: str) -> None:
-    project.write("my_models.py", Path(__file__).with_name("user_models.py").read_text())
-    conf = project.write("line.yaml", LINE.replace("user_models", "my_models"))
-    answer = project.run("train", conf, f"cluster.address={scheduler}")
-    assert answer["final_step"] == 200
-    assert answer["best"]["model_uri"].startswith("models:/psflow-line/")
-    assert Path(answer["model_dir"]) == project.path / "runs" / "line"
-
-
 def interrupted(project: Project, number: signal.Signals, *arguments: str, group: bool = False) -> None:
-    """Train for long, send a signal once checkpoints exist, and see everything end."""
+    """Train for long, send a signal once there are three more checkpoints, and see everything end."""
     process = project.start("train", *arguments, "train.max_steps=200000", "train.log_step_count_steps=50")
     assert process.stderr is not None
-    said = []
+    said: list[str] = []
     for line in process.stderr:
         said.append(line)
-        if "checkpoint of step 900" in line:
+        if sum("checkpoint of step" in each for each in said) == 3:
             break
-    started = time.monotonic()
     if group:
         os.killpg(process.pid, number)
     else:
         process.send_signal(number)
-    _, err = process.communicate(timeout=60)
-    took = time.monotonic() - started
+    _, err = process.communicate(timeout=TIMEOUT_SECS)
     assert process.returncode == 128 + number, "".join(said) + err
-    assert took < STOP_SECS, f"{took:.1f} s\n{err}"
     assert "Traceback" not in err
     assert set(prefect_states(project, "flow_run").values()) == {"CANCELLED"}
 
 
-def assert_resumes_without_a_doubled_point(project: Project, *arguments: str) -> None:
-    answer = project.run("train", *arguments, "train.max_steps=3000", "train.log_step_count_steps=50")
-    assert answer["final_step"] >= 3000
+def resumed_without_a_doubled_point(project: Project, *arguments: str) -> dict[str, Any]:
+    """Train on for a while, and return the answer."""
+    [*_, last] = sorted(project.path.glob("runs/*/checkpoints/step_*"))
+    max_steps = int(last.name.removeprefix("step_")) + 1001
+    answer = project.run("train", *arguments, f"train.max_steps={max_steps}", "train.log_step_count_steps=50")
+    assert answer["final_step"] == max_steps
     assert answer["final_step"] in answer["evaluated_steps"]
     client = MlflowClient(f"sqlite:///{project.path}/mlflow.db")
     assert [run.info.run_id for run in client.search_runs(["1"])] == [answer["run_id"]]
     for key, steps in metric_points(project, answer["run_id"]).items():
         assert len(steps) == len(set(steps)), key
+    return answer
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_everything_and_the_same_command_resumes(
-    project: Project, digits: str, number: signal.Signals
-) -> None:
-    interrupted(project, number, digits, group=True)
-    assert_resumes_without_a_doubled_point(project, digits)
+def test_signals_end_everything_and_the_same_command_resumes(project: Project, digits: str) -> None:
+    interrupted(project, signal.SIGINT, digits, group=True)
+    interrupted(project, signal.SIGTERM, digits, group=True)
+    resumed_without_a_doubled_point(project, digits)
 
 
-def test_on_a_cluster_of_others_a_signal_ends_the_roles_alone(project: Project, digits: str, scheduler: str) -> None:
+def test_on_a_cluster_of_others_a_signal_ends_the_roles_alone(project: Project, scheduler: str) -> None:
+    endless = LINE.replace("num_batches: 200", f"num_batches: {10**9}").replace("_steps: 100", "_steps: 1000")
+    conf = write_line(project, endless)
     address = f"cluster.address={scheduler}"
-    interrupted(project, signal.SIGTERM, digits, address)
+    interrupted(project, signal.SIGTERM, conf, address)
     with Client(scheduler) as client:
         assert len(client.scheduler_info(n_workers=-1)["workers"]) == 4
         assert not any(client.processing().values())
-    interrupted(project, signal.SIGINT, digits, address)
-    assert_resumes_without_a_doubled_point(project, digits, address)
+    answer = resumed_without_a_doubled_point(project, conf, address)
+    assert answer["best"]["model_uri"].startswith("models:/psflow-line/")

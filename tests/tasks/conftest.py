@@ -1,27 +1,17 @@
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from psflow.tasks.tracking import Tracker, prepare_store
-
-
-@pytest.fixture(scope="session")
-def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of MLflow that is made once: creating one takes seconds, copying it does not."""
-    path = tmp_path_factory.mktemp("store") / "mlflow.db"
-    prepare_store(f"sqlite:///{path}")
-    return path
+from tests.new_databases import copy_store
 
 
 @pytest.fixture
-def store(empty_store: Path, tmp_path: Path) -> str:
-    path = tmp_path / "mlflow.db"
-    shutil.copy(empty_store, path)
-    return prepare_store(f"sqlite:///{path}")
+def store(tmp_path: Path) -> str:
+    return prepare_store(copy_store(tmp_path))
 
 
 @pytest.fixture

@@ -13,12 +13,13 @@ from distributed import Client, Event, LocalCluster
 from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.tasks import completed as module
 from psflow.tasks.completed import completed_batches
+from tests.leak_guard import no_leaks
 
 pytestmark = pytest.mark.cluster(shared=True)
 
 
 @pytest.fixture
-def cluster(no_leaks: Any, tmp_path: Path) -> Iterator[LocalCluster]:
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     with (
         no_leaks(),
         dask.config.set({"temporary-directory": str(tmp_path)}),

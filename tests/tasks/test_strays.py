@@ -14,13 +14,13 @@ from mlflow import MlflowClient
 from prefect import flow, task
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowRunFilter
+from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Pending, Running
 
 from psflow.ps_runtime.checkpoint.job_file import JobRecord
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.estimator.attempt import ENDED_STEP
 from psflow.tasks.owners import JOB_ID, KIND, MODEL_DIR, OWNER, owner_text
-from psflow.tasks.prefect_server.api import prefect_api
 from psflow.tasks.strays import FLOW_RUN_TAG, close_flow_runs, close_mlflow_runs, close_strays
 
 ME = ProcessId.current()
@@ -36,8 +36,8 @@ def role() -> None: ...
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[SyncPrefectClient]:
-    with prefect_api(), get_client(sync_client=True) as client:
+def client(prefect_url: str) -> Iterator[SyncPrefectClient]:
+    with temporary_settings({PREFECT_API_URL: prefect_url}), get_client(sync_client=True) as client:
         yield client
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.gradients import GradientFn
 from psflow.ps_runtime.specs.consistency import Async, Consistency
+from tests.leak_guard import no_leaks
 
 SMALL = replace(PROBLEMS["digits"], num_gradients=12, gradients_between=6)
 
@@ -28,8 +28,8 @@ def trial(consistency: Consistency, num_replicas: int) -> Trial:
 
 
 @pytest.fixture(scope="module")
-def client(no_leaks: Any) -> Iterator[Client]:
-    with no_leaks(), open_cluster(None, 4, 60) as client:
+def client() -> Iterator[Client]:
+    with no_leaks(), open_cluster(None, 4, 300) as client:
         yield client
 
 

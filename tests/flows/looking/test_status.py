@@ -16,12 +16,12 @@ from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.tasks.owners import OWNER, owner_text
 from psflow.tasks.tracking.run import open_run
 from psflow.tasks.tracking.store import mlflow_client, prepare_store
+from tests.new_databases import copy_store
 
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "")  # prepare_store sets it; a test must not hand it to the next
     return tmp_path
 
 
@@ -60,6 +60,7 @@ def test_where_nothing_was_done_nothing_runs_and_nothing_is_made(directory: Path
 
 
 def test_running_jobs_are_told_with_their_roles_and_the_straggler(directory: Path) -> None:
+    copy_store(directory)
     run_id = record("living", owner_text())
     stray = record("stray", owner_text().replace(f'"pid": {os.getpid()}', '"pid": 4194303'))
     untold = record("untold", owner_text().replace(f'"pid": {os.getpid()}', '"pid": 4194303'))

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from psflow.flows.parameters.resolved_config import write_config
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.running.building import build_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.cluster.connecting import open_cluster
-from psflow.tasks.prefect_server.api import prefect_api
 from psflow.tasks.tracking import Tracker, prepare_store
+from tests.new_databases import copy_store
 
 
 def points(num_batches: int) -> dict[str, Any]:
@@ -33,14 +34,18 @@ CONFIG = {
 
 
 @pytest.fixture(scope="module")
-def servers() -> Iterator[dict[str, Any]]:
+def servers(prefect_url: str) -> Iterator[dict[str, Any]]:
     """Give the parameters of a Dask cluster; a Prefect server is up, too."""
-    with pytest.MonkeyPatch.context() as patch, prefect_api() as url, open_cluster(None, 2, 60.0) as client:
-        patch.setenv("PREFECT_API_URL", url)
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        temporary_settings({PREFECT_API_URL: prefect_url}),
+        open_cluster(None, 2, 300) as client,
+    ):
+        patch.setenv("PREFECT_API_URL", prefect_url)
         yield {"address": client.scheduler_info()["address"]}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train a line, and record that in an MLflow store of its own."""
     path = tmp_path_factory.mktemp("made")
@@ -48,9 +53,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     training = build_training(parameters)
     training.estimator.train(training.train_spec.input_fn)
     write_config(parameters.model_dir, parameters)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", "")  # prepare_store sets it
-        store = prepare_store(f"sqlite:///{path}/mlflow.db")
+    store = prepare_store(copy_store(path))
     tracker = Tracker.open(store, experiment="line", run_name="line", tags={"psflow.model_dir": parameters.model_dir})
     assert tracker.close()
     file = JobFile(parameters.model_dir)

@@ -61,8 +61,8 @@ def test_a_short_job_is_drawn_once_at_its_end(studio: Studio) -> None:
     for event in (loss(100, 0.5), evaluation(0, loss=2.0), export(0), loss(200, 0.4), evaluation(200, loss=1.0)):
         plotter.handle(event)
     plotter.handle(export(200))
-    plotter.close(10)
-    plotter.close(10)
+    plotter.close(200)
+    plotter.close(200)
     assert studio.curves == [([(100, 0.5), (200, 0.4)], {"eval": {"loss": [(0, 2.0), (200, 1.0)]}}, 200)]
     assert studio.scored == ["best/200"]
     assert studio.files == ["plots/learning_curves.png", "plots/roc.png"]
@@ -75,8 +75,8 @@ def test_a_long_job_is_drawn_after_a_best_too(studio: Studio, monkeypatch: pytes
     plotter.handle(export(0, best=False))
     assert not studio.is_drawn.wait(0.05)
     plotter.handle(export(0))
-    assert studio.is_drawn.wait(10)
-    plotter.close(10)
+    assert studio.is_drawn.wait(200)
+    plotter.close(200)
     assert studio.scored == ["best/0"]
 
 
@@ -84,7 +84,7 @@ def test_where_there_is_nothing_new_nothing_is_drawn(studio: Studio) -> None:
     plotter = studio.plotter()
     plotter.recall(evaluation(100, loss=2.0))
     plotter.recall(export(100))
-    plotter.close(10)
+    plotter.close(200)
     assert studio.files == []
 
 
@@ -94,7 +94,7 @@ def test_a_resumed_job_has_the_curve_of_its_earlier_attempts(studio: Studio) -> 
     plotter.recall(export(200))
     for event in (loss(200, 7.0), loss(300, 1.0), evaluation(300, loss=2.6)):
         plotter.handle(event)
-    plotter.close(10)
+    plotter.close(200)
     [(training, evaluations, best)] = studio.curves
     assert training == [(100, 3.0), (200, 7.0), (300, 1.0)]
     assert (evaluations, best) == ({"eval": {"loss": [(200, 2.5), (300, 2.6)]}}, 200)
@@ -104,7 +104,7 @@ def test_a_resumed_job_has_the_curve_of_its_earlier_attempts(studio: Studio) -> 
 def test_a_job_that_was_interrupted_is_not_drawn(studio: Studio) -> None:
     plotter = studio.plotter()
     plotter.handle(evaluation(100, loss=2.0))
-    plotter.close(10, draws=False)
+    plotter.close(200, draws=False)
     assert studio.files == []
 
 
@@ -112,7 +112,7 @@ def test_an_input_that_is_no_data_set_has_learning_curves_alone(studio: Studio) 
     plotter = studio.plotter(dataset=None)
     plotter.handle(evaluation(100, loss=2.0))
     plotter.handle(export(100))
-    plotter.close(10)
+    plotter.close(200)
     assert studio.files == ["plots/learning_curves.png"]
 
 
@@ -132,7 +132,7 @@ def test_what_fails_is_logged_once(
     plotter = studio.plotter(fail)
     plotter.handle(evaluation(100, loss=2.0))
     plotter.handle(export(100))
-    plotter.close(10)
+    plotter.close(200)
     [record] = caplog.records
     assert record.getMessage() == f"could not draw a plot: {error}"
     assert bool(record.exc_info) == has_trace

@@ -90,7 +90,7 @@ def test_the_same_line_for_the_log_prefect_and_mlflow(
     with watch(seen, tmp_path) as watching:
         for event in (CHECKPOINT, EVALUATION, METRICS):
             watching.handle(event)
-        assert seen.has_progress.wait(10)
+        assert seen.has_progress.wait(200)
     line = "step 400/600 (67 %), loss 0.25, evaluated 300: accuracy 0.5"
     assert messages(caplog)[-1] == line
     assert seen.of("tags")[-1]["tags"] == {"psflow.progress": line}
@@ -168,5 +168,5 @@ def test_a_long_job_logs_its_progress_now_and_then(
     seen.tracker.handle = lambda event: (handle(event), has_note.set() if event["kind"] == "tags" else None)
     with watch(seen, tmp_path) as watching:
         watching.handle(METRICS)
-        assert has_note.wait(10)
+        assert has_note.wait(200)
         assert messages(caplog)[-1].startswith("step 400/600")

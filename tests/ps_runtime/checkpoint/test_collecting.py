@@ -113,9 +113,9 @@ def test_pins_are_renewed_as_long_as_one_is_held(
         with store.pin(1, "fast"):
             pass
         renewed.clear()
-        assert renewed.wait(10)
+        assert renewed.wait(200)
         renewer = next(thread for thread in threading.enumerate() if thread.name == "psflow-pins")
-    renewer.join(10)
+    renewer.join(200)
     assert threading.active_count() == before
 
 

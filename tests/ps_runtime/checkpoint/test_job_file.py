@@ -135,16 +135,16 @@ def _claim_at_once(model_dirs: list[str], barrier: Any, outcomes: Any) -> None:
 def test_of_two_processes_that_claim_at_once_exactly_one_wins(tmp_path: Any) -> None:
     model_dirs = [str(tmp_path / str(i)) for i in range(20)]
     fork = multiprocessing.get_context("fork")
-    barrier, outcomes = fork.Barrier(2, timeout=30), fork.Queue()
+    barrier, outcomes = fork.Barrier(2, timeout=200), fork.Queue()
     processes = [fork.Process(target=_claim_at_once, args=(model_dirs, barrier, outcomes)) for _ in range(2)]
     for process in processes:
         process.start()
     found: dict[str, list[str | None]] = {model_dir: [] for model_dir in model_dirs}
     for _ in range(2 * len(model_dirs)):
-        model_dir, job_id = outcomes.get(timeout=30)
+        model_dir, job_id = outcomes.get(timeout=200)
         found[model_dir].append(job_id)
     for process in processes:
-        process.join(timeout=30)
+        process.join(timeout=200)
     for model_dir, job_ids in found.items():
         (winner,) = [job_id for job_id in job_ids if job_id is not None]
         resumed = JobFile(model_dir).claim()

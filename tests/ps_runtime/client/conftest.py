@@ -23,7 +23,7 @@ from psflow.ps_runtime.specs.variables import ModelSpec
 from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.in_process import InProcessServer
 
-SECS = 10.0
+SECS = 200.0
 
 
 class Storage:

@@ -20,7 +20,7 @@ MODEL = ModelSpec(
 )
 START = {"a": np.zeros(3), "b": np.zeros(2)}
 NUM_STEPS = 3
-SECS = 20.0
+SECS = 200.0
 
 
 def run(ps: Any) -> tuple[dict[str, Any], dict[str, np.ndarray], int]:

@@ -19,7 +19,7 @@ from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.in_process import InProcessServer
 from psflow.ps_runtime.transport.socket_server import SocketServer
 
-SECS = 10.0
+SECS = 200.0
 SPECS = tuple(TableSpec(name, 10_000, dim, "float32", 0, {"name": "zeros"}, 0) for name, dim in (("a", 1), ("b", 2)))
 LAYOUT = RowLayout(SPECS)
 RNG = np.random.default_rng(3)

@@ -16,7 +16,7 @@ from psflow.ps_runtime.specs.consistency import Async, Sync
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
-SECS = 20.0
+SECS = 200.0
 NUM_STEPS = 200
 NUM_IDS = 12
 

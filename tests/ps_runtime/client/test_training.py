@@ -21,7 +21,7 @@ from psflow.ps_runtime.specs import layout
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
-SECS = 20.0
+SECS = 200.0
 SGD = GradientDescent(learning_rate=1.0).config()
 MOMENTUM = Momentum(learning_rate=1.0, momentum=0.5).config()
 

@@ -10,7 +10,7 @@ from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 MODEL = ModelSpec((VariableSpec("w", (), "float32", 0),), (GradientDescent(learning_rate=1.0).config(),))
-SECS = 20.0
+SECS = 200.0
 
 
 def link_to(ps, token="token"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import dask
 import pytest
@@ -13,6 +12,7 @@ from distributed import Client, Event, LocalCluster, wait
 
 from psflow.ps_runtime.cluster.admission import Patience, admission
 from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
+from tests.leak_guard import no_leaks
 
 pytestmark = pytest.mark.cluster(shared=True)
 
@@ -22,7 +22,7 @@ def never_stop() -> None:
 
 
 @pytest.fixture(scope="module")
-def client(no_leaks: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Two Dask workers with a thread each, in this process."""
     with (
         no_leaks(),
@@ -40,7 +40,7 @@ def taken(client: Client, key: str) -> Iterator[Event]:
     """Have one slot taken by a task with `key`, until the event that this gives is set, or the block ends."""
     with client.as_current():
         let_go = Event(key)
-    task = client.submit(Event.wait, let_go, timeout=60, key=key)
+    task = client.submit(Event.wait, let_go, timeout=500, key=key)
     try:
         while not any(client.processing().values()):
             pass
@@ -119,6 +119,6 @@ def test_of_two_that_start_at_once_one_waits_for_the_other(client: Client) -> No
         while not said:
             pass
         assert not entered.is_set()
-    thread.join(30)
+    thread.join(200)
     assert entered.is_set()
     assert said[0].startswith("waiting up to 30 s for another job to start on the Dask cluster at inproc://")

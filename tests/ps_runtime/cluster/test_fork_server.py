@@ -20,13 +20,14 @@ from distributed import Client
 from threadpoolctl import threadpool_info
 
 from psflow.ps_runtime.cluster.connecting import QUIET_LOCAL_CLUSTER, open_cluster
+from tests.leak_guard import no_leaks
 
 pytestmark = pytest.mark.cluster(shared=True)
 
 
 @pytest.fixture(scope="module")
-def client(no_leaks: Any) -> Iterator[Client]:
-    with no_leaks(), open_cluster(None, 2, 60) as client:
+def client() -> Iterator[Client]:
+    with no_leaks(), open_cluster(None, 2, 300) as client:
         yield client
 
 
@@ -63,7 +64,7 @@ if __name__ == "__main__":
     import multiprocessing.forkserver
     from psflow.ps_runtime.cluster.connecting import open_cluster
 
-    with open_cluster(None, 2, 60) as client:
+    with open_cluster(None, 2, 300) as client:
         pids = [multiprocessing.forkserver._forkserver._forkserver_pid, *client.run(os.getpid).values()]
         print(*pids, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -97,7 +98,7 @@ mark = "this"
 if __name__ == "__main__":
     from psflow.ps_runtime.cluster.connecting import open_cluster
 
-    with open_cluster(None, 1, 60) as client:
+    with open_cluster(None, 1, 300) as client:
         [is_imported] = client.run(lambda: hasattr(sys.modules["__main__"], "mark")).values()
     print(json.dumps(is_imported))
 """
@@ -120,5 +121,5 @@ def test_all_of_them_end_when_their_owner_is_killed_and_leave_no_file(tmp_path: 
     pids = [int(word) for word in owner.stdout.split()]
     assert len(pids) == 3
     left = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    assert psutil.wait_procs(left, timeout=20)[1] == []
+    assert psutil.wait_procs(left, timeout=200)[1] == []
     assert list(tmp_path.iterdir()) == []

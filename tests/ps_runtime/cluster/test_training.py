@@ -35,6 +35,7 @@ from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.errors import CapacityError, ModelDirError, RoleFailedError, WaitTimeoutError
 from psflow.ps_runtime.estimator.attempt import Attempt
+from tests.leak_guard import no_leaks
 
 pytestmark = pytest.mark.cluster(shared=True)
 
@@ -44,8 +45,8 @@ NUM_SLOTS = 7
 
 
 @pytest.fixture(scope="module")
-def client(no_leaks: Any) -> Iterator[Client]:
-    with no_leaks(), open_cluster(None, NUM_SLOTS, 60) as client:
+def client() -> Iterator[Client]:
+    with no_leaks(), open_cluster(None, NUM_SLOTS, 300) as client:
         yield client
 
 
@@ -180,7 +181,7 @@ def test_an_interrupted_job_resumes_to_the_same_bits(client: Client, tmp_path: P
 
 
 def test_a_killed_role_is_named_and_the_others_leave(tmp_path: Path) -> None:
-    with open_cluster(None, 4, 60) as own:  # its workers are restarted; the shared cluster stays as it is
+    with open_cluster(None, 4, 300) as own:  # its workers are restarted; the shared cluster stays as it is
         train_spec = TrainSpec(endless, max_steps=100_000, hooks=[BreakAt(60, kill=True)])
         with pytest.raises(RoleFailedError, match=r"(chief|worker)-0 failed: its Dask worker tcp://.* was lost"):
             train_and_evaluate(estimator(tmp_path), train_spec, EVAL, client=own, num_workers=1)
@@ -215,7 +216,7 @@ def test_a_job_that_waits_for_slots_can_be_stopped(client: Client, tmp_path: Pat
     with client.as_current():
         let_go = Event("let-go")
     workers = client.scheduler_info(n_workers=-1)["workers"]
-    busy = [client.submit(Event.wait, let_go, timeout=60, pure=False, workers=[address]) for address in workers]
+    busy = [client.submit(Event.wait, let_go, timeout=500, pure=False, workers=[address]) for address in workers]
     events: list[Any] = []
     looks = iter([None, None])
 
@@ -229,7 +230,7 @@ def test_a_job_that_waits_for_slots_can_be_stopped(client: Client, tmp_path: Pat
             ClusterJob(client, attempt.job(), events.append) as run,
             pytest.raises(KeyboardInterrupt),
         ):
-            run.start(Patience(60), check)
+            run.start(Patience(300), check)
     finally:
         let_go.set()
         wait(busy)

@@ -70,7 +70,7 @@ def test_an_attempt_that_is_made_again_holds_its_lease(make, monkeypatch):
     for number in (1, 2):
         renewed.clear()
         with attempt:
-            assert renewed.wait(30)
+            assert renewed.wait(200)
             assert attempt.number == number
 
 
@@ -84,7 +84,7 @@ def test_a_lease_that_cannot_be_renewed_is_told_of_once(make, monkeypatch, caplo
     monkeypatch.setattr(attempt_module, "RENEW_SECS", 0.001)
     monkeypatch.setattr(attempt_module.JobFile, "renew", renew)
     with Attempt(make(), TrainSpec(shuffled, 3), None):
-        assert all(tries.acquire(timeout=30) for _ in range(4))
+        assert all(tries.acquire(timeout=200) for _ in range(4))
     [told] = [record for record in caplog.records if "cannot renew the lease of" in record.getMessage()]
     assert "No space left on device" in told.getMessage()
     assert told.exc_info is None

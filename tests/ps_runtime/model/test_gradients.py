@@ -143,10 +143,10 @@ def test_a_traced_value_that_leaves_the_trace_is_told_at_once(leave, said):
         return EstimatorSpec(mode, loss=(loss := leave(w)), train_op=SGD.minimize(loss))
 
     train = training(model_fn)
-    started = time.perf_counter()
+    started = time.thread_time()
     with pytest.raises(ModelFnError, match=rf"{said}.*import autograd.numpy as np"):
         train(X, Y, {"w": np.ones((400, 400), np.float32)}, 0)
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1  # of this thread alone, so that a busy machine does not matter
 
 
 def test_a_loss_of_several_numbers_is_refused():

@@ -21,7 +21,7 @@ from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.transport.address import Address
 from psflow.ps_runtime.transport.connecting import connect
 
-WAIT_SECS = 30
+WAIT_SECS = 200
 
 
 class RoleThreads:

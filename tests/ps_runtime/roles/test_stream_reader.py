@@ -12,7 +12,7 @@ import pytest
 from psflow.ps_runtime.data.batch_codec import decode_batch
 from psflow.ps_runtime.roles.stream_reader import READ_AHEAD_BATCHES, StreamReader
 
-WAIT_SECS = 30
+WAIT_SECS = 200
 
 
 class Desk:

@@ -18,7 +18,7 @@ from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.in_process import InProcessServer
 from psflow.ps_runtime.transport.socket_server import SocketServer
 
-PATIENCE_SECS = 10.0
+PATIENCE_SECS = 200.0
 
 
 class Probe:

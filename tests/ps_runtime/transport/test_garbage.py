@@ -44,7 +44,7 @@ class Scene:
         sock = socket.socket(socket.AF_INET if self.kind == "tcp" else socket.AF_UNIX)
         self.opened.append(sock)
         sock.connect((address.host, address.tcp_port) if self.kind == "tcp" else unix_path(address.unix_name))
-        sock.settimeout(5)
+        sock.settimeout(200)
         self.step()
         if self.kind == "shm" and self.server.statistics()["connections"] == len(self.opened):
             self.say(sock, SHARE)

@@ -10,7 +10,7 @@ import pytest
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError, RefusedError, WaitTimeoutError
 from psflow.ps_runtime.protocol.message import HEADER, Kind, Message
 
-SECS = 10.0
+SECS = 200.0
 BIG = 8 * 1024 * 1024
 
 

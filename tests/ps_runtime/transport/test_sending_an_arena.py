@@ -16,7 +16,7 @@ from psflow.ps_runtime.transport.socket_server import SocketServer
 
 SMALL, LARGE = 800_000, 2_000_000
 TAKEN_BYTES = 64 * 1024
-SECS = 30.0
+SECS = 200.0
 
 
 class Pages:

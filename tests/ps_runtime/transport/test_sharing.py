@@ -20,7 +20,7 @@ from psflow.ps_runtime.transport.shared_memory import SharedMemory
 from psflow.ps_runtime.transport.socket_client import SocketConnection
 from psflow.ps_runtime.transport.socket_server import SocketServer
 
-SECS = 10.0
+SECS = 200.0
 ARENA_BYTES = 3_000_000
 PULL = Message(Kind.PULL)
 

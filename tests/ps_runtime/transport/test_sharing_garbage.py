@@ -17,7 +17,7 @@ from psflow.ps_runtime.transport.shared_memory import SharedMemory
 from psflow.ps_runtime.transport.socket_client import SocketConnection
 from psflow.ps_runtime.transport.socket_server import SocketServer
 
-SECS = 10.0
+SECS = 200.0
 PULL = Message(Kind.PULL)
 
 
@@ -36,7 +36,7 @@ def dial(server: SocketServer, family: int = socket.AF_UNIX) -> socket.socket:
     sock = socket.socket(family)
     address = server.address
     sock.connect("\0" + address.unix_name if family == socket.AF_UNIX else (address.host, address.tcp_port))
-    sock.settimeout(5)
+    sock.settimeout(200)
     return sock
 
 

@@ -11,7 +11,7 @@ from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, ProtocolError
 from psflow.ps_runtime.protocol.message import HEADER, MAGIC, Kind, Message, encode_header
 from psflow.ps_runtime.transport.socket_client import SocketConnection
 
-SECS = 10.0
+SECS = 200.0
 PULL = Message(Kind.PULL)
 
 

@@ -21,7 +21,7 @@ from psflow.tasks.evaluation.worker import EvaluationJob, Failure
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
-    with open_cluster(None, 1, 60.0) as client:
+    with open_cluster(None, 1, 300) as client:
         yield client
 
 
@@ -49,13 +49,13 @@ def test_a_cluster_without_a_free_thread_is_not_waited_for_for_ever(client: Clie
     ):
         list(replay.outcomes(0.1, lambda: None))
     Event("go on", client=client).set()
-    blocked.result(timeout=30)
+    blocked.result(timeout=200)
 
 
 @pytest.mark.cluster(shared=True)
 def test_inputs_that_are_not_those_of_the_flow_are_refused_and_told_apart(client: Client, job: EvaluationJob) -> None:
     with Replay(client, job, {0: [0, 1], 1: [1], 2: [0], 9: [0]}) as replay:
-        outcomes = list(replay.outcomes(30.0, lambda: None))
+        outcomes = list(replay.outcomes(200.0, lambda: None))
         assert {failure.global_step for failure in replay.wait([0, 1, 2, 9], 0.0) or ()} == {0, 1, 2, 9}
     reasons = {(o.name, o.global_step): o.reason for o in outcomes if isinstance(o, Failure)}
     assert reasons.keys() == {("", 0), ("two", 0), ("two", 1), ("", 2), ("", 9)}

@@ -20,7 +20,7 @@ from psflow.tasks.prefect_server.api import named_api_url, prefect_api
 from psflow.tasks.started_servers import StartedServer, found
 from psflow.tasks.tracking.store import prepare_store
 
-TIMEOUT_SECS = 100
+TIMEOUT_SECS = 280
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -61,7 +61,7 @@ def mlflow(both: list[Endpoints]) -> StartedServer:
 
 
 def status(url: str) -> int:
-    with urllib.request.urlopen(url, timeout=20) as response:
+    with urllib.request.urlopen(url, timeout=100) as response:
         return int(response.status)
 
 
@@ -78,7 +78,7 @@ def test_where_a_port_is_taken_another_one_is(prefect: StartedServer, mlflow: St
 
 def test_both_have_pages(prefect: StartedServer, mlflow: StartedServer) -> None:
     assert status(prefect.url) == status(mlflow.url) == 200
-    with urllib.request.urlopen(f"{prefect.url}/ui-settings", timeout=20) as response:
+    with urllib.request.urlopen(f"{prefect.url}/ui-settings", timeout=100) as response:
         assert f'"api_url":"{prefect.url}/api"'.encode() in response.read()
 
 
@@ -97,7 +97,7 @@ def test_flows_and_stores_find_them(
 
 def test_one_that_died_is_started_again_and_the_other_one_stays(prefect: StartedServer, mlflow: StartedServer) -> None:
     os.kill(mlflow.process.pid, signal.SIGKILL)
-    psutil.wait_procs([psutil.Process(mlflow.process.pid)], 10)
+    psutil.wait_procs([psutil.Process(mlflow.process.pid)], 200)
     assert found().mlflow == {}
     assert found().prefect_api_url is not None
     again = bring_up(TIMEOUT_SECS)

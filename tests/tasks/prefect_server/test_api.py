@@ -76,7 +76,7 @@ def test_server_ends_when_the_process_is_killed() -> None:
     )
     assert done.returncode == -9, done.stderr
     with suppress(psutil.NoSuchProcess):
-        psutil.Process(int(done.stdout)).wait(timeout=20)
+        psutil.Process(int(done.stdout)).wait(timeout=200)
 
 
 @pytest.mark.cluster
@@ -145,7 +145,7 @@ def test_server_that_a_profile_makes_superfluous_leaves_and_touches_no_database(
     )
     server = LocalPrefectServer()
     try:
-        assert psutil.Process(server.pid).wait(timeout=60) == 0
+        assert psutil.Process(server.pid).wait(timeout=200) == 0
     finally:
         server.close()
     assert not (tmp_path / "prefect.db").exists()

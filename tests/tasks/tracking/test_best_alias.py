@@ -110,7 +110,7 @@ def test_a_finished_training_that_is_started_again_leaves_it_to_a_better_one(
         tracker = open_tracker(run_id=run_id, better=ACCURACY)
         for event in events:
             tracker.handle(event)
-        assert tracker.close(timeout_secs=20), tracker.statistics()
+        assert tracker.close(timeout_secs=200), tracker.statistics()
         return tracker.run_id
 
     older = train(told(100, 0.9))

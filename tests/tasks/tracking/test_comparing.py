@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
-
 import pytest
 from mlflow.entities import Metric, Run
 
@@ -11,13 +8,12 @@ from psflow.ps_runtime.errors import UsageError
 from psflow.tasks.tracking.comparing import differences, find_run, run_facts
 from psflow.tasks.tracking.run import DatasetInfo, open_run
 from psflow.tasks.tracking.store import mlflow_client, prepare_store
+from tests.new_databases import copy_store
 
 
 @pytest.fixture(scope="module")
-def uri(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("runs") / "mlflow.db"
-    shutil.copy(empty_store, path)
-    return prepare_store(f"sqlite:///{path}")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return prepare_store(copy_store(tmp_path_factory.mktemp("runs")))
 
 
 def record(uri: str, job: str, rate: float, digest: str, loss: float) -> Run:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,14 +10,14 @@ from mlflow import MlflowClient
 
 from psflow.tasks.tracking import Tracker, prepare_store
 from tests.mlflow_server import MlflowServer
+from tests.new_databases import copy_store
 from tests.tasks.waiting import wait_until
 
 
 @pytest.fixture(scope="module")
-def server(empty_store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
     folder = tmp_path_factory.mktemp("served")
-    shutil.copy(empty_store, folder / "mlflow.db")
-    server = MlflowServer(f"sqlite:///{folder}/mlflow.db", folder)
+    server = MlflowServer(copy_store(folder), folder)
     server.start()
     yield server
     server.stop()
@@ -36,7 +34,7 @@ def test_run_of_a_job(server: MlflowServer, exported: Path, capfd: pytest.Captur
         tracker.handle({"kind": "evaluation", "step": 10, "name": None, "metrics": {"loss": 0.4}})
         export = {"kind": "export", "exporter": "best", "step": 10, "version": "1", "path": str(exported)}
         tracker.handle(export | {"metrics": {"loss": 0.4}, "best": True})
-        assert tracker.close(timeout_secs=60), tracker.statistics()
+        assert tracker.close(timeout_secs=200), tracker.statistics()
         return tracker
 
     first = track(None)
@@ -59,19 +57,16 @@ def test_what_is_told_while_the_server_is_away_is_written_when_it_is_back(server
     tracker.handle({"kind": "metrics", "step": 0, "values": {"loss": 1.0}})
     wait_until(lambda: tracker.statistics()["pending"] == 0)
     server.stop()
-    slowest = 0.0
     for step in range(1, 501):
-        started = time.perf_counter()
         tracker.handle({"kind": "metrics", "step": step, "values": {"loss": 1 / step}})
         tracker.handle({"kind": "tags", "tags": {"psflow.progress": f"step {step}"}})
-        slowest = max(slowest, time.perf_counter() - started)
     tracker.handle({"kind": "evaluation", "step": 500, "name": None, "metrics": {"loss": 0.5}})
+    assert tracker.statistics()["pending"] > 0  # nobody has waited until it was written
     wait_until(lambda: tracker.statistics()["failures"] > 0)
     server.start()
-    assert tracker.close(timeout_secs=60), tracker.statistics()
+    assert tracker.close(timeout_secs=200), tracker.statistics()
     client = MlflowClient(server.url, server.url)
     assert [m.step for m in client.get_metric_history(tracker.run_id, "loss")] == list(range(501))
     run = client.get_run(tracker.run_id)
     assert (run.info.status, run.data.tags["psflow.progress"]) == ("FINISHED", "step 500")
     assert run.data.metrics["eval/loss"] == 0.5
-    assert slowest < 0.1

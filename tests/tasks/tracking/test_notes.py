@@ -34,7 +34,7 @@ def test_files_and_tags_come_into_the_run(store: str, open_tracker: OpenTracker,
     tracker = open_tracker()
     for event in (artifact("config.yaml", b"a: 1"), artifact("plots/a.png", b"\x89PNG"), tags(progress="step 3")):
         tracker.handle(event)
-    assert tracker.close(timeout_secs=20), tracker.statistics()
+    assert tracker.close(timeout_secs=200), tracker.statistics()
     client = MlflowClient(store, store)
     assert client.get_run(tracker.run_id).data.tags["progress"] == "step 3"
     for file, content in (("config.yaml", b"a: 1"), ("plots/a.png", b"\x89PNG")):
@@ -71,6 +71,6 @@ def test_file_that_mlflow_refuses_is_dropped(
     tracker = open_tracker()
     tracker.handle(artifact("../outside", b""))
     tracker.handle({"kind": "metrics", "step": 1, "values": {"loss": 1.0}})
-    assert not tracker.close(timeout_secs=20)
+    assert not tracker.close(timeout_secs=200)
     assert "loss" in MlflowClient(store, store).get_run(tracker.run_id).data.metrics
     assert "the file ../outside" in caplog.text

@@ -52,7 +52,7 @@ def export(path: Path, step: int, version: str, *, best: bool = True) -> dict[st
 def tell(tracker: Tracker, *events: dict[str, Any], status: Any = "FINISHED", is_whole: bool = True) -> None:
     for event in events:
         tracker.handle(event)
-    assert tracker.close(status, timeout_secs=20) == is_whole, tracker.statistics()
+    assert tracker.close(status, timeout_secs=200) == is_whole, tracker.statistics()
 
 
 def curve(store: str, run_id: str, key: str) -> list[tuple[int, float]]:

@@ -1,0 +1,17 @@
+"""How long a person waits for help."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+from tests.flows.conftest import PSFLOW
+
+
+def test_help_answers_in_under_half_a_second() -> None:
+    def secs() -> float:
+        start = time.perf_counter()
+        subprocess.run([PSFLOW, "--help"], check=True, capture_output=True, timeout=60)
+        return time.perf_counter() - start
+
+    assert min(secs() for _ in range(3)) < 0.5
