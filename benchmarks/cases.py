@@ -85,7 +85,7 @@ class Case:
     @property
     def gradients_per_update(self) -> int:
         """How many gradients one step of the global_step takes."""
-        return self.num_replicas if self.consistency == Sync.name else 1
+        return CONSISTENCIES[self.consistency]().gradients_per_update(self.num_replicas)
 
     @property
     def unit(self) -> str:

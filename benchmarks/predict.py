@@ -24,7 +24,7 @@ from benchmarks.startup_scene import ROOT, Scene
 from benchmarks.systems.program import Command, ProgramSystem
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.config.environment import child_environment
-from psflow.tasks.prediction.inputs import read_input
+from psflow.tasks.prediction.inputs import prediction_input, read_input
 from psflow.tasks.prediction.model import read_model_info
 from psflow.tasks.prediction.output import partitions
 from psflow.tasks.prediction.partition import predict_partition
@@ -117,11 +117,12 @@ class _Predictions:
 
     def _partitions(self) -> float:
         model = read_model_info(self._model, self._model, None)
-        digest = read_input(str(self._rows), model).digest()
+        source = prediction_input(str(self._rows))
+        digest = read_input(source, model).digest()
         output = str(self._new_path())
         started = time.monotonic()
         futures = [
-            self._client.submit(predict_partition, model, str(self._rows), digest, part, output, pure=False)
+            self._client.submit(predict_partition, model, source, digest, part, output, pure=False)
             for part in partitions(self._num_rows)
         ]
         assert sum(future.result() for future in futures) == self._num_rows

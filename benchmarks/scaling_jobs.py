@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import signal
 import time
@@ -46,6 +47,7 @@ def bare_job(shard_nbytes: int, num_ps: int, num_replicas: int) -> JobSpec:
     """Return a job with a vector of float32 of `shard_nbytes` on each ps, gradient descent, and no model_fn."""
     shape = (shard_nbytes // ITEM_BYTES,)
     variables = tuple(VariableSpec(f"w{i}", shape, "float32", optimizer=0) for i in range(num_ps))
+    rule = GradientDescent(learning_rate=math.nan)
     return JobSpec(
         job_id="bench-scaling",
         token="",
@@ -56,7 +58,8 @@ def bare_job(shard_nbytes: int, num_ps: int, num_replicas: int) -> JobSpec:
         config=RunConfig(save_checkpoints_secs=None),
         train_spec=TrainSpec(Dataset),
         eval_specs=(),
-        model=ModelSpec(variables, (GradientDescent(learning_rate=1.0).config(),)),
+        model=ModelSpec(variables, (rule.config(),)),
+        optimizers=(rule,),
         input=InputSpec(NUM_RECORDS, BATCH_SIZE, num_epochs=None),
         seed=1,
         num_ps=num_ps,

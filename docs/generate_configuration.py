@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -12,34 +11,16 @@ from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from psflow.flows.parameters.consistency import (
-    AsyncParameters,
-    BoundedStalenessParameters,
-    HogwildParameters,
-    SyncParameters,
-)
+from psflow.flows.parameters.base import NamesCode
 from psflow.flows.parameters.evaluate import EvaluateParameters
 from psflow.flows.parameters.export import ExportParameters
-from psflow.flows.parameters.input import DataInput, FunctionInput
-from psflow.flows.parameters.model import CannedModel, FunctionModel
+from psflow.flows.parameters.kinds import KindParameters
+from psflow.flows.parameters.model import CannedModel
 from psflow.flows.parameters.predict import PredictParameters
 from psflow.flows.parameters.stages import Sections
 from psflow.flows.parameters.train import TrainParameters
-from psflow.ps_runtime.optimizers import OPTIMIZERS
 
 TARGET = Path(__file__).with_name("configuration.md")
-
-ALTERNATIVES: dict[type[BaseModel], str] = {
-    CannedModel: "a canned model",
-    FunctionModel: "a model_fn of your own: a `name` with a colon",
-    DataInput: "a data set: a `format`",
-    FunctionInput: "an input_fn of your own: a `name`",
-    AsyncParameters: "`async`: every push is applied at once; the fastest, and the stalest",
-    BoundedStalenessParameters: "`bounded_staleness`: as async, but a replica that is too far ahead waits",
-    SyncParameters: "`sync`: the mean of several gradients of one step is one update",
-    HogwildParameters: "`hogwild`: as async, but replicas on the host of a ps read its memory while it is written",
-}
-"""Which of several mappings a value may be, and how they are told apart."""
 
 HEAD = """\
 # Configuration
@@ -77,30 +58,36 @@ def configuration() -> str:
     return "\n".join(f"{section.rstrip()}\n" for section in sections)
 
 
-def _tables(model: type[BaseModel], prefix: str) -> Iterator[str]:
-    """Yield the table of a mapping, then those of the mappings below it."""
+def _tables(model: type[BaseModel], prefix: str, shown: dict[type[BaseModel], str] | None = None) -> Iterator[str]:
+    """Yield the table of a mapping, then those of the mappings below it; of one that is `shown` already, where."""
+    shown = {} if shown is None else shown
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
-    below = []
+    below: dict[str, list[type[BaseModel]]] = {}
     for name, field in model.model_fields.items():
-        kinds = _models_in(field.annotation)
         meaning = str(field.description).replace("<", "\\<")
         rows.append(f"| `{prefix}{name}` | {_type(field)} | {_default(field)} | {meaning} |")
         key = f"{prefix}{name}.<name>" if get_origin(field.annotation) is dict else f"{prefix}{name}"
-        below += [(kind, f"{key}.", f"`{key}`") for kind in kinds]
+        below[key] = _models_in(field.annotation)
     yield "\n".join(rows)
-    for kind, deeper, key in below:
-        yield f"### {key}{f' as {ALTERNATIVES[kind]}' if kind in ALTERNATIVES else ''}"
-        yield from _tables(kind, deeper)
-        if kind.model_config.get("extra") == "allow":
-            yield _hyper_parameters()
+    for key, kinds in below.items():
+        if len(kinds) > 1 and kinds[0] in shown:
+            yield f"### `{key}`\n\nAs `{shown[kinds[0]]}`."
+            continue
+        for kind in kinds:
+            shown[kind] = key
+            yield f"### `{key}`{_alternative(kind)}"
+            yield from _tables(kind, f"{key}.", shown)
 
 
-def _hyper_parameters() -> str:
-    lines = ["Further keys are the hyper-parameters of the optimizer; those with a default may be left out:\n"]
-    for name, rule in OPTIMIZERS.items():
-        known = [f"`{f.name}`{'' if f.default is MISSING else f' ({f.default})'}" for f in fields(rule)]
-        lines.append(f"- {name}: {', '.join(known)}")
-    return "\n".join(lines)
+def _alternative(kind: type[BaseModel]) -> str:
+    """Say which of several mappings a value may be, and how they are told apart."""
+    choosing = [name for name in ("name", "format") if name in kind.model_fields]
+    if not choosing or not issubclass(kind, KindParameters | CannedModel | NamesCode):
+        return ""
+    summary = str(kind.__doc__).partition("\n")[0].rstrip(".").replace("``", "`")
+    name = kind.model_fields[choosing[0]].annotation
+    chosen = f"`{choosing[0]}: {get_args(name)[0]}`: " if get_origin(name) is Literal else ""
+    return f" as {chosen}{summary[:1].lower() if not chosen else summary[:1]}{summary[1:]}"
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:
@@ -115,9 +102,8 @@ NAMES = {bool: "true or false", int: "integer", float: "number", str: "string", 
 
 def _type(field: FieldInfo) -> str:
     found = {name: getattr(bound, name) for bound in field.metadata for name in SIGNS if hasattr(bound, name)}
-    [annotation] = [m.json_schema_input_type for m in field.metadata if isinstance(m, BeforeValidator)] or [
-        field.annotation
-    ]
+    given = [m.json_schema_input_type for m in field.metadata if isinstance(m, BeforeValidator)]
+    annotation = next((kind for kind in given if kind is not PydanticUndefined), field.annotation)
     text = _type_of(annotation)
     if not found:
         return text

@@ -14,11 +14,12 @@ from prefect.client.schemas.objects import State
 
 from psflow.flows.evaluate import evaluate_flow
 from psflow.flows.export import export_flow
+from psflow.flows.parameters.cluster import PredictClusterParameters
 from psflow.flows.parameters.pipeline import PipelineParameters
 from psflow.flows.parameters.predict import PredictParameters
 from psflow.flows.parameters.stages import Stage
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.predict import predict_flow
+from psflow.flows.predict import found_input, predict_flow
 from psflow.flows.replay.ahead import check_after_training, check_without_training
 from psflow.flows.running.beginning import begin, placed
 from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
@@ -31,7 +32,6 @@ from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import COMPLETED_STEP
 from psflow.ps_runtime.estimator.model_dir import absolute
-from psflow.tasks.prediction.inputs import check_input
 
 __all__ = ["pipeline", "pipeline_flow"]
 
@@ -77,7 +77,7 @@ def _prepared(parameters: PipelineParameters, settings: Settings | None = None) 
     else:
         check_without_training(parameters)
     if stages.predict.input is not None and "predict" in stages.chosen:
-        check_input(stages.predict.input)
+        found_input(_prediction(parameters, "not exported yet", parameters.directory))
         if "train" not in stages.chosen and "export" not in stages.chosen:
             _model(parameters, {})
     yield parameters
@@ -129,14 +129,21 @@ def _export(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts
 
 def _predict(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts) -> Facts:
     model, step = _model(parameters, facts)
+    folder = os.path.join(parameters.directory, "predictions", f"step_{step:08d}")
+    return _result(predict_flow, _prediction(parameters, model, folder), interrupts)
+
+
+def _prediction(parameters: PipelineParameters, model: str, folder: str) -> PredictParameters:
+    """Return what the stage predict is told; `folder` is where predictions go if nothing else is asked for."""
     stage = parameters.pipeline.predict
-    values = {
-        "model": model,
-        "input": stage.input,
-        "output": stage.output or os.path.join(parameters.directory, "predictions", f"step_{step:08d}"),
-        "cluster": {"address": parameters.cluster.address},
-    }
-    return _result(predict_flow, PredictParameters.model_validate(values), interrupts)
+    return PredictParameters(
+        model=model,
+        input=stage.input or "",
+        format=stage.format,
+        code_dir=parameters.code_dir,
+        output=stage.output or folder,
+        cluster=PredictClusterParameters(address=parameters.cluster.address),
+    )
 
 
 def _model(parameters: PipelineParameters, facts: Facts) -> tuple[str, int]:

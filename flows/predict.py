@@ -12,16 +12,18 @@ from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
+from psflow.flows.parameters.input import format_named
 from psflow.flows.parameters.predict import PredictParameters
+from psflow.flows.parameters.user_code import look_in, take_along
 from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
 from psflow.flows.running.invocation import invoke, invoked
 from psflow.ps_runtime.cluster.connecting import open_cluster
-from psflow.tasks.prediction.inputs import check_input, input_shown, read_input
+from psflow.tasks.prediction.inputs import PredictionInput, input_shown, prediction_input, read_input
 from psflow.tasks.prediction.model import found_model
 from psflow.tasks.prediction.output import PredictionFolder, partitions
 from psflow.tasks.prediction.task import PredictionJob, predict_partitions
 
-__all__ = ["predict", "predict_flow"]
+__all__ = ["found_input", "predict", "predict_flow"]
 
 
 def predict(parameters: PredictParameters) -> dict[str, Any]:
@@ -51,8 +53,7 @@ def prepared(parameters: PredictParameters) -> Iterator[PredictionJob]:
     UsageError
         Whatever is wrong with any of these.
     """
-    source, output = _absolute(parameters.input), _absolute(parameters.output)
-    check_input(source)  # before a model is downloaded for nothing
+    source, output = found_input(parameters), _absolute(parameters.output)  # before a model is downloaded for nothing
     with found_model(parameters.model) as model:
         dataset = read_input(source, model)
         job = PredictionJob(model, source, dataset.digest(), dataset.num_records, output)
@@ -114,6 +115,23 @@ def _identity(job: PredictionJob) -> dict[str, Any]:
     return {"model": job.model.uuid, "input": job.digest, "rows": job.num_rows}
 
 
+def found_input(parameters: PredictParameters) -> PredictionInput:
+    """Find the input, without reading all of it; a format of the user travels to a cluster of others.
+
+    Raises
+    ------
+    UsageError
+        If there is no such input, or no such format.
+    """
+    look_in(parameters.code_dir)
+    if parameters.format is None:
+        return prediction_input(parameters.input)
+    kind = format_named(parameters.format)
+    if parameters.cluster.address is not None and ":" in parameters.format:
+        take_along([parameters.format])
+    return prediction_input(parameters.input, kind)
+
+
 def _absolute(path: str) -> str:
     """Return a local path as workers can use it, whatever their working directory is."""
-    return path if "://" in path or path.startswith("digits:") else os.path.abspath(path)
+    return path if "://" in path else os.path.abspath(path)

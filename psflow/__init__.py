@@ -10,12 +10,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from psflow.ps_runtime import initializers, layers, losses, metrics
+    from psflow.ps_runtime import initializers, layers, losses, metrics, optimizers
     from psflow.ps_runtime.cluster.training import train_and_evaluate
+    from psflow.ps_runtime.data.base import Format
     from psflow.ps_runtime.data.dataset import Dataset
     from psflow.ps_runtime.data.input_pipeline import InputContext
     from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
     from psflow.ps_runtime.estimator.estimator import Estimator
+    from psflow.ps_runtime.keys import Key
     from psflow.ps_runtime.model import summary
     from psflow.ps_runtime.model.basic_hooks import LoggingTensorHook, NanTensorHook, StepCounterHook, StopAtStepHook
     from psflow.ps_runtime.model.best import better
@@ -28,12 +30,13 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.model.sparse import SparseGradient
     from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
     from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
-    from psflow.ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, RMSProp
+    from psflow.ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, Optimizer, RMSProp
     from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
     from psflow.ps_runtime.specs.run_config import RunConfig
 
 _MODULES = {
     ".ps_runtime.cluster.training": ["train_and_evaluate"],
+    ".ps_runtime.data.base": ["Format"],
     ".ps_runtime.data.dataset": ["Dataset"],
     ".ps_runtime.data.input_pipeline": ["InputContext"],
     ".ps_runtime.estimator.dnn_classifier": ["DNNClassifier"],
@@ -48,8 +51,9 @@ _MODULES = {
     ".ps_runtime.model.scope": ["get_or_create_global_step", "get_variable"],
     ".ps_runtime.model.sparse": ["SparseGradient"],
     ".ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
-    ".ps_runtime.optimizers": ["Adagrad", "Adam", "Ftrl", "GradientDescent", "Momentum", "RMSProp"],
+    ".ps_runtime.optimizers": ["Adagrad", "Adam", "Ftrl", "GradientDescent", "Momentum", "Optimizer", "RMSProp"],
     ".ps_runtime.specs.consistency": ["Async", "BoundedStaleness", "Hogwild", "Sync"],
+    ".ps_runtime.keys": ["Key"],
     ".ps_runtime.specs.run_config": ["RunConfig"],
     ".ps_runtime.model.training": ["EvalSpec", "TrainSpec"],
 }
@@ -58,6 +62,7 @@ _SUBMODULES = {
     "layers": ".ps_runtime.layers",
     "losses": ".ps_runtime.losses",
     "metrics": ".ps_runtime.metrics",
+    "optimizers": ".ps_runtime.optimizers",
     "summary": ".ps_runtime.model.summary",
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -75,15 +80,18 @@ __all__ = [
     "EstimatorSpec",
     "EvalSpec",
     "FinalExporter",
+    "Format",
     "Ftrl",
     "GradientDescent",
     "Hogwild",
     "InputContext",
+    "Key",
     "LatestExporter",
     "LoggingTensorHook",
     "ModeKeys",
     "Momentum",
     "NanTensorHook",
+    "Optimizer",
     "RMSProp",
     "RunConfig",
     "SessionRunArgs",
@@ -102,6 +110,7 @@ __all__ = [
     "layers",
     "losses",
     "metrics",
+    "optimizers",
     "summary",
     "train_and_evaluate",
 ]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from psflow.ps_runtime.data.base import Format
+from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.data.formats import open_dataset
+from psflow.ps_runtime.data.idx_images import Idx
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Consistency, Hogwild, Sync
 
 __all__ = ["EPOCHS", "PROBLEMS", "Problem", "Trial", "consistency_trials", "epoch_trials"]
@@ -24,8 +27,8 @@ class Problem:
     Parameters
     ----------
     name : str
-    train, test : mapping
-        What `open_dataset` takes.
+    train, test : Format
+    batch_size, test_batch_size : int
     hidden_units : int
         Of the one hidden layer.
     network : str
@@ -41,8 +44,10 @@ class Problem:
     """
 
     name: str
-    train: Mapping[str, Any]
-    test: Mapping[str, Any]
+    train: Format
+    test: Format
+    batch_size: int
+    test_batch_size: int
     hidden_units: int
     network: str
     small_rate: float
@@ -57,23 +62,24 @@ class Problem:
 
     def input_fns(self, seed: int) -> tuple[partial[Any], partial[Any]]:
         """Return how to read what is trained on, shuffled and without end, and what is tested on."""
-        endless = {**self.train, "shuffle": True, "seed": seed, "epochs": None}
-        return partial(open_dataset, endless), partial(open_dataset, dict(self.test))
+        return (
+            partial(open_dataset, self.train, batch_size=self.batch_size, shuffle=True, seed=seed, epochs=None),
+            partial(open_dataset, self.test, batch_size=self.test_batch_size),
+        )
 
 
-def _fashion_mnist(part: str, batch_size: int) -> dict[str, Any]:
-    return {
-        "format": "idx",
-        "path": f"{FASHION_MNIST}/{part}-images-idx3-ubyte.gz",
-        "labels_path": f"{FASHION_MNIST}/{part}-labels-idx1-ubyte.gz",
-        "batch_size": batch_size,
-    }
+def _fashion_mnist(part: str) -> Idx:
+    return Idx(
+        path=f"{FASHION_MNIST}/{part}-images-idx3-ubyte.gz", labels_path=f"{FASHION_MNIST}/{part}-labels-idx1-ubyte.gz"
+    )
 
 
 DIGITS = Problem(
     name="digits",
-    train={"format": "digits", "split": "train", "batch_size": 32},
-    test={"format": "digits", "split": "test", "batch_size": 360},
+    train=Digits(split="train"),
+    test=Digits(split="test"),
+    batch_size=32,
+    test_batch_size=360,
     hidden_units=64,
     network="relu",
     small_rate=0.1,
@@ -84,8 +90,10 @@ DIGITS = Problem(
 )
 CLOTHES = Problem(
     name="fashion_mnist",
-    train=_fashion_mnist("train", 100),
-    test=_fashion_mnist("t10k", 1000),
+    train=_fashion_mnist("train"),
+    test=_fashion_mnist("t10k"),
+    batch_size=100,
+    test_batch_size=1000,
     hidden_units=100,
     network="relu",
     small_rate=0.1,
@@ -139,7 +147,7 @@ class Trial:
     @property
     def gradients_per_update(self) -> int:
         """How many gradients an update takes: with sync one of each replica."""
-        return self.num_replicas if isinstance(self.consistency, Sync) else 1
+        return self.consistency.gradients_per_update(self.num_replicas)
 
     def facts(self) -> dict[str, Any]:
         """Return what tells this trial from others, as plain data."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-__all__ = ["FUNCTION", "Alternatives", "Parameters", "Strings", "value_of"]
+__all__ = ["FUNCTION", "Alternatives", "KeyFaultError", "NamesCode", "Parameters", "Strings", "value_of"]
 
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
 """``package.module:function``."""
@@ -33,6 +33,15 @@ class Parameters(BaseModel):
         return found
 
 
+class NamesCode:
+    """Parameters that name a function or a class of the user, which is looked for when a flow starts."""
+
+    @property
+    def code_name(self) -> str | None:
+        """The name, as ``package.module:name``, if there is one."""
+        raise NotImplementedError
+
+
 class Alternatives:
     """Annotates a union, so that a form offers its members: the Prefect UI knows ``anyOf``, and no ``oneOf``."""
 
@@ -40,6 +49,14 @@ class Alternatives:
         found = handler(schema)
         found["anyOf"] = found.pop("oneOf")
         return found
+
+
+class KeyFaultError(ValueError):
+    """A fault of one key of a mapping, which is found out before the others are looked at."""
+
+    def __init__(self, key: str, fault: str) -> None:
+        super().__init__(fault)
+        self.key = key
 
 
 def value_of(parameters: Any, key: str) -> Any:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
+from psflow.flows.parameters.on_resume import OnResume, declared
 from psflow.flows.parameters.train import TrainParameters
 from psflow.ps_runtime.config.files import Origin, Settings
 from psflow.ps_runtime.config.keys import flat
 from psflow.ps_runtime.data.files import without_secrets
 
 __all__ = ["Change", "changes"]
-
-LEARNED = ("model", "input.train", "seed", "pipeline_depth", "train.consistency")
-"""Keys that alter what is learned; the optimizer is a part of the model."""
-MEASURED = re.compile(r"input\.eval\.|eval\.steps|evals\..+\.(input\.|steps)")
-"""Keys that alter what the figures of an evaluation mean: those before and after would stand in one curve."""
 
 NOT_SET = object()
 
@@ -32,11 +27,16 @@ class Change:
 
     @property
     def alters_the_job(self) -> bool:
-        """Whether the job with it is another one; else it says only how long, where or how closely watched."""
-        if any(f"{self.key}.".startswith(f"{key}.") for key in LEARNED):
-            return True
-        is_another = self.key.startswith("evals.") and NOT_SET in (self.old, self.new)  # it comes or goes as a whole
-        return MEASURED.match(self.key) is not None and not is_another
+        """Whether the job with it is another one."""
+        match declared(TrainParameters, self.key):
+            case OnResume.LEARNED:
+                return True
+            case OnResume.MEASURED:  # unless a whole evaluation comes or goes
+                return not (self.key.startswith("evals.") and NOT_SET in (self.old, self.new))
+            case OnResume.FREE:
+                return False
+            case unknown:
+                assert_never(unknown)
 
     def __str__(self) -> str:
         origin = f" ({self.origin})" if self.origin else ""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
 from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.on_resume import OnResume
 
 __all__ = ["ClusterParameters", "EvaluateClusterParameters", "PredictClusterParameters"]
 
@@ -17,7 +18,9 @@ ADDRESS = re.compile(r"inproc://\S+|((tcp|tls|ucx|wss?)://)?([^\s/:]+|\[[\da-fA-
 
 
 class _Address(Parameters):
-    address: str | None = Field(None, description="Address of a Dask scheduler; null: start a cluster on this machine.")
+    address: Annotated[str | None, OnResume.FREE] = Field(
+        None, description="Address of a Dask scheduler; null: start a cluster on this machine."
+    )
 
     @field_validator("address")
     @classmethod
@@ -30,10 +33,14 @@ class _Address(Parameters):
 class ClusterParameters(_Address):
     """Cluster and number of roles."""
 
-    ps: int = Field(1, ge=1, description="Number of parameter servers.")
-    workers: int = Field(1, ge=0, description="Number of workers besides the chief, which also trains.")
-    admission_timeout_secs: float = Field(60.0, gt=0, description="Seconds to wait for enough free slots.")
-    when_full: Literal["wait", "fail"] = Field(
+    ps: Annotated[int, OnResume.FREE] = Field(1, ge=1, description="Number of parameter servers.")
+    workers: Annotated[int, OnResume.FREE] = Field(
+        1, ge=0, description="Number of workers besides the chief, which also trains."
+    )
+    admission_timeout_secs: Annotated[float, OnResume.FREE] = Field(
+        60.0, gt=0, description="Seconds to wait for enough free slots."
+    )
+    when_full: Annotated[Literal["wait", "fail"], OnResume.FREE] = Field(
         "wait", description="Whether to wait for slots that other jobs have taken, or to fail at once."
     )
 

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from psflow.flows.parameters.base import Parameters
 from psflow.flows.parameters.input import SourceParameters
+from psflow.flows.parameters.on_resume import OnResume
 
 __all__ = ["EvalName", "EvalParameters", "NamedEvalParameters"]
 
@@ -16,18 +17,28 @@ EvalName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][\w.-]*$")]
 
 
 class _Cadence(Parameters):
-    steps: int | None = Field(None, ge=1, description="Batches to evaluate; null: to the end of the data.")
-    throttle_secs: float = Field(0.0, ge=0, description="Minimum seconds between the starts of two evaluations.")
-    start_delay_secs: float = Field(0.0, ge=0, description="Seconds before the first evaluation.")
+    steps: Annotated[int | None, OnResume.MEASURED] = Field(
+        None, ge=1, description="Batches to evaluate; null: to the end of the data."
+    )
+    throttle_secs: Annotated[float, OnResume.FREE] = Field(
+        0.0, ge=0, description="Minimum seconds between the starts of two evaluations."
+    )
+    start_delay_secs: Annotated[float, OnResume.FREE] = Field(
+        0.0, ge=0, description="Seconds before the first evaluation."
+    )
 
 
 class EvalParameters(_Cadence):
     """When and how long to evaluate."""
 
-    name: str | None = Field(None, min_length=1, description="Name of this evaluation; null: its metrics are eval/...")
+    name: Annotated[str | None, OnResume.FREE] = Field(
+        None, min_length=1, description="Name of this evaluation; null: its metrics are eval/..."
+    )
 
 
 class NamedEvalParameters(_Cadence):
     """A further evaluation of each checkpoint. It chooses nothing."""
 
-    input: SourceParameters = Field(description="Evaluation data: one pass, in the order of the data.")
+    input: Annotated[SourceParameters, OnResume.MEASURED] = Field(
+        description="Evaluation data: one pass, in the order of the data."
+    )

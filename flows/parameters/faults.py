@@ -8,6 +8,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from psflow.flows.parameters.base import KeyFaultError
 from psflow.ps_runtime.config.files import Origin
 from psflow.ps_runtime.errors import did_you_mean
 
@@ -59,6 +60,8 @@ def faults_of(error: ValidationError, model: type[BaseModel], origins: Mapping[s
 def _sentence(detail: ErrorDetails, model: type[BaseModel], origins: Mapping[str, Origin]) -> str:
     kinds = {kind.__name__: kind for kind in _models_below(model)}
     path = [str(part) for part in detail["loc"] if part not in kinds and part != KEY]
+    if isinstance(cause := detail.get("ctx", {}).get("error"), KeyFaultError):
+        path.append(cause.key)
     where = [*_upwards(path), *([ALL_FILES] if detail["type"] == "missing" else [])]
     origin = next((str(origins[key]) for key in where if key in origins), "")
     key = "" if origin == f"--{'-'.join(path).replace('_', '-')}" else ".".join(path)  # the option has its name

@@ -1,29 +1,35 @@
-"""Where examples come from: a data set, or an input_fn."""
+"""Where examples come from: a data set of some format, or an input_fn."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
+from pydantic import AfterValidator, ConfigDict, Field
 
-from psflow.flows.parameters.base import FUNCTION, Alternatives, Parameters, value_of
+from psflow.flows.parameters.base import FUNCTION, NamesCode, Parameters
+from psflow.flows.parameters.choices import ONE_OF_YOURS, Choice
+from psflow.flows.parameters.kinds import CheckedParameters, KindParameters, parameters_of
+from psflow.flows.parameters.on_resume import OnResume
+from psflow.flows.parameters.own import built_by_user, own_class
+from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.formats import FORMATS
+from psflow.ps_runtime.errors import did_you_mean
 
-__all__ = ["DataInput", "FunctionInput", "InputParameters", "SourceParameters"]
+__all__ = [
+    "MODELS",
+    "DataInput",
+    "FormatName",
+    "FunctionInput",
+    "InputParameters",
+    "OwnDataInput",
+    "SourceParameters",
+    "format_named",
+]
 
 
-class DataInput(Parameters):
+class DataInput(KindParameters):
     """A data set that is split over the workers."""
 
-    format: Literal["csv", "tsv", "npz", "idx", "digits"] = Field(description="Format of the data; digits is built in.")
-    path: str | None = Field(None, description="File or fsspec URL; null for a data set that is built in.")
-    labels_path: str | None = Field(None, description="File or fsspec URL of the labels of idx images.")
-    split: str | None = Field(None, description="Part of the data set: train, test or all; null: train.")
-    label: str | None = Field(None, description="Column or array that holds the label.")
-    features: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
-        None, description="Columns or arrays that are features; null: all but the label."
-    )
     batch_size: int = Field(32, ge=1, description="Examples per batch.")
     shuffle: bool = Field(False, description="Whether to shuffle the examples anew in each epoch.")
     epochs: int | None = Field(
@@ -31,19 +37,8 @@ class DataInput(Parameters):
     )
     seed: int | None = Field(None, ge=0, description="Seed of the shuffling; null: the seed of the run.")
 
-    @model_validator(mode="after")
-    def _keys_fit_format(self) -> Self:
-        known = FORMATS[self.format].keys
-        strange = [key for key in ("path", "labels_path", "split", "label", "features") if key not in known]
-        faults = [f"format {self.format!r} has no {key}" for key in strange if getattr(self, key) is not None]
-        if "path" in known and self.path is None:
-            faults.append(f"format {self.format!r} needs a path")
-        if faults:
-            raise ValueError("; ".join(faults))
-        return self
-
-    def spec(self, *, training: bool, seed: int) -> dict[str, Any]:
-        """Return what `psflow.ps_runtime.data.formats.open_dataset` takes.
+    def batching(self, *, training: bool, seed: int) -> dict[str, Any]:
+        """Return what `psflow.ps_runtime.data.formats.open_dataset` takes beside the format.
 
         Parameters
         ----------
@@ -52,32 +47,81 @@ class DataInput(Parameters):
         seed : int
             Seed of the order if there is none here.
         """
-        epochs = self.epochs if training else self.epochs or 1
-        return {"seed": seed, **self.model_dump(exclude_none=True), "epochs": epochs}
+        return {
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "epochs": self.epochs if training else self.epochs or 1,
+            "seed": seed if self.seed is None else self.seed,
+        }
 
 
-class FunctionInput(Parameters):
+class CheckedInput(DataInput, CheckedParameters):
+    """A data set of a format that psflow ships."""
+
+
+class OwnDataInput(DataInput, NamesCode):
+    """A data set of a format of the user; further keys are those of the format."""
+
+    model_config = ConfigDict(extra="allow")
+
+    format: str = Field(pattern=FUNCTION, description="The format, as package.module:Class.")
+
+    @property
+    def code_name(self) -> str:
+        """The class."""
+        return self.format
+
+    def build(self) -> Any:
+        """Return the format; ConfigError or UsageError as `built_by_user` raises."""
+        return built_by_user(self.format, Format, self.model_extra or {})
+
+
+class FunctionInput(Parameters, NamesCode):
     """An input_fn of the user."""
 
     name: str = Field(pattern=FUNCTION, description="The input_fn, as package.module:function.")
     params: dict[str, Any] = Field(default_factory=dict, description="Hyper-parameters, passed to it as params.")
 
+    @property
+    def code_name(self) -> str:
+        """The input_fn."""
+        return self.name
 
-def _kind(value: Any) -> str | None:
-    if not isinstance(value, Mapping | BaseModel):
-        return None
-    return "DataInput" if value_of(value, "name") is None else "FunctionInput"
+
+def _known_format(name: str) -> str:
+    if name not in FORMATS and ":" not in name:
+        near = did_you_mean(name, FORMATS)
+        raise ValueError(f"unknown input format {name!r}, expected one of {', '.join(FORMATS)}, {ONE_OF_YOURS}{near}")
+    return name
 
 
-SourceParameters = Annotated[
-    Annotated[DataInput, Tag("DataInput")] | Annotated[FunctionInput, Tag("FunctionInput")],
-    Discriminator(_kind),
-    Alternatives(),
-]
+FormatName = Annotated[str, AfterValidator(_known_format)]
+"""The name of a format alone, where nothing else of it is to be said."""
+
+
+def format_named(name: str) -> type[Format]:
+    """Return a registered format, or the class of the user that `name` names; ConfigError if there is none."""
+    kind: type[Format] = FORMATS[name] if name in FORMATS else own_class(name, Format, "format")
+    return kind
+
+
+MODELS: dict[str, type[CheckedInput]] = {
+    name: parameters_of(kind, f"{kind.__name__}Input", CheckedInput, {"format": name}, {})
+    for name, kind in FORMATS.items()
+}
+
+if TYPE_CHECKING:
+    SourceParameters = DataInput | FunctionInput
+else:
+    SourceParameters = Choice(
+        "input format", MODELS, own=OwnDataInput, key="format", others={"name": FunctionInput}
+    ).annotation
 
 
 class InputParameters(Parameters):
     """Where examples come from."""
 
-    train: SourceParameters = Field(description="Training data.")
-    eval: SourceParameters = Field(description="Evaluation data: one pass, in the order of the data.")
+    train: Annotated[SourceParameters, OnResume.LEARNED] = Field(description="Training data.")
+    eval: Annotated[SourceParameters, OnResume.MEASURED] = Field(
+        description="Evaluation data: one pass, in the order of the data."
+    )

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from psflow.flows.parameters.base import Parameters
 from psflow.flows.parameters.cluster import PredictClusterParameters
+from psflow.flows.parameters.input import FormatName
 from psflow.flows.parameters.parsing import parse_as
 from psflow.ps_runtime.config.files import Origin
 
@@ -19,7 +20,15 @@ class PredictParameters(Parameters):
     """Everything that a prediction flow is told."""
 
     model: str = Field(min_length=1, description="URI of an MLflow model, such as models:/psflow-digits@best.")
-    input: str = Field(min_length=1, description="CSV, TSV or npz file to score, or its fsspec URL.")
+    input: str = Field(
+        min_length=1, description="File to score, or its fsspec URL; or digits:test, a part of the digits by name."
+    )
+    format: FormatName | None = Field(
+        None, description="Its format, as input.train.format names one; null: that of its suffix."
+    )
+    code_dir: str | None = Field(
+        None, min_length=1, description="Directory where the module that format names is looked for."
+    )
     output: str = Field(min_length=1, description="Directory or fsspec URL for the predictions.")
     cluster: PredictClusterParameters = Field(PredictClusterParameters(), description="Cluster to predict on.")
 

@@ -109,7 +109,8 @@ def _anchored(value: Any) -> Any:
         return value
     anchored = {key: _anchored(inner) for key, inner in value.items()}
     if "format" in value:
-        paths = {key: value[key] for key in ("path", "labels_path") if isinstance(value.get(key), str)}
+        is_path = {key: key == "path" or key.endswith("_path") for key in value}
+        paths = {key: path for key, path in value.items() if is_path[key] and isinstance(path, str)}
         anchored |= {key: _absolute(path) for key, path in paths.items()}
     return anchored
 

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from psflow.flows.parameters.base import Parameters, Strings
 from psflow.flows.parameters.evaluate import EvaluateChoice
 from psflow.flows.parameters.export import ExportChoice
+from psflow.flows.parameters.input import FormatName
 
 __all__ = [
     "EvaluateStage",
@@ -33,7 +34,10 @@ class PredictStage(Parameters):
     """Data to score with the best model."""
 
     input: str | None = Field(
-        None, min_length=1, description="CSV, TSV or npz file, or fsspec URL of one; null: nothing is predicted."
+        None, min_length=1, description="File, or fsspec URL of one, or digits:test; null: nothing is predicted."
+    )
+    format: FormatName | None = Field(
+        None, description="Its format, as input.train.format names one; null: that of its suffix."
     )
     output: str | None = Field(
         None,

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from psflow.flows.parameters.base import Parameters
 from psflow.flows.parameters.cluster import ClusterParameters
-from psflow.flows.parameters.consistency import AsyncParameters, ConsistencyParameters, build_consistency
+from psflow.flows.parameters.consistency import KINDS, ConsistencyParameters
 from psflow.flows.parameters.evals import EvalName, EvalParameters, NamedEvalParameters
 from psflow.flows.parameters.input import DataInput, InputParameters, SourceParameters
 from psflow.flows.parameters.model import ModelParameters
+from psflow.flows.parameters.on_resume import OnResume, check_declared
 from psflow.flows.parameters.parsing import parse_as
 from psflow.flows.parameters.placeholders import check_placeholders
 from psflow.ps_runtime.config.files import Origin
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.specs.consistency import Async
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.transport.connecting import TRANSPORTS
 
 __all__ = ["ResumeParameters", "TrainParameters", "parse_parameters"]
 
@@ -25,19 +28,34 @@ EXPERIMENT = r"^[A-Za-z0-9][\w.-]*$"
 """It names directories and registered models."""
 
 
+if TYPE_CHECKING:
+    TransportName = str
+else:
+    TransportName = Literal[tuple(TRANSPORTS)]
+
+
 class TrainingParameters(Parameters):
     """How long to train, what to keep, and how pushes become updates."""
 
-    max_steps: int | None = Field(None, ge=1, description="Final global_step; null: until the data ends.")
-    save_checkpoints_steps: int | None = Field(None, ge=1, description="Steps between checkpoints.")
-    save_checkpoints_secs: float | None = Field(
+    max_steps: Annotated[int | None, OnResume.FREE] = Field(
+        None, ge=1, description="Final global_step; null: until the data ends."
+    )
+    save_checkpoints_steps: Annotated[int | None, OnResume.FREE] = Field(
+        None, ge=1, description="Steps between checkpoints."
+    )
+    save_checkpoints_secs: Annotated[float | None, OnResume.FREE] = Field(
         600.0, gt=0, description="Seconds between checkpoints; null if they are counted in steps. Both null: none."
     )
-    keep_checkpoint_max: int | None = Field(5, ge=0, description="Checkpoints to keep; 0 or null: all.")
-    log_step_count_steps: int = Field(100, ge=1, description="Steps between reports of the speed.")
-    save_summary_steps: int = Field(100, ge=1, description="Steps between metrics.")
-    consistency: ConsistencyParameters = Field(
-        AsyncParameters(name="async"), description="How the pushes of several replicas become updates."
+    keep_checkpoint_max: Annotated[int | None, OnResume.FREE] = Field(
+        5, ge=0, description="Checkpoints to keep; 0 or null: all."
+    )
+    log_step_count_steps: Annotated[int, OnResume.FREE] = Field(
+        100, ge=1, description="Steps between reports of the speed."
+    )
+    save_summary_steps: Annotated[int, OnResume.FREE] = Field(100, ge=1, description="Steps between metrics.")
+    consistency: Annotated[ConsistencyParameters, OnResume.LEARNED] = Field(
+        KINDS[Async.name].model_validate({"name": Async.name}),
+        description="How the pushes of several replicas become updates.",
     )
 
     @model_validator(mode="before")
@@ -57,9 +75,11 @@ class TrainingParameters(Parameters):
 class BestParameters(Parameters):
     """Which checkpoint is the best, and is exported."""
 
-    metric: str = Field("loss", min_length=1, description="Evaluation metric to compare.")
-    mode: Literal["min", "max"] = Field("min", description="Whether a smaller or a larger value is better.")
-    exports_to_keep: int = Field(5, ge=1, description="Exports to keep on disk.")
+    metric: Annotated[str, OnResume.FREE] = Field("loss", min_length=1, description="Evaluation metric to compare.")
+    mode: Annotated[Literal["min", "max"], OnResume.FREE] = Field(
+        "min", description="Whether a smaller or a larger value is better."
+    )
+    exports_to_keep: Annotated[int, OnResume.FREE] = Field(5, ge=1, description="Exports to keep on disk.")
 
 
 class ResumeParameters(Parameters):
@@ -83,34 +103,36 @@ class ResumeParameters(Parameters):
 class TrainParameters(Parameters):
     """Everything that a training flow is told."""
 
-    experiment: str = Field(
+    experiment: Annotated[str, OnResume.FREE] = Field(
         pattern=EXPERIMENT, description="MLflow experiment; model_dir and registered_model are named after it."
     )
-    model: ModelParameters = Field(description="Model to train.")
+    model: Annotated[ModelParameters, OnResume.LEARNED] = Field(description="Model to train.")
     input: InputParameters = Field(description="Training and evaluation data.")
-    seed: int | None = Field(None, ge=0, description="Seed of initial values and of shuffling; null: a random one.")
-    model_dir: str = Field(
+    seed: Annotated[int | None, OnResume.LEARNED] = Field(
+        None, ge=0, description="Seed of initial values and of shuffling; null: a random one."
+    )
+    model_dir: Annotated[str, OnResume.FREE] = Field(
         default_factory=lambda data: f"runs/{data['experiment']}",
         min_length=1,
         description="Local directory, or file:// URL, of checkpoints and exports; {scheduled_time} in it stands for "
         "the time at which the run was to start, so that each run has its own; default: runs/EXPERIMENT.",
     )
-    registered_model: str = Field(
+    registered_model: Annotated[str, OnResume.FREE] = Field(
         default_factory=lambda data: f"psflow-{data['experiment']}",
         min_length=1,
         description="Name in the MLflow registry; default: psflow-EXPERIMENT.",
     )
-    code_dir: str | None = Field(
+    code_dir: Annotated[str | None, OnResume.FREE] = Field(
         None,
         min_length=1,
         description="Directory to search for the modules that model and input name; default: the directory of the "
         "first configuration file.",
     )
-    transport: Literal["auto", "shm", "unix", "tcp"] = Field(
+    transport: Annotated[TransportName, OnResume.FREE] = Field(
         "auto",
         description="How replicas connect to a ps; auto: shared memory (shm) if possible, else Unix socket, else TCP.",
     )
-    pipeline_depth: int = Field(
+    pipeline_depth: Annotated[int, OnResume.LEARNED] = Field(
         0,
         ge=0,
         le=1,
@@ -126,12 +148,14 @@ class TrainParameters(Parameters):
     )
     best: BestParameters = Field(BestParameters(), description="How to choose the best checkpoint.")
     cluster: ClusterParameters = Field(ClusterParameters(), description="Cluster and number of roles.")
-    plots: bool = Field(
+    plots: Annotated[bool, OnResume.FREE] = Field(
         True,
         description="Whether to draw learning curves, and for classifiers confusion matrix, ROC and precision-recall "
         "curves, into the MLflow run; it costs about two seconds of a processor at the end of training.",
     )
-    resume: ResumeParameters = Field(ResumeParameters(), description="What to do if model_dir already holds a job.")
+    resume: Annotated[ResumeParameters, OnResume.FREE] = Field(
+        ResumeParameters(), description="What to do if model_dir already holds a job."
+    )
 
     @field_validator("model_dir")
     @classmethod
@@ -142,7 +166,7 @@ class TrainParameters(Parameters):
     @model_validator(mode="after")
     def _consistency_fits_pipeline(self) -> Self:
         try:
-            RunConfig(consistency=build_consistency(self.train.consistency), pipeline_depth=self.pipeline_depth)
+            RunConfig(consistency=self.train.consistency.build(), pipeline_depth=self.pipeline_depth)
         except UsageError as error:
             raise ValueError("; ".join(error.faults)) from None
         return self
@@ -164,6 +188,9 @@ class TrainParameters(Parameters):
         if self.train.max_steps is None and isinstance(data, DataInput) and data.epochs is None:
             raise ValueError("training would never end; give train.max_steps or input.train.epochs")
         return self
+
+
+check_declared(TrainParameters)
 
 
 def parse_parameters(values: Mapping[str, Any], origins: Mapping[str, Origin]) -> TrainParameters:

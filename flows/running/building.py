@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, assert_never
 
-import cloudpickle
-
-from psflow.flows.parameters.consistency import build_consistency
 from psflow.flows.parameters.input import DataInput, FunctionInput
 from psflow.flows.parameters.model import CannedModel, FunctionModel
+from psflow.flows.parameters.optimizer import NESTED
+from psflow.flows.parameters.own import own_parameters
 from psflow.flows.parameters.train import TrainParameters
+from psflow.flows.parameters.user_code import find, look_in, names_in, take_along
 from psflow.ps_runtime.data.formats import open_dataset
-from psflow.ps_runtime.errors import ConfigError, did_you_mean
+from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.estimator.attempt import job_seed
-from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.installed import is_installed
 from psflow.ps_runtime.estimator.model_dir import check_local
 from psflow.ps_runtime.model.best import better
 from psflow.ps_runtime.model.exporters import BestExporter
@@ -56,7 +49,7 @@ def build_training(parameters: TrainParameters) -> Training:
         If model_dir is no local directory, though exports go there.
     """
     check_local(parameters.model_dir)
-    _look_in(parameters.code_dir)
+    look_in(parameters.code_dir)
     seed = job_seed(parameters.model_dir, parameters.seed)
     train = parameters.train
     config = RunConfig(
@@ -67,7 +60,7 @@ def build_training(parameters: TrainParameters) -> Training:
         save_checkpoints_secs=train.save_checkpoints_secs,
         keep_checkpoint_max=train.keep_checkpoint_max,
         log_step_count_steps=train.log_step_count_steps,
-        consistency=build_consistency(train.consistency),
+        consistency=train.consistency.build(),
         pipeline_depth=parameters.pipeline_depth,
     )
     training = Training(
@@ -76,15 +69,8 @@ def build_training(parameters: TrainParameters) -> Training:
         tuple(_eval_specs(parameters, seed)),
     )
     if parameters.cluster.address is not None:
-        for module in _user_modules(parameters):
-            cloudpickle.register_pickle_by_value(module)
+        take_along(names_in(parameters))
     return training
-
-
-def _look_in(directory: str | None) -> None:
-    """Let modules of the user stand in `directory`."""
-    if directory is not None and (path := os.path.abspath(directory)) not in sys.path:
-        sys.path.insert(0, path)
 
 
 def _eval_specs(parameters: TrainParameters, seed: int) -> Iterator[EvalSpec]:
@@ -104,64 +90,29 @@ def _eval_specs(parameters: TrainParameters, seed: int) -> Iterator[EvalSpec]:
 
 def _estimator(parameters: TrainParameters, config: RunConfig) -> Estimator:
     model = parameters.model
-    if isinstance(model, CannedModel):
-        params = model.params
-        return DNNClassifier(params.hidden_units, params.n_classes, params.optimizer.build(), config=config)
-    return Estimator(_find(model.name, "model.name"), config=config, params=model.params)
+    match model:
+        case CannedModel():
+            estimator: Estimator = model.params.kind(**model.params.arguments(), config=config)
+            return estimator
+        case FunctionModel():
+            found = find(model.name, "model.name")
+            if isinstance(found, type) and issubclass(found, Estimator):
+                params = own_parameters(found, model.params, NESTED, "model.params")
+                return found(**params.arguments(), config=config)
+            return Estimator(_function(found, model.name, "model.name"), config=config, params=model.params)
+        case unknown:
+            assert_never(unknown)
 
 
 def _input_fn(source: DataInput | FunctionInput, key: str, seed: int) -> Callable[..., Any]:
     if isinstance(source, DataInput):
-        return partial(open_dataset, source.spec(training=key == "input.train", seed=seed))
-    function = _find(source.name, f"{key}.name")
+        return partial(open_dataset, source.build(), **source.batching(training=key == "input.train", seed=seed))
+    function = _function(find(source.name, f"{key}.name"), source.name, f"{key}.name")
     return partial(function, params=source.params) if source.params else function
 
 
-def _user_modules(parameters: TrainParameters) -> list[ModuleType]:
-    sources = (parameters.model, *parameters.sources().values())
-    names = {source.name.partition(":")[0] for source in sources if isinstance(source, FunctionModel | FunctionInput)}
-    named = [_file_of(importlib.import_module(name)) for name in sorted(names)]
-    directories = {file.parent for file in named if file is not None and not is_installed(file)}
-    return [
-        module
-        for name, module in sorted(sys.modules.items())
-        if name == getattr(module, "__name__", None) != "__main__"
-        and (file := _file_of(module)) is not None
-        and file.parent in directories
-    ]
-
-
-def _file_of(module: ModuleType) -> Path | None:
-    file = getattr(module, "__file__", None)
-    return Path(file).resolve() if isinstance(file, str) else None
-
-
-def _find(name: str, key: str) -> Callable[..., Any]:
-    """Return the function that ``package.module:function`` names."""
-    module_name, _, function_name = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as error:  # whatever the module does
-        raise ConfigError((f"{key}: cannot import {module_name!r}: {_reason(error, module_name)}",)) from error
-    for part in function_name.split("."):
-        if not hasattr(found, part):
-            near = did_you_mean(part, [n for n in dir(found) if not n.startswith("_")])
-            raise ConfigError((f"{key}: {module_name!r} has no {function_name!r}{near}",))
-        found = getattr(found, part)
+def _function(found: Any, name: str, key: str) -> Callable[..., Any]:
     if not callable(found):
         raise ConfigError((f"{key}: {name!r} is a {type(found).__name__}, expected a function",))
     function: Callable[..., Any] = found
     return function
-
-
-def _reason(error: Exception, module_name: str) -> str:
-    """Say why a module cannot be imported, and where it was looked for if it is not there."""
-    is_missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
-    if not is_missing:
-        return f"{type(error).__name__}: {error}"
-    places = [path for path in map(Path, sys.path) if path.is_dir() and not is_installed(path)]
-    shown = ", ".join(dict.fromkeys(str(path.resolve()) for path in places))
-    return (
-        f"{error}; looked in {shown} and among the installed packages; put the module beside the configuration file, "
-        "install it, or name its directory in PYTHONPATH"
-    )

@@ -6,26 +6,58 @@ import csv
 import io
 import os
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import MATRIX, Dataset
 from psflow.ps_runtime.data.files import chosen_names, one_batch, read_file, shown_path
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.keys import Key
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["read_csv"]
+__all__ = ["Csv", "Tsv", "read_csv"]
 
 MAX_HEADER_BYTES = 1024 * 1024
 BLOCK_BYTES = 2 * MAX_HEADER_BYTES
 """pyarrow refuses a row longer than a block."""
 
 BAD_CELL = re.compile(r"In CSV column #(\d+): Row #(\d+): .*invalid value '(.*)'", re.DOTALL)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Csv(Format):
+    """A table of numbers as text, whose first row names its columns; separated by commas, or tabs in a .tsv file."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".csv",)
+    delimiter: ClassVar[str | None] = None
+
+    path: Annotated[str | os.PathLike[str], Key("File or fsspec URL.")]
+    label: Annotated[str | None, Key("Column of the labels; null: there are none.")] = None
+    features: Annotated[Sequence[str] | None, Key("Columns that are features; null: all but the label.")] = None
+
+    def read(self) -> Dataset:
+        """Return the table; see `read_csv`."""
+        return read_csv(self.path, self.label, self.features, self.delimiter)
+
+    @classmethod
+    def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
+        """Return the columns of a table alone; see `Format.for_prediction`."""
+        return cls(path=location, features=tuple(columns) or None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tsv(Csv):
+    """A table of numbers as text, whose first row names its columns, separated by tabs."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".tsv",)
+    delimiter: ClassVar[str | None] = "\t"
 
 
 def read_csv(

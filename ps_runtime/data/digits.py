@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import MATRIX, Dataset
 from psflow.ps_runtime.errors import InputError, did_you_mean
+from psflow.ps_runtime.keys import Key
 
-__all__ = ["SPLITS", "read_digits"]
+__all__ = ["SPLITS", "Digits", "read_digits"]
 
 SPLITS = ("train", "test", "all")
 NUM_TEST = (36, 36, 35, 37, 36, 37, 36, 36, 35, 36)
@@ -20,6 +25,24 @@ NUM_TEST = (36, 36, 35, 37, 36, 37, 36, 36, 35, 36)
 SPLIT_SEED = 20180101
 MAX_PIXEL = 16
 WIDTH = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digits(Format):
+    """The handwritten digits that scikit-learn ships."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+
+    split: Annotated[str, Key("Part of the data set: train, test or all.")] = "train"
+
+    def read(self) -> Dataset:
+        """Return the part; see `read_digits`."""
+        return read_digits(self.split)
+
+    @classmethod
+    def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
+        """Return the part that `location` names; see `Format.for_prediction`."""
+        return cls(split=location)
 
 
 def read_digits(split: str = "train") -> Dataset:

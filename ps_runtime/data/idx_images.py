@@ -7,17 +7,21 @@ import io
 import math
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import MATRIX, Dataset
 from psflow.ps_runtime.data.files import MAX_FILE_BYTES, one_batch, read_file, shown_path
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.keys import Key
 
-__all__ = ["read_idx"]
+__all__ = ["Idx", "read_idx"]
 
 GZIP_MAGIC = b"\x1f\x8b"
 UNSIGNED_BYTE = 0x08
@@ -25,6 +29,27 @@ MAX_PIXEL = 255
 CHUNK_BYTES = 1 << 20
 DEBIAN_DATASETS = PurePosixPath("/usr/share/datasets")
 """Where each of Debian's packages ``dataset-<name>`` has a directory ``<name>``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Idx(Format):
+    """Images and their labels in IDX files, the form of MNIST and its relatives."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+
+    path: Annotated[str | os.PathLike[str], Key("File or fsspec URL of the images.")]
+    labels_path: Annotated[
+        str | os.PathLike[str] | None, Key("File or fsspec URL of the labels; null: there are none.")
+    ] = None
+
+    def read(self) -> Dataset:
+        """Return the images; see `read_idx`."""
+        return read_idx(self.path, self.labels_path)
+
+    @classmethod
+    def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
+        """Return the images alone; see `Format.for_prediction`."""
+        return cls(path=location)
 
 
 def read_idx(path: str | os.PathLike[str], labels_path: str | os.PathLike[str] | None = None) -> Dataset:

@@ -6,20 +6,44 @@ import io
 import math
 import os
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Self
 
 from numpy.lib import format as npy_format
 
 from psflow.ps_runtime.data.arrays import Array
+from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.files import MAX_FILE_BYTES, chosen_names, one_batch, read_file, shown_path
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.keys import Key
 
-__all__ = ["read_npz"]
+__all__ = ["Npz", "read_npz"]
 
 SUFFIX = ".npy"
 HEADER_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 """Later versions exist for structured dtypes alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Npz(Format):
+    """The arrays of an archive that `numpy.savez` wrote."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".npz",)
+
+    path: Annotated[str | os.PathLike[str], Key("File or fsspec URL.")]
+    label: Annotated[str | None, Key("Array of the labels; null: there are none.")] = "labels"
+    features: Annotated[Sequence[str] | None, Key("Arrays that are features; null: all but the label.")] = None
+
+    def read(self) -> Dataset:
+        """Return the arrays; see `read_npz`."""
+        return read_npz(self.path, self.label, self.features)
+
+    @classmethod
+    def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
+        """Return the arrays of an archive alone; see `Format.for_prediction`."""
+        return cls(path=location, label=None, features=tuple(arrays) or None)
 
 
 def read_npz(

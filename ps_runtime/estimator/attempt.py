@@ -23,6 +23,7 @@ from psflow.ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_spec
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.logs import FROM_A_ROLE
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.transport.connecting import transport_named
 
 __all__ = ["COMPLETED_STEP", "ENDED_STEP", "Attempt", "job_seed"]
 
@@ -93,6 +94,7 @@ class Attempt:
         self._train_spec = train_spec
         self._num_ps = num_ps
         self._num_workers = num_workers
+        transport_named(transport)  # an unknown one is refused before anything is started
         self._transport = transport
         self._reads_again = reads_again
         self._fork = fork
@@ -171,6 +173,7 @@ class Attempt:
             train_spec=self._train_spec,
             eval_specs=self._eval_specs,
             model=self.plan.model,
+            optimizers=self.plan.optimizers,
             input=self.plan.input,
             seed=self.seed,
             num_ps=self._num_ps,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.model.canned.dnn import dnn_classifier
 from psflow.ps_runtime.model.canned.head import ClassifierHead
 from psflow.ps_runtime.optimizers import Adagrad, Optimizer
@@ -50,9 +51,11 @@ class DNNClassifier(Estimator):
 
     def __init__(
         self,
-        hidden_units: Sequence[int],
-        n_classes: int = 2,
-        optimizer: Optimizer = DEFAULT_OPTIMIZER,
+        hidden_units: Annotated[
+            Sequence[Annotated[int, Key("Units.", ge=1)]], Key("Units of each hidden layer, the first layer first.")
+        ],
+        n_classes: Annotated[int, Key("Number of classes; labels are 0 to n_classes - 1.", ge=2)] = 2,
+        optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
     ) -> None:

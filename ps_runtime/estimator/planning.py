@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from psflow.ps_runtime.data.dataset import Dataset
@@ -17,6 +18,7 @@ from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.variables import ModelSpec
 
@@ -36,6 +38,7 @@ class JobPlan:
     """What the first call of model_fn and a look at the input have shown."""
 
     model: ModelSpec
+    optimizers: tuple[Optimizer, ...]
     input: InputSpec
     datasets: Mapping[str, Dataset]
     """The inputs that are data sets: ``train``, ``eval`` for the first EvalSpec, ``eval_<name>`` for another."""
@@ -68,7 +71,8 @@ def plan_job(
         batch = data.first_batch()
         _same_model(caller, built.model, _first_call(caller, batch, ModeKeys.EVAL, seed), f"not in {ModeKeys.TRAIN}")
         _check_exporters(caller, built, batch, eval_spec)
-    return JobPlan(built.model, _input_spec(training.opened, num_replicas), datasets)
+    optimizers = tuple(replace(op.optimizer, learning_rate=math.nan) for op in built.spec.train_ops)
+    return JobPlan(built.model, optimizers, _input_spec(training.opened, num_replicas), datasets)
 
 
 def plan_evaluations(

@@ -1,12 +1,14 @@
 """Update rules that a ps applies to its arena, and schedules of their learning rates."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from psflow.ps_runtime.optimizers.adagrad import Adagrad
 from psflow.ps_runtime.optimizers.adam import Adam
-from psflow.ps_runtime.optimizers.base import LearningRate, Optimizer, UpdateOperands
+from psflow.ps_runtime.optimizers.base import FloatArray, LearningRate, Optimizer, Slots, UpdateOperands
 from psflow.ps_runtime.optimizers.ftrl import Ftrl
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.optimizers.momentum import Momentum
-from psflow.ps_runtime.optimizers.registry import OPTIMIZERS, optimizer_from_config
 from psflow.ps_runtime.optimizers.rms_prop import RMSProp
 from psflow.ps_runtime.optimizers.schedules import CosineDecay, ExponentialDecay, PiecewiseConstant, PolynomialDecay
 
@@ -16,6 +18,7 @@ __all__ = [
     "Adam",
     "CosineDecay",
     "ExponentialDecay",
+    "FloatArray",
     "Ftrl",
     "GradientDescent",
     "LearningRate",
@@ -24,6 +27,11 @@ __all__ = [
     "PiecewiseConstant",
     "PolynomialDecay",
     "RMSProp",
+    "Slots",
     "UpdateOperands",
-    "optimizer_from_config",
 ]
+
+OPTIMIZERS: Mapping[str, type[Optimizer]] = MappingProxyType(
+    {rule.__name__: rule for rule in (GradientDescent, Momentum, Adagrad, Adam, RMSProp, Ftrl)}
+)
+"""The optimizers that a configuration can name without saying where they are."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.optimizers.base import SMALLEST, LearningRate, Optimizer, UpdateOperands
 
 __all__ = ["Adagrad"]
@@ -31,7 +32,7 @@ class Adagrad(Optimizer):
     """
 
     learning_rate: LearningRate = 0.001
-    initial_accumulator_value: float = 0.1
+    initial_accumulator_value: Annotated[float, Key("Start of the sum of squared gradients, > 0.")] = 0.1
 
     slot_names: ClassVar[tuple[str, ...]] = ("accumulator",)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.optimizers.base import SMALLEST, LearningRate, Optimizer, UpdateOperands, above_zero
 
 __all__ = ["Adam"]
@@ -41,9 +42,9 @@ class Adam(Optimizer):
     """
 
     learning_rate: LearningRate = 0.001
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
+    beta1: Annotated[float, Key("Decay of the mean gradient, in [0, 1).")] = 0.9
+    beta2: Annotated[float, Key("Decay of the mean squared gradient, in [0, 1).")] = 0.999
+    epsilon: Annotated[float, Key("Added to the root of the mean squared gradient, > 0.")] = 1e-8
 
     slot_names: ClassVar[tuple[str, ...]] = ("m", "v")
 

@@ -8,18 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from numbers import Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.keys import Key
 
 __all__ = ["SMALLEST", "FloatArray", "LearningRate", "Optimizer", "Slots", "TrainOp", "UpdateOperands", "above_zero"]
 
 FloatArray = NDArray[np.floating[Any]]
 Slots = Mapping[str, FloatArray]
-LearningRate = float | Callable[[int], float]
+LearningRate = Annotated[float | Callable[[int], float], Key("Step size of an update, 0 or more.")]
 
 SMALLEST = float(np.finfo(np.float32).tiny)
 """Lower bound of numbers that keep a divisor from being zero: anything smaller could be zero in float32."""
@@ -65,7 +66,8 @@ class Optimizer(ABC):
     Raises
     ------
     UsageError
-        If a hyper-parameter has the wrong type or lies outside its range; all faults in one error.
+        If a hyper-parameter has the wrong type or lies outside its range, all faults in one error; or if the class is
+        no dataclass, or leaves out the initial value of a slot.
     """
 
     learning_rate: LearningRate
@@ -74,7 +76,7 @@ class Optimizer(ABC):
     """Names of the arrays that the rule keeps beside the parameters, each of their shape and dtype."""
 
     def __post_init__(self) -> None:
-        faults = list(self._type_faults()) or list(self._range_faults())
+        faults = list(self._type_faults()) or [*self._range_faults(), *self._slot_faults()]
         if faults:
             raise UsageError(tuple(f"{type(self).__name__}: {fault}" for fault in faults))
         for name, default in _hyper_parameters(type(self)):
@@ -103,7 +105,7 @@ class Optimizer(ABC):
 
     def config(self) -> dict[str, Any]:
         """Return name and hyper-parameters but the learning rate, as plain data: what a checkpoint must agree with."""
-        return {"name": type(self).__name__} | {name: getattr(self, name) for name, _ in _hyper_parameters(type(self))}
+        return {"name": _name(type(self))} | {name: getattr(self, name) for name, _ in _hyper_parameters(type(self))}
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> TrainOp:
         """Train with gradients that model_fn has computed by hand: the fast way.
@@ -161,6 +163,16 @@ class Optimizer(ABC):
         if not callable(rate) and (rate < 0.0 or math.isinf(rate)):
             yield f"learning_rate is {rate}, expected a finite number >= 0"
 
+    def _slot_faults(self) -> Iterator[str]:
+        for name in self.slot_names:
+            try:
+                value = self.initial_slot(name)
+            except LookupError:
+                yield f"initial_slot has no value for the slot {name!r}, which slot_names names"
+            else:
+                if not math.isfinite(value):
+                    yield f"initial_slot({name!r}) is {value}, expected a finite number"
+
     def _type_faults(self) -> Iterator[str]:
         if not _is_number(self.learning_rate) and not callable(self.learning_rate):
             yield f"learning_rate is {self.learning_rate!r}, expected a number or a schedule f(global_step) -> float"
@@ -173,7 +185,16 @@ class Optimizer(ABC):
 @lru_cache
 def _hyper_parameters(kind: type[Optimizer]) -> tuple[tuple[str, Any], ...]:
     """Return name and default of each hyper-parameter but the learning rate: each call of a model_fn asks for them."""
+    if "__dataclass_fields__" not in vars(kind):  # its own hyper-parameters would be unknown to checkpoints
+        raise UsageError((f"{kind.__name__} is no dataclass: decorate it with @dataclass(frozen=True, kw_only=True)",))
     return tuple((f.name, f.default) for f in fields(kind) if f.name != "learning_rate")
+
+
+@lru_cache
+def _name(kind: type[Optimizer]) -> str:
+    """Return what a checkpoint and a configuration call an optimizer: that of a user with its module."""
+    is_ours = kind.__module__.startswith("psflow.")
+    return kind.__qualname__ if is_ours else f"{kind.__module__}:{kind.__qualname__}"
 
 
 def above_zero(epsilon: float, dtype: np.dtype[np.floating[Any]]) -> float:

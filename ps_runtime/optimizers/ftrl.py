@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, UpdateOperands, above_zero
 
 __all__ = ["Ftrl"]
@@ -45,10 +46,12 @@ class Ftrl(Optimizer):
     """
 
     learning_rate: LearningRate
-    learning_rate_power: float = -0.5
-    initial_accumulator_value: float = 0.1
-    l1_regularization_strength: float = 0.0
-    l2_regularization_strength: float = 0.0
+    learning_rate_power: Annotated[float, Key("Power of the sum of squared gradients, 0 or less.")] = -0.5
+    initial_accumulator_value: Annotated[float, Key("Start of the sum of squared gradients, 0 or more.")] = 0.1
+    l1_regularization_strength: Annotated[
+        float, Key("L1 penalty, 0 or more: it makes weights of little use exactly 0.")
+    ] = 0.0
+    l2_regularization_strength: Annotated[float, Key("L2 penalty, 0 or more.")] = 0.0
 
     slot_names: ClassVar[tuple[str, ...]] = ("accumulator", "linear")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.optimizers.base import Optimizer, UpdateOperands
 
 __all__ = ["Momentum"]
@@ -34,8 +35,8 @@ class Momentum(Optimizer):
     Sutskever et al., On the importance of initialization and momentum in deep learning, 2013.
     """
 
-    momentum: float = 0.9
-    use_nesterov: bool = False
+    momentum: Annotated[float, Key("Share of the sum of gradients that survives an update, in [0, 1).")] = 0.9
+    use_nesterov: Annotated[bool, Key("Whether to look one step ahead.")] = False
 
     slot_names: ClassVar[tuple[str, ...]] = ("momentum",)
 

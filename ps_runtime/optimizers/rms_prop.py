@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
+from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate, Optimizer, UpdateOperands, above_zero
 
 __all__ = ["RMSProp"]
@@ -47,10 +48,10 @@ class RMSProp(Optimizer):
     """
 
     learning_rate: LearningRate
-    decay: float = 0.9
-    momentum: float = 0.0
-    epsilon: float = 1e-10
-    centered: bool = False
+    decay: Annotated[float, Key("Decay of the mean squared gradient, in [0, 1).")] = 0.9
+    momentum: Annotated[float, Key("Share of the last step that is added to this one, in [0, 1).")] = 0.0
+    epsilon: Annotated[float, Key("Added to the mean squared gradient, > 0.")] = 1e-10
+    centered: Annotated[bool, Key("Whether to divide by the variance in place of the mean square.")] = False
 
     slot_names: ClassVar[tuple[str, ...]] = ("mean_square",)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from psflow.ps_runtime.model.exporters import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.roles import RoleId, job_roles
 from psflow.ps_runtime.specs.run_config import RunConfig
@@ -37,6 +38,9 @@ class JobSpec:
         Every checkpoint is evaluated against each; the exporters of the first choose. Empty: no evaluator.
     model : ModelSpec
         What the first call of model_fn has shown.
+    optimizers : tuple of Optimizer
+        Those of `model`, in its order. They travel as objects, so that every ps has one of a user, too; their learning
+        rate is NaN, as each push brings its own.
     input : InputSpec
     seed : int
     num_ps, num_workers : int
@@ -59,6 +63,7 @@ class JobSpec:
     train_spec: TrainSpec
     eval_specs: tuple[EvalSpec, ...]
     model: ModelSpec
+    optimizers: tuple[Optimizer, ...]
     input: InputSpec
     seed: int
     num_ps: int = 1

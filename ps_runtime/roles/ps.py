@@ -11,7 +11,6 @@ from typing import Any
 
 import scipy.linalg.blas  # noqa: F401  (updates use it: who holds the threads of BLAS must find it loaded)
 
-from psflow.ps_runtime.optimizers.registry import optimizer_from_config
 from psflow.ps_runtime.protocol.handler import Reply
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.copying import copy_arrays
@@ -23,9 +22,9 @@ from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_desk import JobDesk
 from psflow.ps_runtime.server.shard import Shard
-from psflow.ps_runtime.specs.consistency import Async
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.transport.arena import Arena
+from psflow.ps_runtime.transport.connecting import Transport, transport_named
 from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
 from psflow.ps_runtime.transport.socket_server import SocketServer
 
@@ -59,14 +58,13 @@ class PsParts:
 
     def __init__(self, job: JobSpec, index: int, post: Post, allocate: Callable[[int], Arena] = Arena.private) -> None:
         layout = place(job.model, job.num_ps)[index]
-        consistency = job.config.consistency
         shard = Shard(
             layout,
-            [optimizer_from_config(config) for config in job.model.optimizers],
+            job.optimizers,
             job.model.tables,
             job.num_ps,
             arena=allocate(layout.nbytes),
-            staleness_aware=isinstance(consistency, Async) and consistency.staleness_aware,
+            staleness_aware=job.config.consistency.staleness_aware,
             copy_arrays=copy_arrays,
         )
         self._storage = ShardStorage(job, index, lambda *news: post(lambda: self.handler.written(*news)))
@@ -109,12 +107,13 @@ def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:
     host : str
         Address to listen on for TCP.
     """
-    parts = PsParts(job, context.role.index, lambda event: server.post(event), _arena_for(job.transport))
+    transport = transport_named(job.transport)
+    parts = PsParts(job, context.role.index, lambda event: server.post(event), _arena_for(transport))
     arena = parts.handler.shard.arena
     server = SocketServer(
         parts.handler,
         tcp_host=host,
-        unix=job.transport != "tcp",
+        unix=transport.unix != "never",
         arena=arena,
         max_connections=_max_connections(job.num_workers + 1),
         awake_secs=_awake_secs(job),
@@ -148,9 +147,9 @@ def _awake_secs(job: JobSpec) -> float:
     return AWAKE_SECS if job.num_ps + job.num_workers + 1 <= len(os.sched_getaffinity(0)) else 0.0
 
 
-def _arena_for(transport: str) -> Callable[[int], Arena]:
+def _arena_for(transport: Transport) -> Callable[[int], Arena]:
     """Return what makes the arena: in memory that others can map, where replicas may come that way."""
-    can_share = transport in ("auto", "shm") and not why_no_shared_memory()
+    can_share = transport.sharing != "never" and not why_no_shared_memory()
     return Arena.shared if can_share else Arena.private
 
 

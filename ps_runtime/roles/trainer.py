@@ -19,7 +19,6 @@ from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.session import MonitoredSession
 from psflow.ps_runtime.roles.vitals import Sample
-from psflow.ps_runtime.specs.consistency import Hogwild, Sync
 from psflow.ps_runtime.specs.roles import Role
 
 __all__ = ["open_client", "open_links", "open_session", "run_worker", "sample_of"]
@@ -62,8 +61,8 @@ def open_links(
 
 def open_client(job: JobSpec, links: Links) -> TrainingClient:
     """Return the client that this replica trains with."""
-    in_place = isinstance(job.config.consistency, Hogwild)
-    return TrainingClient(links, job.model, job.config.session_creation_timeout_secs, in_place=in_place)
+    config = job.config
+    return TrainingClient(links, job.model, config.session_creation_timeout_secs, in_place=config.consistency.in_place)
 
 
 def open_session(
@@ -109,8 +108,7 @@ def _hooks(job: JobSpec, context: RoleContext, built: BuiltModel) -> list[Sessio
 
 
 def _gradients_per_step(job: JobSpec) -> int:
-    consistency = job.config.consistency
-    return consistency.gradients_per_update(job.num_workers + 1) if isinstance(consistency, Sync) else 1
+    return job.config.consistency.gradients_per_update(job.num_workers + 1)
 
 
 def _tell_first_step(context: RoleContext, session: MonitoredSession) -> None:

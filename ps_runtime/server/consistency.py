@@ -11,10 +11,10 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from psflow.ps_runtime.protocol.decisions import Decision, Entry
-from psflow.ps_runtime.specs.consistency import BoundedStaleness, Consistency, Sync
+from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Consistency, Hogwild, Sync
 
 __all__ = ["AsyncState", "BoundedStalenessState", "ConsistencyState", "SyncState", "Ticket", "consistency_state"]
 
@@ -199,4 +199,7 @@ def consistency_state(consistency: Consistency, num_replicas: int) -> Consistenc
             return SyncState(consistency.gradients_per_update(num_replicas), num_replicas)
         case BoundedStaleness(max_staleness):
             return BoundedStalenessState(max_staleness)
-    return AsyncState()
+        case Async() | Hogwild():
+            return AsyncState()
+        case unknown:
+            assert_never(unknown)

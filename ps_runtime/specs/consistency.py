@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, Any, ClassVar, get_args
 
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.keys import Key
 
 __all__ = ["CONSISTENCIES", "Async", "BoundedStaleness", "Consistency", "Hogwild", "Sync"]
 
 
+class _Facts:
+    """What every consistency states of itself; there are no defaults, so that a new one forgets none."""
+
+    __slots__ = ()
+
+    name: ClassVar[str]
+    """In configurations."""
+    in_place: ClassVar[bool]
+    """Whether replicas on the host of a ps read its memory while it is being written."""
+    may_pipeline: ClassVar[bool]
+    """Whether a gradient may be of values that were pulled ahead."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        facts = ("name", "in_place", "may_pipeline", "staleness_aware", "gradients_per_update")
+        missing = [fact for fact in facts if fact not in vars(cls)]
+        if missing:
+            raise TypeError(f"the consistency {cls.__name__} does not state {', '.join(missing)}; see Async")
+
+
 @dataclass(frozen=True, slots=True)
-class Async:
+class Async(_Facts):
     """Apply every push at once: the fastest, and the stalest.
 
     Parameters
@@ -25,12 +46,21 @@ class Async:
     """
 
     name: ClassVar[str] = "async"
-    staleness_aware: bool = False
+    in_place: ClassVar[bool] = False
+    may_pipeline: ClassVar[bool] = True
+
+    staleness_aware: Annotated[
+        bool, Key("Whether to divide the learning rate of a push by its staleness, where that is more than 1.")
+    ] = False
+
+    def gradients_per_update(self, num_replicas: int) -> int:
+        """Return 1: every push is an update."""
+        return 1
 
 
 @dataclass(frozen=True, slots=True)
-class BoundedStaleness:
-    """Apply every push, none of them more than `max_staleness` updates after its pull: who is ahead waits.
+class BoundedStaleness(_Facts):
+    """Apply every push, none more than `max_staleness` updates after its pull: a replica that is ahead waits.
 
     Parameters
     ----------
@@ -43,15 +73,25 @@ class BoundedStaleness:
     """
 
     name: ClassVar[str] = "bounded_staleness"
-    max_staleness: int = 4
+    in_place: ClassVar[bool] = False
+    may_pipeline: ClassVar[bool] = True
+    staleness_aware: ClassVar[bool] = False
+
+    max_staleness: Annotated[
+        int, Key("Most updates between a replica's pull and its push; with 0 the replicas take turns.", ge=0)
+    ] = 4
 
     def __post_init__(self) -> None:
         if self.max_staleness < 0:
             raise UsageError((f"max_staleness should be 0 or more, got {self.max_staleness}",))
 
+    def gradients_per_update(self, num_replicas: int) -> int:
+        """Return 1: every push is an update."""
+        return 1
+
 
 @dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(_Facts):
     """Apply the mean of `replicas_to_aggregate` gradients, all of the same step; later ones of that step are dropped.
 
     Parameters
@@ -62,7 +102,18 @@ class Sync:
     """
 
     name: ClassVar[str] = "sync"
-    replicas_to_aggregate: int | None = None
+    in_place: ClassVar[bool] = False
+    may_pipeline: ClassVar[bool] = False
+    staleness_aware: ClassVar[bool] = False
+
+    replicas_to_aggregate: Annotated[
+        int | None,
+        Key(
+            "Gradients of an update; null: one of each replica. With fewer the others are backups, with more "
+            "each gives several.",
+            ge=1,
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         if self.replicas_to_aggregate is not None and self.replicas_to_aggregate < 1:
@@ -74,7 +125,7 @@ class Sync:
 
 
 @dataclass(frozen=True, slots=True)
-class Hogwild:
+class Hogwild(_Facts):
     """As `Async`, but replicas on the host of a ps read its memory in place, while it is being written.
 
     References
@@ -83,8 +134,15 @@ class Hogwild:
     """
 
     name: ClassVar[str] = "hogwild"
+    in_place: ClassVar[bool] = True
+    may_pipeline: ClassVar[bool] = True
+    staleness_aware: ClassVar[bool] = False
+
+    def gradients_per_update(self, num_replicas: int) -> int:
+        """Return 1: every push is an update."""
+        return 1
 
 
 Consistency = Async | BoundedStaleness | Sync | Hogwild
 
-CONSISTENCIES: dict[str, type[Consistency]] = {kind.name: kind for kind in (Async, BoundedStaleness, Sync, Hogwild)}
+CONSISTENCIES: dict[str, type[Consistency]] = {kind.name: kind for kind in get_args(Consistency)}

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from psflow.ps_runtime.errors import UsageError, did_you_mean
-from psflow.ps_runtime.specs.consistency import Async, Consistency, Sync
+from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, Consistency
 
 __all__ = ["RunConfig"]
 
@@ -84,10 +84,13 @@ class RunConfig:
             faults.append(f"keep_checkpoint_max should be 0 (all) or more, got {self.keep_checkpoint_max}")
         if self.pipeline_depth not in (0, 1):
             faults.append(f"pipeline_depth should be 0 or 1, got {self.pipeline_depth}")
-        if isinstance(self.consistency, Sync) and self.pipeline_depth == 1:
+        if not isinstance(self.consistency, Consistency):
+            known = ", ".join(f"{kind.__name__}()" for kind in CONSISTENCIES.values())
+            faults.append(f"consistency should be one of {known}, got {self.consistency!r}")
+        elif self.pipeline_depth == 1 and not self.consistency.may_pipeline:
             faults.append(
-                "sync needs pipeline_depth 0, got 1: a gradient of values that were pulled ahead is of an earlier step "
-                "and would be dropped"
+                f"{self.consistency.name} needs pipeline_depth 0, got 1: a gradient of values that were pulled ahead "
+                "is of an earlier step and would be dropped"
             )
         if faults:
             raise UsageError(tuple(faults))

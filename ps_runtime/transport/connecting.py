@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 
 from psflow.ps_runtime.errors import BrokenPeerError, UsageError, WaitTimeoutError, did_you_mean
 from psflow.ps_runtime.transport.address import Address, unix_path
@@ -11,11 +14,47 @@ from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
 from psflow.ps_runtime.transport.sharing import no_sharing
 from psflow.ps_runtime.transport.socket_client import Sharing, SocketConnection
 
-__all__ = ["TRANSPORTS", "connect"]
+__all__ = ["TRANSPORTS", "Transport", "connect", "transport_named"]
 
-TRANSPORTS = ("auto", "shm", "unix", "tcp")
 
-_SHARING: dict[str, Sharing] = {"auto": "maybe", "shm": "must", "unix": "never"}
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """A way to reach a ps, as configurations name it.
+
+    Parameters
+    ----------
+    unix : {"maybe", "must", "never"}
+        Whether a Unix socket on the same host is taken; where it may be, TCP is the other way.
+    sharing : {"maybe", "must", "never"}
+        Whether payloads are in shared memory, which needs a Unix socket.
+    """
+
+    unix: Sharing
+    sharing: Sharing
+
+
+TRANSPORTS: Mapping[str, Transport] = MappingProxyType(
+    {
+        "auto": Transport(unix="maybe", sharing="maybe"),
+        "shm": Transport(unix="must", sharing="must"),
+        "unix": Transport(unix="must", sharing="never"),
+        "tcp": Transport(unix="never", sharing="never"),
+    }
+)
+
+
+def transport_named(name: str) -> Transport:
+    """Return the transport that a configuration names.
+
+    Raises
+    ------
+    UsageError
+        If there is none of that name.
+    """
+    if name not in TRANSPORTS:
+        fault = f"transport should be one of {', '.join(TRANSPORTS)}, got {name!r}"
+        raise UsageError((fault + did_you_mean(name, TRANSPORTS),))
+    return TRANSPORTS[name]
 
 
 def connect(
@@ -53,23 +92,20 @@ def connect(
     UsageError
         If `transport` is none of these, or is ``shm`` and this process cannot share memory with that ps.
     """
-    if transport not in TRANSPORTS:
-        fault = f"transport should be one of {', '.join(TRANSPORTS)}, got {transport!r}"
-        raise UsageError((fault + did_you_mean(transport, TRANSPORTS),))
-    if transport == "shm" and (reason := why_no_shared_memory() or _why_no_unix(address)):
+    wanted = transport_named(transport)
+    if wanted.sharing == "must" and (reason := why_no_shared_memory() or _why_no_unix(address)):
         raise UsageError((no_sharing(peer, reason),))
     why = "it was requested"
-    if transport != "tcp":
+    if wanted.unix != "never":
         try:
             sock, name = _dial_unix(address, timeout_secs, peer)
         except (BrokenPeerError, WaitTimeoutError) as error:
-            if transport != "auto":
+            if wanted.unix == "must":
                 raise
             why = f"no Unix socket: {error}"
         else:
-            why = "same host" if transport == "auto" else why
-            sharing = _SHARING[transport]
-            return SocketConnection(sock, "unix", why, name, send_timeout_secs, max_reply_bytes, sharing)
+            why = "same host" if wanted.unix == "maybe" else why
+            return SocketConnection(sock, "unix", why, name, send_timeout_secs, max_reply_bytes, wanted.sharing)
     sock, name = _dial_tcp(address, timeout_secs, peer)
     return SocketConnection(sock, "tcp", why, name, send_timeout_secs, max_reply_bytes)
 

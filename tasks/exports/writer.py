@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.config.environment import telemetry_off
 from psflow.ps_runtime.errors import ModelFnError
-from psflow.tasks.serving.code import ENGINE, ExportedCode, ModelFnSource, source_of
+from psflow.ps_runtime.optimizers import Optimizer
+from psflow.tasks.serving.code import ENGINE, ExportedCode, ModelFnSource, module_of_optimizer, source_of
 from psflow.tasks.tracking.store import keep_quiet
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class MlflowModelWriter:
 
         keep_quiet()
         source = source_of(bundle.model_fn)
-        code = ExportedCode(source)
+        modules = {module_of_optimizer(rule) for rule in _optimizers_in(bundle.params)}
+        code = ExportedCode(source, tuple(sorted(modules)))
         with tempfile.TemporaryDirectory(prefix="psflow-export-") as temporary:
             model, beside = Path(temporary, "model"), Path(temporary, "code")
             _write_model(model, bundle, source, self._columns_for(bundle.features))
@@ -181,8 +183,16 @@ def _pinned(distribution: str) -> str:
     return f"{distribution}=={metadata.version(distribution)}"
 
 
+def _optimizers_in(value: Any) -> Iterator[Optimizer]:
+    if isinstance(value, Optimizer):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _optimizers_in(item)
+
+
 def _encoded(value: Any, where: str) -> Any:
-    """Return a parameter as JSON has it; the optimizers and schedules of psflow by their fields."""
+    """Return a parameter as JSON has it; optimizers, and schedules of psflow, by their fields."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, np.generic):
@@ -192,12 +202,13 @@ def _encoded(value: Any, where: str) -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _encoded(item, f"{where}[{key!r}]") for key, item in value.items()}
     cls = type(value)
-    if is_dataclass(value) and cls.__module__.startswith(f"{ENGINE}."):
+    if isinstance(value, Optimizer) or (is_dataclass(value) and cls.__module__.startswith(f"{ENGINE}.")):
         of_fields = {f.name: _encoded(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value) if f.init}
-        return {"$dataclass": f"{cls.__module__}:{cls.__qualname__}", "fields": of_fields}
+        module = module_of_optimizer(value) if isinstance(value, Optimizer) else cls.__module__
+        return {"$dataclass": f"{module}:{cls.__qualname__}", "fields": of_fields}
     raise ModelFnError(
         (
             f"{where} is a {cls.__name__}, which an export cannot hold: expected numbers, strings, lists and mappings "
-            "of them, or an optimizer or schedule of psflow; build other objects inside model_fn",
+            "of them, an optimizer, or a schedule of psflow; build other objects inside model_fn",
         )
     )

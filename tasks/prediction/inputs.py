@@ -3,43 +3,85 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.data.csv_table import read_csv
+from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import MATRIX, Dataset
-from psflow.ps_runtime.data.digits import read_digits
 from psflow.ps_runtime.data.files import check_file, shown_path
-from psflow.ps_runtime.data.npz_arrays import read_npz
+from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.errors import InputError
 from psflow.tasks.prediction.model import ModelInfo
 
-__all__ = ["check_input", "input_shown", "read_input", "rows_of", "same_input"]
-
-DIGITS = "digits:"
+__all__ = ["PredictionInput", "input_shown", "prediction_input", "read_input", "rows_of", "same_input"]
 
 
-def input_shown(path: str) -> str:
-    """Return the name of an input as people may read it: without credentials."""
-    return path if path.startswith(DIGITS) else shown_path(path)
-
-
-def check_input(path: str) -> None:
-    """Raise InputError if the input of a prediction is not there; do not read all of it."""
-    if not path.startswith(DIGITS):
-        check_file(path)
-
-
-def read_input(path: str, model: ModelInfo) -> Dataset:
-    """Read what `model` needs of a file; other columns or arrays are left alone.
+@dataclass(frozen=True, slots=True)
+class PredictionInput:
+    """The input of a prediction, and how it is read.
 
     Parameters
     ----------
-    path : str
-        A CSV, TSV or npz file, or an fsspec URL of one; or ``digits:test``, a part of the digits by name.
+    kind : type of Format
+    location : str
+        A path or URL, or whatever the format is told by.
+    """
+
+    kind: type[Format]
+    location: str
+
+    def __str__(self) -> str:
+        """Return how people may read it: without credentials."""
+        is_file = self.kind.reads_a_file()
+        return shown_path(self.location) if is_file else f"{self.kind.__name__.lower()}:{self.location}"
+
+
+def input_shown(text: str) -> str:
+    """Return what names an input as people may read it: without credentials."""
+    return text if _registered(text) else shown_path(text)
+
+
+def prediction_input(text: str, kind: type[Format] | None = None) -> PredictionInput:
+    """Return the input that `text` names; look whether it is there, but do not read all of it.
+
+    Parameters
+    ----------
+    text : str
+        A file or an fsspec URL of one; or ``digits:test``, the name of a format and what it is told by.
+    kind : type of Format, optional
+        Its format; else the one that it names, or that has its suffix.
+
+    Raises
+    ------
+    InputError
+        If there is no such file, or its suffix is that of no format.
+    """
+    location = text
+    if kind is None and (kind := _registered(text)) is not None:
+        location = text.partition(":")[2]
+    if kind is None:
+        suffix = os.path.splitext(text.partition("?")[0])[1]
+        kind = next((known for known in FORMATS.values() if suffix in known.suffixes), None)
+    if kind is None:
+        known = ", ".join(suffix for format_ in FORMATS.values() for suffix in format_.suffixes)
+        raise InputError((f"{shown_path(text)}: expected a file that ends in {known}; or say which format it has",))
+    if kind.reads_a_file():
+        location = location if "://" in location else os.path.abspath(location)  # of workers, too
+        check_file(location)
+    return PredictionInput(kind, location)
+
+
+def read_input(source: PredictionInput, model: ModelInfo) -> Dataset:
+    """Read what `model` needs of an input; other columns or arrays are left alone.
+
+    Parameters
+    ----------
+    source : PredictionInput
     model : ModelInfo
         Names the columns or arrays to read.
 
@@ -48,20 +90,34 @@ def read_input(path: str, model: ModelInfo) -> Dataset:
     InputError
         If it cannot be read, lacks a column or array, or has arrays of another shape.
     """
-    names = [feature.name for feature in model.features if feature.name]
-    if path.startswith(DIGITS):
-        dataset = read_digits(path.removeprefix(DIGITS))
-    elif path.endswith(".npz"):
-        dataset = read_npz(path, label=None, features=names or None)
-    elif model.columns:
-        dataset = read_csv(path, features=model.columns)
-    elif names and all(feature.shape == () for feature in model.features):
-        table = read_csv(path, features=names)
-        dataset = Dataset({name: _matrix(table)[:, index] for index, name in enumerate(names)})
-    else:
-        dataset = Dataset({names[0] if names else MATRIX: _matrix(read_csv(path))})
-    _check_shapes(input_shown(path), dataset, model)
+    names = tuple(feature.name for feature in model.features if feature.name)
+    is_flat = bool(names) and all(feature.shape == () for feature in model.features)
+    columns = model.columns or (names if is_flat else ())
+    dataset = source.kind.for_prediction(source.location, columns, names).read()
+    if dataset.columns and source.kind.reads_a_file():  # what is built in has names of its own
+        _check_columns(source, dataset, columns)
+        matrix = _named(dataset.features)[MATRIX]
+        if is_flat and not model.columns:
+            dataset = Dataset({name: matrix[:, index] for index, name in enumerate(names)})
+        elif not model.columns:
+            dataset = Dataset({names[0] if names else MATRIX: matrix})
+    _check_shapes(str(source), dataset, model)
     return dataset
+
+
+def _registered(text: str) -> type[Format] | None:
+    return FORMATS.get(text.partition(":")[0]) if ":" in text else None
+
+
+def _check_columns(source: PredictionInput, dataset: Dataset, columns: Sequence[str]) -> None:
+    """Refuse a table that has other columns than the model reads, or has them in another order."""
+    if columns and dataset.columns != tuple(columns):
+        raise InputError(
+            (
+                f"{source}: expected the columns {', '.join(columns[:5])}{', ...' if len(columns) > 5 else ''}, "
+                f"got {', '.join(dataset.columns[:5])}{', ...' if len(dataset.columns) > 5 else ''}",
+            )
+        )
 
 
 def rows_of(dataset: Dataset, start: int, stop: int, model: ModelInfo) -> Any:
@@ -74,7 +130,7 @@ def rows_of(dataset: Dataset, start: int, stop: int, model: ModelInfo) -> Any:
 
 
 @functools.lru_cache(maxsize=1)
-def same_input(path: str, model: ModelInfo, digest: str) -> Dataset:
+def same_input(source: PredictionInput, model: ModelInfo, digest: str) -> Dataset:
     """Read the input in a worker, once for all partitions that it predicts.
 
     Raises
@@ -82,9 +138,9 @@ def same_input(path: str, model: ModelInfo, digest: str) -> Dataset:
     InputError
         As `read_input` does; and if the content is not that of `digest`, which another process has seen.
     """
-    dataset = read_input(path, model)
+    dataset = read_input(source, model)
     if dataset.digest() != digest:
-        raise InputError((f"{input_shown(path)} has changed, or differs on this Dask worker; run the command again",))
+        raise InputError((f"{source} has changed, or differs on this Dask worker; run the command again",))
     return dataset
 
 
@@ -108,7 +164,3 @@ def _check_shapes(path: str, dataset: Dataset, model: ModelInfo) -> None:
 
 def _named(features: Any) -> dict[str, NDArray[Any]]:
     return dict(features) if isinstance(features, Mapping) else {MATRIX: np.asarray(features)}
-
-
-def _matrix(table: Dataset) -> NDArray[Any]:
-    return _named(table.features)[MATRIX]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.config.environment import telemetry_off
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.one_thread import one_thread
-from psflow.tasks.prediction.inputs import rows_of, same_input
+from psflow.tasks.prediction.inputs import PredictionInput, rows_of, same_input
 from psflow.tasks.prediction.model import ModelInfo, load_model
 from psflow.tasks.prediction.output import Partition, PredictionFolder, to_csv
 
@@ -21,15 +21,15 @@ __all__ = ["predict_partition"]
 BATCH_ROWS = 1024
 
 
-def predict_partition(model: ModelInfo, path: str, digest: str, part: Partition, output: str) -> int:
+def predict_partition(model: ModelInfo, source: PredictionInput, digest: str, part: Partition, output: str) -> int:
     """Predict one partition and write its file; return its number of rows.
 
     Parameters
     ----------
     model : ModelInfo
         A model whose folder this process can read.
-    path : str
-        Of the input.
+    source : PredictionInput
+        Of the rows, and how they are read.
     digest : str
         Of its data, as the flow has seen them.
     part : Partition
@@ -49,7 +49,7 @@ def predict_partition(model: ModelInfo, path: str, digest: str, part: Partition,
     May be repeated, also by several workers at once: the file appears whole, with the same content.
     """
     telemetry_off()
-    dataset = same_input(path, model, digest)
+    dataset = same_input(source, model, digest)
     batches = []
     with one_thread():
         for start in range(part.start, part.stop, BATCH_ROWS):

@@ -15,6 +15,7 @@ from prefect.states import Cancelled
 
 from psflow.ps_runtime.deadline import Deadline
 from psflow.tasks.completed import completed_batches
+from psflow.tasks.prediction.inputs import PredictionInput
 from psflow.tasks.prediction.model import ModelInfo
 from psflow.tasks.prediction.output import Partition
 from psflow.tasks.prediction.partition import predict_partition
@@ -29,7 +30,7 @@ class PredictionJob:
     """What is predicted: the rows of `input`, whose data have `digest`, with `model`, into the folder `output`."""
 
     model: ModelInfo
-    input: str
+    input: PredictionInput
     digest: str
     num_rows: int
     output: str

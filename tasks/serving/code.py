@@ -15,8 +15,9 @@ from typing import Any
 import psflow
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.estimator.installed import is_installed
+from psflow.ps_runtime.optimizers import Optimizer
 
-__all__ = ["ExportedCode", "ModelFnSource", "source_of"]
+__all__ = ["ExportedCode", "ModelFnSource", "module_of_optimizer", "source_of"]
 
 ENGINE = "psflow"
 ENGINE_ROOT = Path(psflow.__file__).parents[1]
@@ -68,6 +69,26 @@ def source_of(model_fn: Callable[..., Any]) -> ModelFnSource:
     return ModelFnSource(module, name, path, root)
 
 
+def module_of_optimizer(rule: Optimizer) -> str:
+    """Return the name under which the module of an optimizer can be imported.
+
+    Raises
+    ------
+    ModelFnError
+        If it has no file, or is not at the top level of it.
+    """
+    kind = type(rule)
+    path = Path(kind.update.__code__.co_filename).absolute()
+    if not path.is_file() or "." in kind.__qualname__:
+        raise ModelFnError(
+            (
+                f"the optimizer {kind.__qualname__} cannot be exported: move it to the top level of a module, such as "
+                "my_optimizer.py, and import it from there",
+            )
+        )
+    return _module_of(path, kind.__module__)[0]
+
+
 def _module_of(path: Path, name: str) -> tuple[str, Path]:
     """Return the name under which a file can be imported, and the folder from which."""
     if name in ("__main__", "__mp_main__"):
@@ -91,11 +112,12 @@ class ExportedCode:
     """
 
     source: ModelFnSource
+    modules: tuple[str, ...] = ()
     files: dict[Path, Path] = field(default_factory=dict, init=False)
     libraries: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
-        for name in (*ENTRY_POINTS, self.source.module):
+        for name in (*ENTRY_POINTS, self.source.module, *self.modules):
             self._add(name)
 
     def requirements(self) -> list[str]:

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -204,9 +205,10 @@ def _decoded(value: Any, code: ExportedCode) -> Any:
     if "$dataclass" not in value:
         return {key: _decoded(item, code) for key, item in value.items()}
     module, _, name = value["$dataclass"].partition(":")
-    if not module.startswith("psflow."):
-        raise ValueError(f"config.json names the class {value['$dataclass']!r}, which is not one of psflow")
-    return getattr(code.load(module), name)(**_decoded(value["fields"], code))
+    kind = getattr(code.load(module), name)  # of this export: nothing else is loaded that way
+    if not (isinstance(kind, type) and is_dataclass(kind)):
+        raise ValueError(f"config.json names {value['$dataclass']!r}, expected a dataclass of this export")
+    return kind(**_decoded(value["fields"], code))
 
 
 set_model(ExportedModel())

@@ -16,8 +16,8 @@ ROLES = ("ps-0", "chief-0", "worker-0", "evaluator-0")
 def test_the_form_of_a_training_asks_for_its_parameters_and_describes_them(place: Place, browser: Browser) -> None:
     browser.open(f"{place.prefect}/deployments/deployment/{place.deployment_id}/run")
     descriptions = [str(field.description) for field in TrainParameters.model_fields.values()]
-    browser.wait_for_texts("Experiment", "CannedModel", "FunctionModel", "DataInput", "FunctionInput", "Max Steps")
-    browser.wait_for_texts("DNNClassifier", *descriptions)
+    browser.wait_for_texts("Experiment", "DNNClassifier", "FunctionModel", "CsvInput", "FunctionInput", "Max Steps")
+    browser.wait_for_texts(*descriptions)
     assert len(browser.shown("form textarea, form input, form button")) > len(descriptions)
     browser.picture("prefect-form")
 

@@ -150,7 +150,7 @@ def test_a_form_offers_choices_where_there_are_some() -> None:
     assert fields["transport"]["enum"] == ["auto", "shm", "unix", "tcp"]
     assert definitions["ClusterParameters"]["properties"]["when_full"]["enum"] == ["wait", "fail"]
     options = [option["$ref"].rpartition("/")[2] for option in fields["model"]["anyOf"]]
-    assert options == ["CannedModel", "FunctionModel"]
+    assert options == ["DNNClassifier", "FunctionModel"]
     assert all(definitions[option]["description"] for option in options)
 
 

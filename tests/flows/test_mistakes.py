@@ -21,7 +21,7 @@ from psflow.tasks.prefect_server.api import prefect_api
 from tests.flows.conftest import TABLE_CONF
 from tests.full_disk import run_on_small_disk
 
-OWN_FUNCTION = "or a function of yours as package.module:function"
+OWN = "or one of your own as package.module:name"
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_a_missing_column(capsys: pytest.CaptureFixture[str], directory: Path) -
 
 def test_a_wrong_model_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "train", "t.yaml", "model.name=DNNClasifier") == (
-        f"psflow: command line: model.name: expected 'DNNClassifier', {OWN_FUNCTION}, got 'DNNClasifier'; "
+        f"psflow: command line: model.name: unknown model 'DNNClasifier', expected one of DNNClassifier, {OWN}; "
         "did you mean 'DNNClassifier'?\n"
     )
 

@@ -35,4 +35,4 @@ def test_no_trial_is_made_twice() -> None:
 def test_replicas_that_each_read_all_the_data_compute_as_many_times_the_gradients() -> None:
     trials = {trial.num_replicas: trial.num_gradients for trial in epoch_trials()}
     assert trials == {1: 12_000, 2: 24_000, 3: 36_000}
-    assert EPOCHS.num_gradients == 20 * 60_000 // EPOCHS.train["batch_size"]
+    assert EPOCHS.num_gradients == 20 * 60_000 // EPOCHS.batch_size

@@ -66,7 +66,7 @@ def test_keys_that_come_and_go_and_paths_without_their_secrets() -> None:
     assert found["model.params.optimizer.momentum: not set -> 0.9 (command line)"]
     assert not any("learning_rate" in line for line in found)
     found = dict(changed("input.train={format: csv, path: 's3://key:secret@bucket/t.csv', label: y}"))
-    assert found["input.train.path: null -> s3://bucket/t.csv (command line)"]
+    assert found["input.train.path: not set -> s3://bucket/t.csv (command line)"]
 
 
 def test_a_further_evaluation_may_come_and_go_but_not_become_another() -> None:
@@ -75,3 +75,17 @@ def test_a_further_evaluation_may_come_and_go_but_not_become_another() -> None:
     assert {alters for _, alters in changed(small)} == {False}
     assert {alters for _, alters in changed("evals={}", before=(small,))} == {False}
     assert changed(large, before=(small,)) == [("evals.small.input.split: test -> all (command line)", True)]
+
+
+@pytest.mark.parametrize(
+    ("override", "line", "alters"),
+    [
+        ("evals.a.b.steps=3", "evals.a.b.steps: null -> 3", True),
+        ("evals.a.b.throttle_secs=3.0", "evals.a.b.throttle_secs: 0.0 -> 3.0", False),
+    ],
+)
+def test_the_name_of_an_evaluation_may_have_dots(override: str, line: str, alters: bool) -> None:
+    kept = "throttle_secs: 3.0" if "throttle" in override else "steps: 3"
+    before = "evals={a.b: {input: {format: digits, split: test}}}"
+    now = f"evals={{a.b: {{input: {{format: digits, split: test}}, {kept}}}}}"
+    assert changed(now, before=(before,)) == [(line, alters)]

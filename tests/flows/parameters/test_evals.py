@@ -43,7 +43,7 @@ def test_their_files_are_found_from_any_directory(digits: str, tmp_path: Path) -
         (["evals.a.steps=3"], "evals.a.input: is missing"),
         (["evals={b ad: {input: {format: digits}}}"], "evals.b ad: expected a string that matches"),
         (["evals.a.input.format=digits", "eval.name=a"], "eval.name is 'a', which is also a name in evals"),
-        (["evals.a.input.format=csv"], "evals.a.input: format 'csv' needs a path"),
+        (["evals.a.input.format=csv"], "evals.a.input.path: is missing"),
     ],
 )
 def test_what_is_wrong_with_them_is_told(digits: str, overrides: list[str], fault: str) -> None:

@@ -1,18 +1,21 @@
 from dataclasses import fields
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from pydantic import ValidationError
 
 from psflow.flows.parameters.configuration import read_settings
-from psflow.flows.parameters.consistency import KINDS, build_consistency
-from psflow.flows.parameters.input import DataInput, FunctionInput
+from psflow.flows.parameters.consistency import KINDS
+from psflow.flows.parameters.input import MODELS, DataInput, FunctionInput
 from psflow.flows.parameters.model import CannedModel, FunctionModel
 from psflow.flows.parameters.predict import PredictParameters, parse_predict_parameters
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.running.building import build_training
 from psflow.ps_runtime.config.files import COMMAND_LINE, Origin, load
-from psflow.ps_runtime.data.formats import FORMATS, open_dataset
+from psflow.ps_runtime.data.csv_table import Csv
+from psflow.ps_runtime.data.digits import Digits
+from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.optimizers import Adagrad, Adam, Momentum
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, BoundedStaleness, Hogwild, Sync
@@ -79,31 +82,21 @@ def test_a_model_and_an_input_can_be_functions_of_the_user():
 
 
 def test_the_formats_are_those_that_can_be_read():
-    field = DataInput.model_json_schema()["properties"]["format"]
-    assert set(field["enum"]) == set(FORMATS)
+    assert {kind.model_fields["format"].annotation for kind in MODELS.values()} == {Literal[name] for name in FORMATS}
+    options = TrainParameters.model_json_schema()["$defs"]["InputParameters"]["properties"]["train"]["anyOf"]
+    assert len(options) == len(FORMATS) + 2
 
 
 def test_an_input_describes_a_data_set():
-    source = DataInput(format="digits", split="test", batch_size=60, shuffle=True)
+    source = parsed("input.train={format: digits, split: test, batch_size: 60, shuffle: true}").input.train
 
-    assert source.spec(training=True, seed=3) == {
-        "format": "digits",
-        "split": "test",
-        "batch_size": 60,
-        "shuffle": True,
-        "epochs": None,
-        "seed": 3,
-    }
-    assert source.spec(training=False, seed=3)["epochs"] == 1
-    assert DataInput(format="csv", path="x", epochs=2, seed=5).spec(training=False, seed=3) == {
-        "format": "csv",
-        "path": "x",
-        "batch_size": 32,
-        "shuffle": False,
-        "epochs": 2,
-        "seed": 5,
-    }
-    assert open_dataset(source.spec(training=False, seed=3)).num_records == 360
+    batching = {"batch_size": 60, "shuffle": True, "epochs": None, "seed": 3}
+    assert (source.build(), source.batching(training=True, seed=3)) == (Digits(split="test"), batching)
+    assert source.batching(training=False, seed=3)["epochs"] == 1
+    other = parsed("input.train={format: csv, path: x, epochs: 2, seed: 5, features: [a]}").input.train
+    assert other.build() == Csv(path="x", features=("a",))
+    batching = {"batch_size": 32, "shuffle": False, "epochs": 2, "seed": 5}
+    assert other.batching(training=False, seed=3) == batching
 
 
 @pytest.mark.parametrize(
@@ -171,7 +164,7 @@ def test_each_option_of_a_consistency_is_in_the_form_with_its_default():
     for name, spec in CONSISTENCIES.items():
         form = KINDS[name].model_fields
         assert form.keys() - {"name"} == {field.name for field in fields(spec)}
-        assert build_consistency(KINDS[name](name=name)) == spec()
+        assert KINDS[name](name=name).build() == spec()
 
 
 def test_the_form_takes_the_name_of_a_consistency_alone():
@@ -203,13 +196,16 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
         ("transport=unx", r"transport: expected 'auto', 'shm', 'unix' or 'tcp', got 'unx'; did you mean 'unix'\?"),
         (
             "train.consistency=snyc",
-            r"train\.consistency: unknown consistency 'snyc', expected one of async, bounded_staleness, sync, hogwild; "
-            r"did you mean 'sync'\?",
+            r"train\.consistency\.name: unknown consistency 'snyc', expected one of async, bounded_staleness, sync, "
+            r"hogwild; did you mean 'sync'\?",
         ),
-        ("train.consistency={name: hogwlid}", r"train\.consistency: unknown consistency .*; did you mean 'hogwild'\?"),
+        (
+            "train.consistency={name: hogwlid}",
+            r"train\.consistency\.name: unknown consistency .*; did you mean 'hogwild'\?",
+        ),
         (
             "train.consistency={max_staleness: 3}",
-            r"train\.consistency: expected one of async, .*, or a mapping with one of these as name, got \{",
+            r"train\.consistency\.name: is missing: expected one of async, ",
         ),
         ("train.consistency=null", r"train\.consistency: expected one of async, .*, got None"),
         ("train.consistency=[sync]", r"train\.consistency: expected one of async, .*, got \['sync'\]"),
@@ -237,7 +233,7 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
         ("model_dir=''", r"model_dir: expected a string that is not empty, got ''"),
         (
             "model.name=DNNClasifier",
-            r"model\.name: expected 'DNNClassifier', or a function .*, got 'DNNClasifier'; did you mean 'DNNCla",
+            r"model\.name: unknown model 'DNNClasifier', .*, or one of your own as package.module:name; did you me",
         ),
         ("model={name: 'a:b c'}", r"model\.name: expected a string that matches .*, got 'a:b c'"),
         ("model={}", r"model\.name: is missing"),
@@ -247,21 +243,28 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
         ("model.params.n_classes=1", r"model\.params\.n_classes: expected a number >= 2, got 1"),
         (
             "model.params.optimizer.name=Adm",
-            r"model\.params\.optimizer: unknown optimizer 'Adm', expected one of .*; did you mean 'Adam'\?",
+            r"model\.params\.optimizer\.name: unknown optimizer 'Adm', expected one of .*; did you mean 'Adam'\?",
         ),
         (
             "model.params.optimizer.beta_1=0.5",
-            r"model\.params\.optimizer: Adam: unknown key 'beta_1'; did you mean 'beta1'\?",
+            r"model\.params\.optimizer\.beta_1: unknown key; did you mean 'beta1'\?",
         ),
         (
             "model.params.optimizer.beta1=2",
-            r"model\.params\.optimizer: Adam: beta1 is 2, expected a number in \[0, 1\)",
+            r"model\.params\.optimizer: Adam: beta1 is 2.0, expected a number in \[0, 1\)",
         ),
         ("input.eval=3", r"input\.eval: expected a mapping, got 3"),
-        ("input.train.format=cvs", r"input\.train\.format: expected 'csv', .*, got 'cvs'; did you mean 'csv'\?"),
-        ("input.train.format=csv", r"input\.train: format 'csv' has no split; format 'csv' needs a path"),
-        ("input.train.labels_path=x", r"input\.train: format 'digits' has no labels_path"),
-        ("input.train.path=x.csv", r"input\.train: format 'digits' has no path"),
+        (
+            "input.train.format=cvs",
+            r"input\.train\.format: unknown input format 'cvs', expected one of .*; did you mean 'csv'\?",
+        ),
+        ("input.train.format=csv", r"input\.train\.path: is missing"),
+        (
+            "input.train={format: csv, path: x, split: all}",
+            r"input\.train\.split: unknown key; known here: batch_size",
+        ),
+        ("input.train.labels_path=x", r"input\.train\.labels_path: unknown key; known here: batch_size"),
+        ("input.train.path=x.csv", r"input\.train\.path: unknown key; known here: batch_size"),
         ("input.train.shuffle=1", r"input\.train\.shuffle: expected true or false, got 1"),
     ],
 )

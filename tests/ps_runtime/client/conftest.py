@@ -10,7 +10,6 @@ import pytest
 
 from psflow.ps_runtime.client.link import Dial, Identity, Links, never_stop
 from psflow.ps_runtime.errors import BrokenPeerError
-from psflow.ps_runtime.optimizers.registry import optimizer_from_config
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
@@ -22,6 +21,7 @@ from psflow.ps_runtime.specs.layout import piece_views, place
 from psflow.ps_runtime.specs.variables import ModelSpec
 from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.in_process import InProcessServer
+from tests.ps_runtime.rules import rules_of
 
 SECS = 200.0
 
@@ -99,7 +99,7 @@ class Ps:
         self.unnoticed: list[Connection] = []
         self.kinds: list[Kind] = []
         self.key = JobKey("job", "token", model.digest)
-        optimizers = [optimizer_from_config(config) for config in model.optimizers]
+        optimizers = rules_of(model)
         shards = [Shard(layout, optimizers, model.tables, num_ps) for layout in place(model, num_ps)]
         self.desk = JobDesk(job, Stream() if is_stream else None, shards[0])
         self.handlers, self.servers, self.storages = [], [], []

@@ -1,116 +1,106 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.data.base import Format
+from psflow.ps_runtime.data.csv_table import Csv, Tsv
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.data.formats import FORMATS, open_dataset
+from psflow.ps_runtime.data.idx_images import Idx
+from psflow.ps_runtime.data.npz_arrays import Npz
 from psflow.ps_runtime.errors import InputError
 
 
-@pytest.fixture
-def csv(tmp_path: Path) -> str:
-    (tmp_path / "t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
-    return str(tmp_path / "t.csv")
+def digits(folder: Path) -> Format:
+    return Digits(split="test")
 
 
-def digits_spec(folder: Path) -> dict[str, Any]:
-    return {"format": "digits", "split": "test"}
-
-
-def csv_spec(folder: Path) -> dict[str, Any]:
+def csv(folder: Path) -> Format:
     (folder / "t.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
-    return {"format": "csv", "path": folder / "t.csv", "label": "y"}
+    return Csv(path=folder / "t.csv", label="y")
 
 
-def tsv_spec(folder: Path) -> dict[str, Any]:
+def tsv(folder: Path) -> Format:
     (folder / "t.txt").write_text("a\tb\ty\n1\t2\t0\n3\t4\t1\n")
-    return {"format": "tsv", "path": str(folder / "t.txt"), "label": "y", "features": ["b"]}
+    return Tsv(path=str(folder / "t.txt"), label="y", features=["b"])
 
 
-def npz_spec(folder: Path) -> dict[str, Any]:
+def npz(folder: Path) -> Format:
     np.savez(folder / "t.npz", x=[[1.0], [2.0]], labels=[0, 1])
-    return {"format": "npz", "path": str(folder / "t.npz")}
+    return Npz(path=str(folder / "t.npz"))
 
 
-def idx_spec(folder: Path) -> dict[str, Any]:
+def idx(folder: Path) -> Format:
     (folder / "images").write_bytes(b"\0\0\x08\3" + b"\0\0\0\2" * 3 + bytes(range(8)))
     (folder / "labels").write_bytes(b"\0\0\x08\1" + b"\0\0\0\2" + bytes([1, 0]))
-    return {"format": "idx", "path": folder / "images", "labels_path": str(folder / "labels")}
+    return Idx(path=folder / "images", labels_path=str(folder / "labels"))
 
 
-SPECS: list[Callable[[Path], dict[str, Any]]] = [digits_spec, csv_spec, tsv_spec, npz_spec, idx_spec]
+MAKERS: list[Callable[[Path], Format]] = [digits, csv, tsv, npz, idx]
 
 
 def test_the_laws_run_for_every_format(tmp_path: Path) -> None:
-    assert {make(tmp_path)["format"] for make in SPECS} == set(FORMATS)
+    assert {type(make(tmp_path)) for make in MAKERS} == set(FORMATS.values())
 
 
-@pytest.mark.parametrize("make", SPECS)
+@pytest.mark.parametrize("make", MAKERS)
 class TestLaws:
     def test_one_batch_in_file_order_with_a_label_for_each_row(self, make: Any, tmp_path: Path) -> None:
-        data = open_dataset(make(tmp_path))
+        data = make(tmp_path).read()
         assert (data.batch_size, data.num_epochs, data.shuffle_seed) == (data.num_records, 1, None)
         assert len(data.labels) == data.num_records
 
     def test_reading_again_gives_the_same(self, make: Any, tmp_path: Path) -> None:
-        spec = make(tmp_path)
-        assert open_dataset(spec).digest() == open_dataset(spec).digest()
+        data = make(tmp_path)
+        assert data.read().digest() == data.read().digest()
 
-    def test_the_common_keys_apply(self, make: Any, tmp_path: Path) -> None:
-        common = {"batch_size": 2, "epochs": None, "shuffle": True, "seed": 7}
-        data = open_dataset({**make(tmp_path), **common})
+    def test_it_is_given_in_batches_and_orders(self, make: Any, tmp_path: Path) -> None:
+        data = open_dataset(make(tmp_path), batch_size=2, epochs=None, shuffle=True, seed=7)
         assert (data.batch_size, data.num_epochs, data.shuffle_seed) == (2, None, 7)
 
-    def test_an_unknown_key_is_refused(self, make: Any, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match=r"unknown key 'batchsize' .*; did you mean 'batch_size'\?"):
-            open_dataset({**make(tmp_path), "batchsize": 2})
+    def test_a_prediction_reads_the_features_as_training_does(self, make: Any, tmp_path: Path) -> None:
+        data = make(tmp_path)
+        trained = data.read()
+        location = getattr(data, "path", None) or data.split
+        again = type(data).for_prediction(str(location), trained.columns, [*trained.features]).read()
+        assert again.labels is None or isinstance(data, Digits)
+        assert again.columns == trained.columns
+        for name, array in trained.features.items():
+            np.testing.assert_array_equal(again.features[name], array)
 
 
-def test_a_key_of_another_format_is_refused(csv: str) -> None:
-    with pytest.raises(InputError, match="unknown key 'split' for the input format 'csv'"):
-        open_dataset({"format": "csv", "path": csv, "split": "train"})
+def test_a_seed_alone_does_not_shuffle(tmp_path: Path) -> None:
+    assert open_dataset(csv(tmp_path), shuffle=True).shuffle_seed == 0
+    assert open_dataset(csv(tmp_path), seed=3).shuffle_seed is None
 
 
-def test_the_path_of_labels_is_checked() -> None:
-    with pytest.raises(InputError, match="labels_path of the input is 3: expected a path or URL, or null"):
-        open_dataset({"format": "idx", "path": "images", "labels_path": 3})
+def test_a_batch_of_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="batch_size"):
+        open_dataset(csv(tmp_path), batch_size=0)
 
 
-def test_null_means_the_default(csv: str) -> None:
-    data = open_dataset({"format": "csv", "path": csv, "label": None, "features": None, "batch_size": None})
-    assert (data.batch_size, data.columns, data.labels) == (2, ("a", "b", "y"), None)
+def test_a_format_that_forgets_a_part_cannot_be_defined() -> None:
+    with pytest.raises(TypeError, match="Json does not define suffixes, for_prediction; see Format"):
+
+        class Json(Format):
+            def read(self) -> Dataset:
+                return Dataset([1.0])
 
 
-def test_shuffle_without_a_seed_has_seed_0_and_a_seed_alone_does_not_shuffle(csv: str) -> None:
-    assert open_dataset({"format": "csv", "path": csv, "shuffle": True}).shuffle_seed == 0
-    assert open_dataset({"format": "csv", "path": csv, "seed": 3}).shuffle_seed is None
+def test_a_format_may_take_the_parts_of_another() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Loud(Csv):
+        volume: int = 11
+        suffixes: ClassVar[tuple[str, ...]] = (".loud",)
 
+        @classmethod
+        def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
+            return cls(path=location)
 
-@pytest.mark.parametrize(
-    ("name", "fault"),
-    [
-        ("cvs", r"unknown input format 'cvs': expected one of digits, csv, tsv, npz, idx; did you mean 'csv'\?"),
-        (None, "unknown input format None"),
-        (["csv"], r"unknown input format \['csv'\]"),
-    ],
-)
-def test_an_unknown_format_is_refused(name: object, fault: str) -> None:
-    with pytest.raises(InputError, match=fault):
-        open_dataset({"format": name})
-
-
-def test_all_faults_come_in_one_error() -> None:
-    values = {"label": 3, "features": "a", "batch_size": 0, "shuffle": 1, "epochs": True, "seed": -1}
-    with pytest.raises(InputError) as caught:
-        open_dataset({"format": "csv", **values})
-    assert caught.value.faults == (
-        "the input format 'csv' needs a path",
-        "label of the input is 3: expected a str, or null",
-        "features of the input is 'a': expected a list of str, or null",
-        "batch_size of the input is 0: expected an int >= 1, or null",
-        "shuffle of the input is 1: expected true or false",
-        "epochs of the input is True: expected an int >= 1, or null to repeat for ever",
-        "seed of the input is -1: expected an int >= 0, or null",
-    )
+    assert Loud.reads_a_file()
+    assert not Digits.reads_a_file()

@@ -2,13 +2,14 @@
 
 import json
 import math
-import pickle
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, RMSProp, optimizer_from_config
+from psflow.ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, RMSProp
 
 
 def test_defaults_are_the_references():
@@ -100,30 +101,40 @@ def test_a_schedule_that_leaves_the_range_is_named_with_its_step(rate):
         rule.learning_rate_at(7)
 
 
-def test_a_rule_from_a_config_has_no_learning_rate_of_its_own():
-    rule = optimizer_from_config({"name": "GradientDescent"})
+def test_a_rule_without_a_learning_rate_has_none_at_any_step():
+    rule = GradientDescent(learning_rate=math.nan)
     with pytest.raises(UsageError, match="learning_rate is nan at global_step 0"):
         rule.learning_rate_at(0)
 
 
+def test_an_optimizer_of_a_user_is_named_with_its_module():
+    assert Halving(learning_rate=1.0).config() == {"name": f"{__name__}:Halving", "share": 0.5}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halving(GradientDescent):
+    share: float = 0.5
+
+
+def test_a_class_that_is_no_dataclass_would_hide_its_hyper_parameters():
+    class Forgotten(GradientDescent):
+        share: float = 0.5
+
+    with pytest.raises(UsageError, match=r"Forgotten is no dataclass: decorate it with @dataclass\(frozen=True"):
+        Forgotten(learning_rate=1.0)
+
+
 @pytest.mark.parametrize(
-    ("config", "words"),
-    [
-        ({}, "unknown optimizer None, expected one of GradientDescent, Momentum, Adagrad, Adam, RMSProp, Ftrl$"),
-        ({"name": ["Adam"]}, r"unknown optimizer \['Adam'\]"),
-        ({"name": "adam"}, "unknown optimizer 'adam', .*; did you mean 'Adam'"),
-        ({"name": "Optimizer"}, "unknown optimizer 'Optimizer'"),
-        ({"name": "Momentum", "use_nesterov": False}, "Momentum: hyper-parameter 'momentum' is missing"),
-        (
-            {"name": "Momentum", "momentum": 0.9, "use_nestrov": False},
-            "(?s)'use_nesterov' is missing.*unknown hyper-parameter 'use_nestrov'; did you mean 'use_nesterov'",
-        ),
-        ({"name": "GradientDescent", "learning_rate": 0.1}, "unknown hyper-parameter 'learning_rate'"),
-        ({"name": "Momentum", "momentum": "0.9", "use_nesterov": False}, "momentum is '0.9', expected a number"),
-        ({"name": "Momentum", "momentum": 7, "use_nesterov": False}, r"momentum is 7, expected a number in \[0, 1\)"),
-    ],
+    ("value", "words"),
+    [({}, "initial_slot has no value for the slot 'm', which"), ({"m": math.nan}, r"initial_slot\('m'\) is nan")],
 )
-def test_refuses_a_config_that_is_not_one(config, words):
-    with pytest.raises(UsageError, match=words) as caught:
-        optimizer_from_config(config)
-    assert pickle.loads(pickle.dumps(caught.value)).faults == caught.value.faults
+def test_a_slot_without_an_initial_value_is_named_before_anything_trains(value, words):
+    @dataclass(frozen=True, kw_only=True)
+    class Forgotten(GradientDescent):
+        slot_names: ClassVar = ("m",)
+
+        def initial_slot(self, name):
+            return value[name]
+
+    with pytest.raises(UsageError, match=words):
+        Forgotten(learning_rate=1.0)

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import CheckpointError, ProtocolError
-from psflow.ps_runtime.optimizers.registry import optimizer_from_config
 from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
 from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
@@ -22,6 +21,7 @@ from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.layout import piece_views, place
 from psflow.ps_runtime.specs.variables import ModelSpec
+from tests.ps_runtime.rules import rules_of
 from tests.ps_runtime.server.started_job import StartedJob
 
 TOKEN = "a secret"
@@ -73,7 +73,7 @@ class Servers:
         self.key = JobKey("job", TOKEN, model.digest)
         self.stream = Stream() if is_stream else None
         self.job = job
-        shards = [Shard(layout, [optimizer_from_config(c) for c in model.optimizers]) for layout in self.layouts]
+        shards = [Shard(layout, rules_of(model)) for layout in self.layouts]
         self.desk = JobDesk(job, self.stream, shards[0])
         self.handlers = []
         for index, shard in enumerate(shards):

@@ -79,3 +79,8 @@ def test_replace_knows_its_names():
 def test_replace_changes_how_checkpoints_are_saved():
     config = RunConfig().replace(save_checkpoints_secs=None, save_checkpoints_steps=5)
     assert (config.save_checkpoints_secs, config.save_checkpoints_steps) == (None, 5)
+
+
+def test_what_is_no_consistency_is_refused():
+    with pytest.raises(UsageError, match=r"consistency should be one of Async\(\), .*Hogwild\(\), got 'sync'"):
+        RunConfig(consistency="sync")

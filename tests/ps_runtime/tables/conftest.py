@@ -23,6 +23,7 @@ from psflow.ps_runtime.optimizers import (
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.tables.initial_rows import initial_rows
 from psflow.ps_runtime.tables.table import Table
+from tests.extending import load
 
 RULES = [
     GradientDescent(learning_rate=0.1),
@@ -31,6 +32,7 @@ RULES = [
     Adam(learning_rate=0.01),
     RMSProp(learning_rate=0.01, momentum=0.9, centered=True),
     Ftrl(learning_rate=0.1, l1_regularization_strength=0.01),
+    load("my_optimizer").Lion(learning_rate=0.01),
 ]
 
 

@@ -44,7 +44,7 @@ def pushes(dtype):
 
 
 def test_the_laws_cover_the_whole_registry(rules):
-    assert {type(rule) for rule in rules} == set(OPTIMIZERS.values())
+    assert {type(rule) for rule in rules} > set(OPTIMIZERS.values())  # and one of a user
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -10,6 +10,7 @@ import pytest
 from distributed import Client, Event
 
 from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.errors import WaitTimeoutError
 from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
@@ -28,7 +29,7 @@ def client() -> Iterator[Client]:
 @pytest.fixture
 def job(tmp_path: Path) -> EvaluationJob:
     """Return a job for checkpoints of digits, of which steps 0 to 4 are there."""
-    read = partial(open_dataset, {"format": "digits", "split": "test", "batch_size": 100, "epochs": 1})
+    read = partial(open_dataset, Digits(split="test"), batch_size=100)
     estimator = DNNClassifier([4], 10, config=RunConfig(str(tmp_path), tf_random_seed=1, save_checkpoints_steps=1))
     estimator.train(read, max_steps=4)
     specs = (EvalSpec(read, 1), EvalSpec(read, 2, name="two"))

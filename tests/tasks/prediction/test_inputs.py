@@ -1,14 +1,16 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.data.csv_table import Csv
 from psflow.ps_runtime.errors import InputError
-from psflow.tasks.prediction.inputs import read_input, rows_of, same_input
+from psflow.tasks.prediction.inputs import prediction_input, read_input, rows_of, same_input
 from psflow.tasks.prediction.model import ModelInfo
 
 MakeInfo = Callable[..., ModelInfo]
@@ -22,7 +24,7 @@ def table(tmp_path: Path) -> str:
 
 
 def rows(path: str, model: ModelInfo, start: int = 0, stop: int = 3) -> Any:
-    return rows_of(read_input(path, model), start, stop, model)
+    return rows_of(read_input(prediction_input(path), model), start, stop, model)
 
 
 def test_columns_of_the_model_in_its_order(table: str, model_info: MakeInfo) -> None:
@@ -52,29 +54,49 @@ def test_digits_by_name(model_info: MakeInfo) -> None:
 
 def test_wrong_shape(table: str, model_info: MakeInfo) -> None:
     with pytest.raises(InputError, match=r"feature 'x' has rows of shape \[3\], expected \[5\]"):
-        read_input(table, model_info(("x", (5,))))
+        read_input(prediction_input(table), model_info(("x", (5,))))
 
 
 def test_missing_feature(model_info: MakeInfo) -> None:
     with pytest.raises(InputError, match="digits:test: feature 'x' is missing"):
-        read_input("digits:test", model_info(("x", (64,))))
+        read_input(prediction_input("digits:test"), model_info(("x", (64,))))
 
 
 def test_missing_column(table: str, model_info: MakeInfo) -> None:
     with pytest.raises(InputError, match="has no column 'c'"):
-        read_input(table, model_info(("features", (2,)), columns=("a", "c")))
+        read_input(prediction_input(table), model_info(("features", (2,)), columns=("a", "c")))
 
 
 def test_several_arrays_for_a_model_that_reads_one(tmp_path: Path, model_info: MakeInfo) -> None:
     path = str(tmp_path / "a.npz")
     np.savez(path, a=np.ones(3), b=np.ones(3))
     with pytest.raises(InputError, match="has 2 arrays, expected one"):
-        read_input(path, model_info(("", ())))
+        read_input(prediction_input(path), model_info(("", ())))
 
 
 def test_input_that_changes(table: str, model_info: MakeInfo) -> None:
     model = model_info(("features", (2,)), columns=("a", "b"))
-    digest = read_input(table, model).digest()
-    assert same_input(table, model, digest).num_records == 3
+    source = prediction_input(table)
+    digest = read_input(source, model).digest()
+    assert same_input(source, model, digest).num_records == 3
     with pytest.raises(InputError, match="has changed, or differs on this Dask worker"):
-        same_input(table, model, "0" * 32)
+        same_input(source, model, "0" * 32)
+
+
+def test_a_suffix_that_no_format_has(tmp_path: Path, model_info: MakeInfo) -> None:
+    (tmp_path / "rows.txt").write_text("a\n1\n")
+    with pytest.raises(InputError, match=r"rows.txt: expected a file that ends in .csv, .tsv, .npz; or say which"):
+        prediction_input(str(tmp_path / "rows.txt"))
+    source = prediction_input(str(tmp_path / "rows.txt"), Csv)
+    assert read_input(source, model_info(("features", (1,)), columns=("a",))).num_records == 1
+
+
+def test_columns_that_a_format_gives_in_another_order(table: str, model_info: MakeInfo) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Whole(Csv):
+        @classmethod
+        def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
+            return cls(path=location)
+
+    with pytest.raises(InputError, match=r"rows.csv: expected the columns a, b, label, got b, label, a"):
+        read_input(prediction_input(table, Whole), model_info(("features", (3,)), columns=("a", "b", "label")))

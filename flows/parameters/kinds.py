@@ -1,0 +1,167 @@
+"""Parameters of things that a configuration chooses by name: their keys are the parameters of a constructor."""
+
+from __future__ import annotations
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from functools import reduce
+from operator import or_
+from os import PathLike
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import Field, create_model, model_validator
+
+from psflow.flows.parameters.base import Parameters
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.keys import Key
+
+__all__ = ["CheckedParameters", "KindParameters", "Nested", "keys_of", "parameters_of"]
+
+P = TypeVar("P", bound="KindParameters")
+
+PLAIN = (bool, int, float, str, type(None))
+NOT_IN_CONFIGURATIONS = (PathLike, Callable)
+"""What a parameter may also be in Python: a path that is no string, a schedule of learning rates."""
+
+
+class KindParameters(Parameters):
+    """Keys of one kind of thing; `parameters_of` makes a subclass for each kind."""
+
+    kind: ClassVar[Callable[..., Any]]
+
+    def build(self) -> Any:
+        """Return the thing.
+
+        Raises
+        ------
+        UsageError
+            If it refuses a value, or values that do not go together.
+        """
+        return self.kind(**self.arguments())
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what the constructor takes."""
+        given = {name: getattr(self, name) for name in keys_of(self.kind)}
+        return {name: value.build() if isinstance(value, KindParameters) else value for name, value in given.items()}
+
+
+class CheckedParameters(KindParameters):
+    """Of things that cost nothing to make: what they refuse is refused where the configuration is read."""
+
+    @model_validator(mode="after")
+    def _can_be_built(self) -> Self:
+        try:
+            self.build()
+        except UsageError as error:
+            raise ValueError("; ".join(error.faults)) from None
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """What stands in a configuration for things of a type of the engine, such as optimizers.
+
+    Parameters
+    ----------
+    annotation : type
+        Of the parameters.
+    of : callable
+        Returns the parameters that stand for a thing, or the thing itself if there are none.
+    """
+
+    annotation: Any
+    of: Callable[[Any], Any]
+
+
+def keys_of(kind: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """Return type and default, MISSING if there is none, of each parameter that the constructor of `kind` has.
+
+    ``model_dir`` and ``config`` of an estimator are not among them: a training has keys of its own for these.
+
+    Raises
+    ------
+    TypeError
+        If a parameter has no type.
+    """
+    if is_dataclass(kind):
+        hints = get_type_hints(kind, include_extras=True)
+        return {
+            f.name: (hints[f.name], f.default if f.default_factory is MISSING else f.default_factory())
+            for f in fields(kind)
+            if f.init
+        }
+    hints = get_type_hints(kind.__init__, include_extras=True)
+    found = {}
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if name in ("model_dir", "config"):
+            continue
+        if name not in hints:
+            raise TypeError(f"{kind.__qualname__}: the parameter {name} has no type; annotate it")
+        found[name] = (hints[name], MISSING if parameter.default is parameter.empty else parameter.default)
+    return found
+
+
+def parameters_of(
+    kind: Callable[..., Any],
+    title: str,
+    base: type[P],
+    choice: Mapping[str, str],
+    nested: Mapping[type, Nested],
+) -> type[P]:
+    """Return parameters with a key for each parameter of the constructor of `kind`.
+
+    Parameters
+    ----------
+    kind : type
+        A dataclass, or any class. Its parameters have types that a configuration can hold, and a `Key` if they are to
+        be described.
+    title : str
+        Name of the class of parameters, which forms show.
+    base : type of KindParameters
+        Has the other keys.
+    choice : mapping of str to str
+        The key that chooses the kind, where it stands beside the others, and its value.
+    nested : mapping of type to Nested
+
+    Raises
+    ------
+    TypeError
+        If a parameter has no type, or one that no configuration can hold.
+    """
+    made: dict[str, Any] = {
+        key: (Literal[name], Field(description=f"Chooses {kind.__name__}.")) for key, name in choice.items()
+    }
+    for name, (hint, default) in keys_of(kind).items():
+        try:
+            annotation = _in_configurations(hint, nested)
+        except TypeError as error:
+            raise TypeError(f"{kind.__qualname__}: the parameter {name} {error}") from None
+        shown = next((each.of(default) for of, each in nested.items() if isinstance(default, of)), default)
+        made[name] = (annotation, ... if default is MISSING else shown)
+    summary = (inspect.getdoc(kind) or title).partition("\n")[0]
+    model: Any = create_model(title, __base__=base, __doc__=summary, **made)
+    model.kind = kind
+    made_type: type[P] = model
+    return made_type
+
+
+def _in_configurations(hint: Any, nested: Mapping[type, Nested]) -> Any:
+    """Return the type that stands for `hint` in a configuration."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if hint in PLAIN or origin is Literal:
+        return hint
+    if hint in nested:
+        return nested[hint].annotation
+    if origin is Annotated:
+        keys = [fact for fact in arguments[1:] if isinstance(fact, Key)]
+        described = [Field(**{name: value for name, value in asdict(key).items() if value is not None}) for key in keys]
+        return Annotated[(_in_configurations(arguments[0], nested), *described)]
+    if origin in (Union, types.UnionType):
+        kept = [a for a in arguments if a not in NOT_IN_CONFIGURATIONS and get_origin(a) not in NOT_IN_CONFIGURATIONS]
+        return reduce(or_, (_in_configurations(a, nested) for a in kept))
+    if origin in (tuple, list, Sequence):
+        item = _in_configurations(arguments[0], nested)
+        return Annotated[(types.GenericAlias(tuple, (item, ...)), Field(strict=False))]
+    raise TypeError(f"is of type {hint}, which no configuration can hold: expected numbers, strings or lists of them")

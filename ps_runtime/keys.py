@@ -1,0 +1,33 @@
+"""What a configuration is told of a parameter: its meaning and its range, beside its type and default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Key"]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Annotates a parameter of something that a configuration chooses by name, such as an optimizer or a format.
+
+    A configuration has a key of the same name, type and default; forms and the documentation show the description.
+
+    Parameters
+    ----------
+    description : str
+        A sentence or two for the one who writes the configuration: null, not None.
+    ge, gt, le, lt : float, optional
+        Bounds of a number, each refused where the configuration is read.
+
+    Examples
+    --------
+    >>> from typing import Annotated
+    >>> momentum: Annotated[float, Key("Share of the sum that survives an update.", ge=0, lt=1)] = 0.9
+    """
+
+    description: str
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    lt: float | None = None
