@@ -258,10 +258,10 @@ class PsHandler:
             cut = Cut.from_facts(message.json())
         except ValueError as error:
             raise ProtocolError(who.name, str(error)) from error
-        if self.desk is not None:
-            self.desk.job.copying(cut.step)
         if self._writing is not None:
             raise Refusal("writing", f"the files of step {self._writing[0]} are still being written")
+        if self.desk is not None:
+            self.desk.job.copying(cut.step)
         self._written = None
         self.shard.snapshot(cut.log_start, cut.log, cut.step)
         return [(peer, Message(Kind.DONE, version=self.shard.version))]

@@ -17,9 +17,15 @@ class Phase(StrEnum):
     """Where a job stands."""
 
     OPENING = "waiting for the chief to initialise or restore the variables"
+    OPENING_CUT_REQUESTED = "waiting for the chief to initialise or restore the variables; a cut comes next"
     TRAINING = "training"
-    CUTTING = "copying a cut; no tickets until it is made"
-    DRAINED = "the last push is in and its cut is made"
+    CUT_REQUESTED = "waiting for the tickets given to be used, for a cut"
+    CUT_DUE = "waiting for the saver to await the cut that is due"
+    CUT_ANNOUNCED = "waiting for the saver to have the cut copied"
+    CUT_COPIED = "waiting for the saver to resume after a cut"
+    FINAL_CUT_ANNOUNCED = "waiting for the saver to have the final cut copied"
+    FINAL_CUT_COPIED = "waiting for the saver to resume after the final cut"
+    DRAINED = "waiting for the chief to commit the final checkpoint"
     FINISHED = "finished"
 
 

@@ -4,16 +4,16 @@ A *ticket* is the permission for one push. It is given with a batch, comes back 
 when ps-0 takes the push in. No more tickets are given than updates are left, so the last step is exact.
 
 A *cut* is a moment without tickets: those given are used or their holders lost. Then every shard copies what it
-holds, and tickets flow again.
+holds, and tickets flow again. `cut_protocol.py` has the phases of that.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
 from psflow.ps_runtime.protocol.cut import Cut
+from psflow.ps_runtime.server.cut_protocol import CutProtocol
 from psflow.ps_runtime.server.input_position import InputPosition
 from psflow.ps_runtime.server.instructions import (
     CutReady,
@@ -58,7 +58,6 @@ class Job:
     consistency: Consistency = field(default_factory=Async)
     num_replicas: int = 1
     num_shards: int = 1
-    phase: Phase = field(default=Phase.OPENING, init=False)
     stop_reason: str | None = field(default=None, init=False)
     num_examples: int = field(default=0, init=False)
     input: InputPosition = field(init=False)
@@ -68,36 +67,25 @@ class Job:
         self._updates = Updates(self.consistency, self.num_replicas, self.num_shards)
         self._members = Members()
         self._waiting: dict[int, None] = {}
-        self._cut_at: int | None = None
-        self._stops_at = math.inf
-        """No ticket is given for an update after this step."""
-        self._cut_requested = False
-        self._told_final: bool | None = None
-        self._log_told = 0
-        """Where the log ended in the cut that the saver was told of; a late push may be dropped after that."""
-        self._is_copied = False
-        """Whether the shards get the cut that the saver was told of: not if there is a checkpoint of its step."""
-        self._next_cut()
+        self._cuts = CutProtocol(self.max_steps, self.save_steps)
 
     # Events
 
     def restore(self, cut: Cut) -> None:
         """Take up a job where `cut` left it. Only while opening. ValueError if `cut` is not sound."""
-        if self.phase is not Phase.OPENING:
-            raise Refusal("phase", f"a restore is possible only at the start; the job is {self.phase}")
-        self.input = InputPosition.restored(self.input_spec, cut.input)
+        position = InputPosition.restored(self.input_spec, cut.input)
+        self._cuts.restore(cut.step)
+        self.input = position
         if cut.step == self.finished_step and self.input.is_exhausted:
             self.input.begin_again()
         self._updates.global_step = cut.step
         self.num_examples = cut.num_examples
         self._members.restore(cut.lives)
         self._waiting = {member: None for member in self._waiting if member in self._members.living}
-        self._next_cut()
 
     def open(self) -> None:
-        """Let training begin: the variables have their values."""
-        if self.phase is Phase.OPENING:
-            self.phase = Phase.TRAINING
+        """Let training begin: the variables have their values. Repeats do nothing."""
+        self._cuts.open()
 
     def join(self, member: int, incarnation: int) -> int:
         """Take in a member, or a new life of it; return the sequence of its last push that was taken in."""
@@ -203,35 +191,25 @@ class Job:
 
     def request_cut(self) -> None:
         """Make a cut as soon as the tickets given are used."""
-        self._cut_requested = True
+        self._cuts.request_cut()
 
     def copying(self, step: int) -> None:
         """Take note that the shards copy the cut of `step`, and with it hear the log; refuse unless it is due."""
-        if self.phase not in (Phase.CUTTING, Phase.DRAINED) or step != self.global_step:
-            raise Refusal("phase", f"no cut of step {step} is due; the job is at step {self.global_step}, {self.phase}")
-        self._is_copied = True
+        self._cuts.snapshot(step, self.global_step)
 
     def resume(self, step: int) -> None:
         """Take note that every shard has copied the cut of `step`, or need not. Repeats do nothing."""
-        if self.phase is not Phase.CUTTING or self._told_final is None or step != self.global_step:
-            return
-        # what was told counts: a stream may have ended since, and then a final cut comes next
-        self.phase = Phase.DRAINED if self._told_final else Phase.TRAINING
-        self._cut_requested = False
-        self._members.forget_past()
-        if self._is_copied:
-            self._updates.log.forget(self._log_told)
-        self._next_cut()
+        if self._cuts.resume(step, self.global_step):
+            self._members.forget_past()
+            self._updates.log.forget(self._cuts.num_heard)
 
     def forget_saver(self) -> None:
-        """Take note that the saver may not have heard of a cut: the one under way will be told again."""
-        self._told_final = None
+        """Take note that the saver has not heard of a cut under way: it will be announced again."""
+        self._cuts.await_cut()
 
     def finish(self) -> None:
         """Take note that the final checkpoint is committed; the job is over. Repeats do nothing."""
-        if self.phase not in (Phase.DRAINED, Phase.FINISHED):
-            raise Refusal("phase", f"the job cannot finish yet; it is {self.phase}")
-        self.phase = Phase.FINISHED
+        self._cuts.finish()
 
     # Instructions
 
@@ -244,16 +222,16 @@ class Job:
             Whether the saver waits to be told of a cut.
         """
         instructions = self._settle(*self._updates.settle())
-        if self.phase is Phase.TRAINING:
+        cuts = self._cuts
+        if cuts.phase is Phase.TRAINING or cuts.phase is Phase.CUT_REQUESTED:
             instructions += self._train()
-            if not self._updates.tickets and self._cut_is_due:
-                self.phase = Phase.CUTTING
-                self._told_final = None
-        if self.phase in (Phase.CUTTING, Phase.DRAINED) and saver_waits and self._told_final is None:
-            self._told_final = self._is_done
-            self._log_told, self._is_copied = self._updates.log.end, False
-            instructions.append(CutReady(self.cut(), self._told_final))
-        if self.phase is Phase.FINISHED:
+            if not self._updates.tickets:
+                cuts.tickets_used(self.global_step, is_done=self._is_done)
+        if cuts.phase is Phase.CUT_DUE and saver_waits:
+            is_final = self._is_done
+            cuts.announce(self._updates.log.end, is_final=is_final)
+            instructions.append(CutReady(self.cut(), is_final))
+        if cuts.phase is Phase.FINISHED:
             instructions += [Finished(member, self.global_step) for member in self._waiting]
             self._waiting.clear()
         return instructions
@@ -268,6 +246,11 @@ class Job:
             self._updates.log.start,
             tuple(self._updates.log.entries),
         )
+
+    @property
+    def phase(self) -> Phase:
+        """Where the job stands."""
+        return self._cuts.phase
 
     @property
     def global_step(self) -> int:
@@ -327,7 +310,7 @@ class Job:
         while True:
             answers, is_starved = self._answers()
             instructions += answers
-            no_more = is_starved or self.stop_reason is not None or self._cut_requested
+            no_more = is_starved or self.stop_reason is not None or self._cuts.phase is Phase.CUT_REQUESTED
             if not no_more or self._updates.tickets:
                 return instructions
             closed = self._settle(*self._updates.close())
@@ -359,7 +342,9 @@ class Job:
 
     def _give_ticket(self, member: int, life: Member) -> bool:
         """Give a ticket if that may be; return False if only the input has nothing to give."""
-        if self.stop_reason is not None or self._cut_requested or not self._updates.has_room(member, self._stops_at):
+        if self.stop_reason is not None or self._cuts.phase is Phase.CUT_REQUESTED:
+            return True
+        if not self._updates.has_room(member, self._cuts.last_ticket_step):
             return True
         records = self.input.take(member)
         if records is None:
@@ -384,12 +369,3 @@ class Job:
     def _is_done(self) -> bool:
         reached = self.max_steps is not None and self.global_step >= self.max_steps
         return not self._updates.tickets and (reached or self.stop_reason is not None or self.input.is_exhausted)
-
-    @property
-    def _cut_is_due(self) -> bool:
-        return self._cut_requested or self._is_done or self.global_step == self._cut_at
-
-    def _next_cut(self) -> None:
-        if self.save_steps is not None:
-            self._cut_at = (self.global_step // self.save_steps + 1) * self.save_steps
-        self._stops_at = min(math.inf if end is None else end for end in (self.max_steps, self._cut_at))

@@ -194,8 +194,8 @@ class JobDesk:
 
     def _await_cut(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
-        former, self._saver = self._saver, peer
         self.job.forget_saver()  # who asks has not heard of the cut under way, or its connection broke
+        former, self._saver = self._saver, peer
         return [*_turned_away(former, who), *self.due()]
 
     def _request_cut(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:

@@ -12,6 +12,7 @@ from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
 from psflow.ps_runtime.protocol.payloads import GRANT
 from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.server.instructions import Phase
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
@@ -165,6 +166,24 @@ def test_a_saver_that_comes_back_is_told_of_the_cut_again(talk, is_noticed_first
     assert talk.servers.job.num_given == 1
 
 
+def test_a_resume_is_answered_again_and_one_of_another_step_is_refused(talk):
+    until_a_cut(talk)
+    assert talk.say(talk.saver, Message(Kind.RESUME, step=1)).json()["code"] == "phase"
+    assert talk.servers.job.phase is Phase.CUT_ANNOUNCED
+    for _ in range(2):
+        assert talk.say(talk.saver, Message(Kind.RESUME, step=2)).kind is Kind.DONE
+        assert talk.servers.job.phase is Phase.TRAINING
+
+
+def test_a_saver_that_comes_after_the_end_is_refused(talk):
+    talk.servers.job.stop("enough")
+    for kind in (Kind.AWAIT_CUT, Kind.RESUME, Kind.FINISH):
+        talk.say(talk.saver, Message(kind, step=0))
+    refused = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
+    assert refused.json() == {"code": "phase", "reason": "no further cut comes; the job is finished"}
+    assert talk.servers.desk._saver is None
+
+
 def test_a_saver_that_waits_gives_way_to_its_next_connection(talk):
     assert talk.say(talk.saver, Message(Kind.AWAIT_CUT)) is None
     former, talk.saver = talk.saver, talk.come(0, Purpose.SAVE)
@@ -228,6 +247,15 @@ def test_a_copy_is_not_overwritten_while_it_is_written(talk):
     assert refused.json() == {"code": "writing", "reason": "the files of step 2 are still being written"}
     talk.post(talk.servers.handlers[0].written(step, {}))
     assert talk.say(talk.saver, Message.of(Kind.SNAPSHOT, cut.to_facts(), step=step)).kind is Kind.DONE
+
+
+def test_a_copy_that_is_refused_is_not_taken_for_made(talk):
+    step = copied(talk)
+    assert talk.say(talk.saver, Message(Kind.WRITE, step=step)) is None
+    talk.saver = talk.come(0, Purpose.SAVE)
+    cut = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
+    assert talk.say(talk.saver, Message(Kind.SNAPSHOT, step=step, body=cut.body)).json()["code"] == "writing"
+    assert talk.servers.job.phase is Phase.CUT_ANNOUNCED
 
 
 # news

@@ -172,7 +172,7 @@ class JobMachine(RuleBasedStateMachine):
         self.world.tickets.pop(member, None)
         self.world.asking.discard(member)
 
-    @precondition(lambda self: self.job.phase is Phase.TRAINING)
+    @precondition(lambda self: self.job.phase in (Phase.TRAINING, Phase.CUT_REQUESTED))
     @rule(member=MEMBERS)
     def stop(self, member):
         if member not in self.world.tickets:
@@ -198,6 +198,10 @@ class JobMachine(RuleBasedStateMachine):
         self.settle()
 
     def saver_comes(self):
+        if self.job.is_finished:
+            with pytest.raises(Refusal, match="no further cut comes"):
+                self.job.forget_saver()
+            return
         self.job.forget_saver()
         self.told, self.saver_waits = None, True
         self.settle()

@@ -189,6 +189,11 @@ def test_a_cut_is_copied_when_it_is_due(job):
     job.refuses("no cut of step 0 is due", job.saver[0], Message.of(Kind.SNAPSHOT, cut))
 
 
+@pytest.mark.parametrize("step", [0, 3])
+def test_a_cut_that_nobody_announced_is_not_resumed_from(job, step):
+    job.refuses(f"no cut of step {step} is under way", job.saver[0], Message(Kind.RESUME, step=step))
+
+
 @pytest.mark.parametrize("ps", [0, 1])
 def test_what_is_written_was_copied(job, ps):
     job.refuses("there is no copy of step 3", job.saver[ps], Message(Kind.WRITE, step=3), ps=ps)

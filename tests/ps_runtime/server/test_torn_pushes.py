@@ -305,7 +305,7 @@ class TornPushes(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_without_need(self):
-        if self.servers.job.phase is Phase.TRAINING and not self.servers.job._cut_requested:
+        if self.servers.job.phase is Phase.TRAINING:
             assert not any(replica.awaits for replica in self.replicas.values())
 
 
