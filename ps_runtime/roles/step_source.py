@@ -1,0 +1,236 @@
+"""Where the steps of a training replica come from: tickets, batches and values, and where its gradients go.
+
+A replica pulls, computes and pushes in turn, or it is one ahead: it has the next ticket, and pulls for it while it
+computes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, final
+
+import numpy as np
+
+from psflow.ps_runtime.client.push_writer import Gradients
+from psflow.ps_runtime.client.training import Grant, JobEnd, TrainingClient
+from psflow.ps_runtime.model.gradients import StepResult
+from psflow.ps_runtime.model.lookups import Lookups
+from psflow.ps_runtime.model.scope import KeyPath
+from psflow.ps_runtime.specs.input import RecordRange
+from psflow.ps_runtime.specs.tables import TableSpec
+
+__all__ = ["InTurn", "OneAhead", "Reader", "StepSource", "Work", "next_work"]
+
+
+class Reader(Protocol):
+    """Reads the batch of a grant."""
+
+    def read(self, records: RecordRange) -> tuple[Any, Any] | None:
+        """Return features and labels, or None if the input ended before them."""
+
+
+@dataclass(slots=True)
+class Work:
+    """A ticket, its batch, and what is known of the ids in it."""
+
+    grant: Grant
+    batch: tuple[Any, Any]
+    lookups: Lookups = field(default_factory=Lookups)
+    versions: tuple[int, ...] = ()
+    """Of each shard, as pulled for it; empty before that."""
+
+
+def next_work(client: TrainingClient, reader: Reader, answer: Grant | JobEnd) -> Work | JobEnd:
+    """Read the batch of a grant; where a stream has ended, ask what comes instead. Blocks."""
+    while isinstance(answer, Grant):
+        batch = reader.read(answer.records)
+        if batch is not None:
+            return Work(answer, batch)
+        answer = client.next_grant()
+    return answer
+
+
+class StepSource(ABC):
+    """Gives work, the values that it needs, and takes the gradients.
+
+    Each step is `pull`, `compute`, `push`, `following`, in this order, for one piece of work; `push` may be left out.
+
+    Notes
+    -----
+    Not thread-safe.
+    """
+
+    @abstractmethod
+    def pull(self, work: Work) -> None:
+        """Have the values for `work`. Blocks."""
+
+    @abstractmethod
+    def compute(self, work: Work) -> StepResult:
+        """Return what model_fn gives for `work`; its gradients are valid until they are pushed."""
+
+    @abstractmethod
+    def push(self, work: Work, result: StepResult, num_examples: int) -> tuple[int, int | None]:
+        """Push the gradients of `work`. Blocks.
+
+        Returns
+        -------
+        global_step : int
+            As of the last answer of ps-0.
+        staleness : int or None
+            Of the last push of this replica that became an update; None if ps-0 did not say.
+        """
+
+    @abstractmethod
+    def following(self) -> Work | JobEnd:
+        """Return what comes after this step: the same ticket if it was not pushed for. Blocks."""
+
+
+@final
+class InTurn(StepSource):
+    """Pulls, computes and pushes in turn: each gradient is computed on what the last push has led to.
+
+    Parameters
+    ----------
+    client : TrainingClient
+    reader : Reader
+    call_model_fn : callable
+        Returns what model_fn gives for some work, with the values pulled last.
+    """
+
+    _answer: Grant | JobEnd
+    """What ps-0 said last, from the first pull on."""
+
+    def __init__(self, client: TrainingClient, reader: Reader, call_model_fn: Callable[[Work], StepResult]) -> None:
+        self._client = client
+        self._reader = reader
+        self._call_model_fn = call_model_fn
+
+    def pull(self, work: Work) -> None:  # noqa: D102
+        self._answer = work.grant
+        self._client.start_pull()
+        work.versions = self._client.finish_pull()
+
+    def compute(self, work: Work) -> StepResult:  # noqa: D102
+        return self._call_model_fn(work)
+
+    def push(self, work: Work, result: StepResult, num_examples: int) -> tuple[int, int | None]:  # noqa: D102
+        self._client.start_push(result.gradients, result.learning_rates, num_examples, work.versions)
+        answer = self._client.finish_push()
+        assert answer is not None, "a replica that holds no other ticket is answered with one, or with the end"
+        self._answer = answer
+        return answer.global_step, answer.staleness if isinstance(answer, Grant) else None
+
+    def following(self) -> Work | JobEnd:  # noqa: D102
+        return next_work(self._client, self._reader, self._answer)
+
+
+@final
+class OneAhead(StepSource):
+    """Reads the next batch and pulls for it while a gradient is computed: each gradient is staler by one.
+
+    Where there is no further ticket now, a step is as `InTurn`.
+
+    Parameters
+    ----------
+    client : TrainingClient
+    reader : Reader
+        Of an input that is no stream.
+    call_model_fn : callable
+        As of `InTurn`.
+    tables : sequence of TableSpec
+        Of the model.
+    table_features : mapping of str to sequence of KeyPath
+        Where among the features the ids of each table were found in the first call of model_fn. If that is one place
+        for each table, rows are pulled as well; else the pull begins only when model_fn has looked up its rows.
+    """
+
+    _answer: Grant | JobEnd
+    """What ps-0 said last when no further ticket was held."""
+
+    def __init__(
+        self,
+        client: TrainingClient,
+        reader: Reader,
+        call_model_fn: Callable[[Work], StepResult],
+        tables: Sequence[TableSpec],
+        table_features: Mapping[str, Sequence[KeyPath]],
+    ) -> None:
+        self._client = client
+        self._reader = reader
+        self._call_model_fn = call_model_fn
+        found = [(table, table_features.get(table.name, ())) for table in tables]
+        self._knows_ids = all(len(paths) == 1 for _, paths in found)
+        self._id_paths = [(table, paths[0]) for table, paths in found] if self._knows_ids else []
+        self._ahead: Work | None = None
+        """What comes after the work in hand."""
+        self._further: Grant | None = None
+        """The ticket after that, which came as the answer to a push."""
+
+    def pull(self, work: Work) -> None:  # noqa: D102
+        self._answer = work.grant
+        if not work.versions:  # else that was done while the last gradient was computed
+            self._start_pull(work)
+            work.versions = self._client.finish_pull()
+        self._ahead = self._look_ahead()
+
+    def compute(self, work: Work) -> StepResult:  # noqa: D102
+        ahead = self._ahead
+        if ahead is None:
+            return self._call_model_fn(work)
+        if self._knows_ids:
+            self._start_pull(ahead)
+        result = self._call_model_fn(work)
+        result = result._replace(gradients=_kept(result.gradients))
+        if not self._knows_ids:
+            self._start_pull(ahead)
+        ahead.versions = self._client.finish_pull()
+        return result
+
+    def push(self, work: Work, result: StepResult, num_examples: int) -> tuple[int, int | None]:  # noqa: D102
+        self._client.start_push(result.gradients, result.learning_rates, num_examples, work.versions)
+        answer = self._client.finish_push()
+        ahead = self._ahead
+        if ahead is None:
+            assert answer is not None, "a replica that holds no other ticket is answered with one, or with the end"
+            self._answer = answer
+        elif answer is None:
+            return ahead.grant.global_step, None
+        elif isinstance(answer, Grant):
+            self._further = answer
+        return answer.global_step, answer.staleness if isinstance(answer, Grant) else None
+
+    def following(self) -> Work | JobEnd:  # noqa: D102
+        return next_work(self._client, self._reader, self._answer) if self._ahead is None else self._ahead
+
+    def _look_ahead(self) -> Work | None:
+        """Return what is to be done after this step, if there is a ticket for it now."""
+        grant = self._further or self._client.further_grant()
+        self._further = None
+        if not isinstance(grant, Grant):
+            return None
+        batch = self._reader.read(grant.records)
+        assert batch is not None, "a stream has no pipeline"
+        return Work(grant, batch)
+
+    def _start_pull(self, work: Work) -> None:
+        """Ask for the variables, and for the rows that `work` will look up where they are known."""
+        features, lookups = work.batch[0], work.lookups
+        self._client.start_pull(
+            {table.name: lookups.of(table, _at(features, path)).unique for table, path in self._id_paths}
+        )
+
+
+def _kept(gradients: Gradients) -> Gradients:
+    """Return `gradients` such that no pull changes them: what cannot be written to may be a view of a variable."""
+    return {
+        name: gradient.copy() if isinstance(gradient, np.ndarray) and not gradient.flags.writeable else gradient
+        for name, gradient in gradients.items()
+    }
+
+
+def _at(features: Any, path: KeyPath) -> Any:
+    for key in path:
+        features = features[key]
+    return features
