@@ -267,6 +267,12 @@ def test_a_snapshot_holds_what_was_decided_and_tears_the_rest() -> None:
     assert [slot.tolist()[:3] for slot in shard.snapshot_arrays.slots[0].values()] == [[1.0, 1.0, 0.0]]
 
 
+def test_a_slot_has_an_element_for_each_parameter() -> None:
+    shard = make(Momentum(learning_rate=1.0, momentum=0.5))
+    for arrays in (shard.arrays, shard.snapshot_arrays):
+        assert [slot.shape for slots in arrays.slots for slot in slots.values()] == [(sum(SIZES.values()),)]
+
+
 def test_a_restored_shard_goes_on_where_the_snapshot_was() -> None:
     shard = make(Momentum(learning_rate=1.0, momentum=0.5))
     shard.hold(CHIEF, 1, 0, push_of(shard, a=1.0))
