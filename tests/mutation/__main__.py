@@ -15,7 +15,7 @@ from cosmic_ray.work_item import WorkItem
 
 from tests.mutation.copies import copy_checkout
 from tests.mutation.outcomes import Outcome
-from tests.mutation.page import killed_percent, unexplained, updated
+from tests.mutation.page import killed_percent, unexplained, untried, updated
 from tests.mutation.rooms import ROOT, Plan, Room, read_plan
 from tests.mutation.running import measure, try_all
 from tests.mutation.sample import draw
@@ -60,10 +60,13 @@ def _try(room: Room, items: list[WorkItem], copies: list[Path], timeout_secs: fl
 
 def _verdict(page: str, plan: Plan) -> int:
     percent, rest = killed_percent(page), unexplained(page)
+    missing = untried(page, [room.name for room in plan.rooms])
     print(f"{percent:.1f} % of the mutants are killed; expected at least {plan.min_killed_percent} %")
     for mutant in rest:
         print(f"docs/mutation.md does not explain why this mutant survives; write a test or the reason: {mutant}")
-    return 1 if rest or percent < plan.min_killed_percent else 0
+    if missing:
+        print(f"docs/mutation.md has no figures for {', '.join(missing)}; run make mutate for them")
+    return 1 if rest or missing or percent < plan.min_killed_percent else 0
 
 
 if __name__ == "__main__":

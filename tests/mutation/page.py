@@ -47,6 +47,12 @@ def unexplained(text: str) -> list[str]:
     return [" | ".join(row[1:4]) for row in _rows(text, SURVIVORS) if row[4] == UNEXPLAINED]
 
 
+def untried(text: str, order: Sequence[str]) -> list[str]:
+    """Return the rooms of which the page has no figures."""
+    known = {row[0] for row in _rows(text, FIGURES)}
+    return [room for room in order if room not in known]
+
+
 def killed_percent(text: str) -> float:
     """Return how many of all mutants on the page were killed, in percent."""
     rows = _rows(text, FIGURES)

@@ -8,7 +8,7 @@ import pytest
 
 from tests.mutation import rooms
 from tests.mutation.outcomes import Mutant, Outcome
-from tests.mutation.page import FIGURES, SURVIVORS, UNEXPLAINED, killed_percent, unexplained, updated
+from tests.mutation.page import FIGURES, SURVIVORS, UNEXPLAINED, killed_percent, unexplained, untried, updated
 
 ORDER = ["server", "placement"]
 PAGE = """Before.
@@ -56,9 +56,10 @@ def test_a_mutant_that_is_killed_leaves_the_page() -> None:
 
 def test_tables_may_be_empty() -> None:
     page = f"{FIGURES}\nBetween.\n\n{SURVIVORS}"
-    assert unexplained(page) == []
+    assert (unexplained(page), untried(page, ORDER)) == ([], ORDER)
     page = updated(page, [SURVIVOR, KILLED], ORDER)
     assert page.startswith(f"{FIGURES}| server | 2 | 1 | 0 |\n\nBetween.\n\n{SURVIVORS}| server | a.py |")
+    assert untried(page, ORDER) == ["placement"]
 
 
 def test_a_page_without_its_table_is_an_error() -> None:

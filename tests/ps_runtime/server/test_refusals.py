@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.protocol.message import MAX_JSON_BYTES, NO_MEMBER, Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.specs.input import InputSpec
 from tests.ps_runtime.server.started_job import VALUES, StartedJob
@@ -22,6 +22,20 @@ def test_only_hello_has_a_body_before_hello(job):
     peer = job.servers.connect()
     handler = job.servers.handlers[0]
     assert [handler.max_body_bytes(peer, kind) > 0 for kind in (Kind.HELLO, Kind.PUSH, Kind.INITIALIZE)] == [1, 0, 0]
+
+
+def test_a_peer_may_send_no_more_than_its_message_can_hold(job):
+    handler = job.servers.handlers[1]
+    shard, peer = handler.shard, job.chief[1]
+    sizes = {
+        Kind.PUSH: shard.max_push_nbytes,
+        Kind.PULL_ROWS: shard.max_rows_nbytes + MAX_JSON_BYTES,
+        Kind.INITIALIZE: shard.layout.nbytes,
+        Kind.SNAPSHOT: MAX_JSON_BYTES,
+        Kind.PULL: MAX_JSON_BYTES,
+        Kind.WRITE: 4096,
+    }
+    assert {kind: handler.max_body_bytes(peer, kind) for kind in sizes} == sizes
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_entries_that_were_carried_out_before_are_skipped() -> None:
 def test_a_gap_in_the_log_is_refused() -> None:
     shard = make()
     shard.hold(CHIEF, 1, 0, push_of(shard, a=1.0))
-    with pytest.raises(Refusal, match="entries from 1 on came to a shard that has heard of the first 0"):
+    with pytest.raises(Refusal, match="expected log entries from 0 on, got them from 1 on"):
         shard.settle(1, [applied(CHIEF, 1)])
     assert first(shard)["a"] == 0.0
 
@@ -240,7 +240,7 @@ def test_a_decision_about_a_push_that_never_came_is_refused_unless_it_is_to_forg
         shard.hold(WORKER, held, 0, push_of(shard, a=1.0))
     shard.settle(0, [decided(Decision.DROP, WORKER, 2)])
     assert shard.num_settled == 1
-    with pytest.raises(Refusal, match="push 2 of replica 1 was decided on but never came here"):
+    with pytest.raises(Refusal, match="push 2 of replica 1 was decided, but never reached this shard"):
         shard.settle(1, [applied(WORKER, 2)])
     assert (shard.num_settled, first(shard)["a"]) == (1, 0.0)
 
@@ -265,6 +265,12 @@ def test_a_snapshot_holds_what_was_decided_and_tears_the_rest() -> None:
     assert first(shard)["a"] == -2.5
     assert values(shard, shard.snapshot_arrays)["a"] == [-1.0, -1.0]
     assert [slot.tolist()[:3] for slot in shard.snapshot_arrays.slots[0].values()] == [[1.0, 1.0, 0.0]]
+
+
+def test_a_slot_has_an_element_for_each_parameter() -> None:
+    shard = make(Momentum(learning_rate=1.0, momentum=0.5))
+    for arrays in (shard.arrays, shard.snapshot_arrays):
+        assert [slot.shape for slots in arrays.slots for slot in slots.values()] == [(sum(SIZES.values()),)]
 
 
 def test_a_restored_shard_goes_on_where_the_snapshot_was() -> None:
@@ -338,5 +344,5 @@ def test_rows_of_no_table_are_refused(wrong: int) -> None:
 def test_rows_that_no_optimizer_moves_are_refused() -> None:
     shard = make(tables=[TableSpec("items", 6, 2, "float32", None, {"name": "zeros"}, seed=1)])
     shard.check_rows(push_of(shard))
-    with pytest.raises(InputError, match="no optimizer moves table 'items', but a push names rows of it"):
+    with pytest.raises(InputError, match="no optimizer trains table 'items', but a push contains rows of it"):
         shard.check_rows(push_of(shard, rows=[1]))
