@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
-from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog, Finished, measured, read_finished
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord, Finished, measured, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.link import Dial, Identity, Link
 from psflow.ps_runtime.client.watching import WatchingClient
@@ -142,7 +142,7 @@ class _Evaluator:
         secs = round(time.monotonic() - started, 6)
         if self._job.writer is not None and opened.spec.all_exporters:
             self._export(self._job.writer, opened, step, saved_at, values, metrics, is_final=is_final)
-        self._log.add(Evaluation(opened.name, step, saved_at, metrics, time.time(), opened.digest))
+        self._log.add(EvaluationRecord(opened.name, step, saved_at, metrics, time.time(), opened.digest))
         cadence.done[step] = saved_at
         told = {"step": step, "name": opened.spec.name, "checkpoint_saved_at": saved_at}
         self._context.emit("evaluation", **told, metrics=measured(metrics), secs=secs)

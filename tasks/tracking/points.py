@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from psflow.ps_runtime.checkpoint.records import Evaluation, measured
+from psflow.ps_runtime.checkpoint.records import EvaluationRecord, measured
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -94,7 +94,7 @@ class Points:
         return points
 
 
-def evaluation_event(evaluation: Evaluation) -> dict[str, Any]:
+def evaluation_event(evaluation: EvaluationRecord) -> dict[str, Any]:
     """Return the event that told of `evaluation`."""
     return {
         "kind": "evaluation",

@@ -13,7 +13,7 @@ import pytest
 from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.watching import recording
 from psflow.flows.watching.links import Links
-from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.config.files import parse
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.model.best import BestRecord
@@ -89,7 +89,7 @@ def test_a_fork_stands_below_the_run_that_it_began_from(told: Any) -> None:
 
 def test_what_is_on_disk_is_told_as_the_evaluator_told_it(tmp_path: Path) -> None:
     metrics = {"loss": math.inf, "accuracy": 0.5, "global_step": 300.0}
-    EvaluationLog(str(tmp_path)).add(Evaluation("", 300, 1.0, metrics, 2.0))
+    EvaluationLog(str(tmp_path)).add(EvaluationRecord("", 300, 1.0, metrics, 2.0))
     best = tmp_path / "export" / "best"
     best.mkdir(parents=True)
     BestRecord(300, metrics, 1, str(best / "1")).write(str(best))

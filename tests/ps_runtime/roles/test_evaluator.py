@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog, measured, write_finished
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord, measured, write_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import BrokenPeerError, StoppedError
 from psflow.ps_runtime.estimator.attempt import Attempt
@@ -134,7 +134,7 @@ def test_a_replay_beside_it_puts_nothing_twice_into_the_record(roles, trained):
 
         def send(event):  # somebody else is faster with the next one
             if event["kind"] == "evaluation" and event["step"] == 5:
-                log.add(Evaluation("", 10, saved[10], {"loss": 0.5}, 1.0))
+                log.add(EvaluationRecord("", 10, saved[10], {"loss": 0.5}, 1.0))
 
         run_evaluator(job, roles.context(job, Role.EVALUATOR, send=send), [nobody])
     lines = (Path(trained.model_dir) / "evaluations.jsonl").read_text().splitlines()
