@@ -163,7 +163,7 @@ class Watch:
                 self._plotter.handle(event)
                 self._tracker.handle(event)
             case RoleStarted() | PsListening() | Restored() | RoleEnded():
-                pass  # the states of the task runs show it
+                pass
             case _:
                 assert_never(event)
 
