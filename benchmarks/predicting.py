@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from benchmarks.models import mlp
-from psflow import Estimator, EvalSpec, FinalExporter, RunConfig, TrainSpec, train_and_evaluate
+from psflow import Estimator, EvalSpec, Event, Export, FinalExporter, RunConfig, TrainSpec, train_and_evaluate
 from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.prediction.output import to_csv
 
@@ -30,7 +30,7 @@ def write_rows(path: Path, num_rows: int) -> None:
 
 def export_model(model_dir: Path) -> tuple[str, dict[str, Any]]:
     """Train the network for a few steps; return the folder of its export, and its variables."""
-    events: list[dict[str, Any]] = []
+    events: list[Event] = []
     input_fn = partial(mlp.input_fn, {})
     estimator = Estimator(mlp.model_fn, str(model_dir), RunConfig(tf_random_seed=1))
     train_and_evaluate(
@@ -40,7 +40,7 @@ def export_model(model_dir: Path) -> tuple[str, dict[str, Any]]:
         writer=MlflowModelWriter(),
         on_event=events.append,
     )
-    [path] = [event["path"] for event in events if event["kind"] == "export"]
+    [path] = [event.path for event in events if isinstance(event, Export)]
     return path, {name: estimator.get_variable_value(name) for name in estimator.get_variable_names()}
 
 

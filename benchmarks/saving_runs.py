@@ -9,7 +9,6 @@ from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from distributed import Client
 
@@ -21,6 +20,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.admission import Patience
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.roles.events import Checkpoint, Event, Metrics, Restored
 
 __all__ = ["PeerRuns", "ProductRuns", "Saved", "pause_after"]
 
@@ -87,7 +87,7 @@ class ProductRuns:
     def run(self) -> Saved:
         """Restore, train, save."""
         start = CheckpointStore(self._model_dir).latest() or 0
-        events: list[dict[str, Any]] = []
+        events: list[Event] = []
         params = dict(self._workload.params)
         config = RunConfig(
             tf_random_seed=1, save_checkpoints_steps=SAVE_STEPS, save_summary_steps=1, keep_checkpoint_max=2
@@ -101,10 +101,12 @@ class ProductRuns:
             job.start(Patience(TIMEOUT_SECS))
             job.join(attempt.check)
         cut = start + SAVE_STEPS
-        [checkpoint] = [e for e in events if e["kind"] == "checkpoint" and e["step"] == cut]
-        restored = [e["secs"] for e in events if e["kind"] == "restored"]
-        steps = [(e["step"], e["values"]["clock"]) for e in events if e["kind"] == "metrics" and "clock" in e["values"]]
-        return Saved(checkpoint["stall_secs"], pause_after(cut, steps), checkpoint["secs"], *(restored or [math.nan]))
+        [saved] = [e for e in events if isinstance(e, Checkpoint) and e.step == cut]
+        assert saved.stall_secs is not None
+        assert saved.secs is not None
+        restored = [e.secs for e in events if isinstance(e, Restored)]
+        steps = [(e.step, e.values["clock"]) for e in events if isinstance(e, Metrics) and "clock" in e.values]
+        return Saved(saved.stall_secs, pause_after(cut, steps), saved.secs, *(restored or [math.nan]))
 
 
 class PeerRuns:

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from multiprocessing.connection import Connection as Pipe
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from psflow import Dataset, GradientDescent, RunConfig, TrainSpec
+from psflow import Dataset, GradientDescent, PsListening, RunConfig, TrainSpec
 from psflow.ps_runtime.client.link import Dial, Identity, Links, never_stop
 from psflow.ps_runtime.client.saving import SavingClient
 from psflow.ps_runtime.client.training import TrainingClient
@@ -149,8 +149,8 @@ class PsProcess:
         """
         if not self._pipe.poll(TIMEOUT_SECS):
             raise WaitTimeoutError(self._name, "start listening", TIMEOUT_SECS)
-        event: dict[str, Any] = self._pipe.recv()
-        return Address.from_dict(event["address"])
+        event: PsListening = self._pipe.recv()
+        return event.address
 
     @staticmethod
     def dial(address: Address, transport: str) -> Dial:

@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from functools import partial
-from typing import Any
 
 __all__ = ["NUM_SLOTS", "PARTS", "main"]
 
@@ -63,13 +62,13 @@ def cluster() -> float:
 def job() -> float:
     """Plan a job and start its roles on a cluster that is there, until the first step of a replica."""
     from benchmarks.models import mlp
-    from psflow import Estimator, EvalSpec, TrainSpec, train_and_evaluate
+    from psflow import Estimator, EvalSpec, Event, FirstStep, TrainSpec, train_and_evaluate
     from psflow.ps_runtime.cluster.connecting import open_cluster
 
     first_steps: list[float] = []
 
-    def take(event: dict[str, Any]) -> None:
-        if event["kind"] == "first_step":
+    def take(event: Event) -> None:
+        if isinstance(event, FirstStep):
             first_steps.append(time.monotonic())
 
     input_fn = partial(mlp.input_fn, {})

@@ -13,7 +13,17 @@ import numpy as np
 from distributed import Client, LocalCluster
 from sklearn.datasets import load_digits
 
-from psflow import Adam, Dataset, DNNClassifier, EvalSpec, RunConfig, TrainSpec, train_and_evaluate
+from psflow import (
+    Adam,
+    Dataset,
+    DNNClassifier,
+    EvalSpec,
+    Evaluation,
+    Event,
+    RunConfig,
+    TrainSpec,
+    train_and_evaluate,
+)
 
 NUM_TRAINED_ON = 1437
 """Of 1,797 images; the others are evaluated on."""
@@ -36,10 +46,10 @@ def eval_input_fn() -> Dataset:
     return images(NUM_TRAINED_ON, None).batch(128)
 
 
-def show(event: dict[str, Any]) -> None:
+def show(event: Event) -> None:
     """Print what a person wants to know of a job's events."""
-    if event["kind"] == "evaluation":
-        print(f"step {event['step']}: accuracy {event['metrics']['accuracy']:.4f}")
+    if isinstance(event, Evaluation):
+        print(f"step {event.step}: accuracy {event.metrics['accuracy']:.4f}")
 
 
 def train(client: Client, model_dir: str) -> dict[str, dict[str, Any]]:

@@ -17,6 +17,7 @@ from psflow.ps_runtime.model.canned.dnn import dnn_classifier
 from psflow.ps_runtime.optimizers import GradientDescent
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.evaluator import run_evaluator
+from psflow.ps_runtime.roles.events import Evaluation, Event
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.tasks.exports.writer import MlflowModelWriter
 
@@ -66,8 +67,8 @@ def growth_mb(num_evaluations: int, *, exports: bool) -> float:
         ]
         process, sizes = psutil.Process(), []
 
-        def send(event: dict[str, Any]) -> None:
-            if event["kind"] == "evaluation" and event["name"] == "stream":
+        def send(event: Event) -> None:
+            if isinstance(event, Evaluation) and event.name == "stream":
                 sizes.append(process.memory_info().rss / 2**20)
 
         with Attempt(estimator, TrainSpec(examples, last + 1), specs) as attempt:

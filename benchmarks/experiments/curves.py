@@ -12,7 +12,7 @@ from distributed import Client
 
 from benchmarks.experiments.networks import estimator_of
 from benchmarks.experiments.trials import Trial
-from psflow import EvalSpec, TrainSpec, train_and_evaluate
+from psflow import EvalSpec, Event, TrainSpec, train_and_evaluate
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.errors import PsflowError
 
@@ -96,5 +96,5 @@ def _rounded(value: float) -> float | None:
     return round(value, 5) if math.isfinite(value) else None
 
 
-def _ignore(event: Mapping[str, Any]) -> None:
+def _ignore(event: Event) -> None:
     """Take an event that nobody needs here."""

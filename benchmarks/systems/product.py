@@ -15,7 +15,17 @@ from typing import Any
 from benchmarks.cases import Case
 from benchmarks.systems.base import System
 from benchmarks.workloads import Workload
-from psflow import Estimator, EvalSpec, RunConfig, SessionRunHook, TrainSpec, train_and_evaluate
+from psflow import (
+    Estimator,
+    EvalSpec,
+    Event,
+    FirstStep,
+    Metrics,
+    RunConfig,
+    SessionRunHook,
+    TrainSpec,
+    train_and_evaluate,
+)
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 
@@ -60,8 +70,7 @@ class ProductSystem(System):
         super().__init__(f"psflow {case.key}")
         self.workload = workload
         self.case = case
-        self.events: list[dict[str, Any]] = []
-        """What the roles told, but for metrics."""
+        self._num_training = 0
         self._roles: dict[str, int] = {}
         self._settings = dict(settings or {})
         self._resources = ExitStack()
@@ -138,15 +147,14 @@ class ProductSystem(System):
         except BaseException as error:
             self._error = error
 
-    def _take(self, event: dict[str, Any]) -> None:
-        if event["kind"] != "metrics":
-            self.events.append(event)
-        elif "clock" in event["values"]:
-            self.progress.add(event["role"], event["step"], event["values"]["clock"])
+    def _take(self, event: Event) -> None:
+        if isinstance(event, FirstStep):
+            self._num_training += 1
+        elif isinstance(event, Metrics) and "clock" in event.values:
+            self.progress.add(event.role, event.step, event.values["clock"])
 
     def _is_at_work(self) -> bool:
-        num_training = sum(event["kind"] == "first_step" for event in list(self.events))
-        return num_training >= self.case.num_replicas and self.progress.num_reports(CHIEF) >= WARM_REPORTS
+        return self._num_training >= self.case.num_replicas and self.progress.num_reports(CHIEF) >= WARM_REPORTS
 
     def _find_roles(self) -> dict[str, int]:
         """Ask the cluster where each role runs: the key of its task ends with its name."""

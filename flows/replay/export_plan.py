@@ -11,7 +11,7 @@ from psflow.flows.parameters.export import ExportParameters
 from psflow.flows.replay.found_training import FoundTraining, Tracked, found_training, tracked
 from psflow.flows.running.building import Training, build_training
 from psflow.flows.watching.summary import best_record
-from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.checkpoint.selection import Selection
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import UsageError
@@ -132,7 +132,7 @@ def _find(exports: Sequence[Exported], step: int, saved_at: float) -> Exported |
 
 
 def _new_best(
-    training: FoundTraining, evaluations: Sequence[Evaluation], saved_at: Mapping[int, float], compare_fn: Better
+    training: FoundTraining, evaluations: Sequence[EvaluationRecord], saved_at: Mapping[int, float], compare_fn: Better
 ) -> _Choice:
     """Do what BestExporter would have done, over the record; among the checkpoints that can still be exported."""
     exports = exports_of(training.model_dir, BEST)

@@ -9,7 +9,7 @@ from psflow.flows.parameters.evaluate import EvaluateParameters
 from psflow.flows.replay.found_training import FoundTraining, Tracked, found_training, tracked
 from psflow.flows.running.building import build_training
 from psflow.flows.watching.recording import dataset_info
-from psflow.ps_runtime.checkpoint.records import Evaluation
+from psflow.ps_runtime.checkpoint.records import EvaluationRecord
 from psflow.ps_runtime.checkpoint.selection import Selection
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.estimator.model_dir import absolute
@@ -40,7 +40,7 @@ class ReplayPlan:
         The model and the EvalSpecs.
     wanted : mapping of int to sequence of int
         For each step the indexes of the EvalSpecs of `job` that it is to be evaluated against.
-    known : sequence of Evaluation
+    known : sequence of EvaluationRecord
         What the record has of the rest.
     record : ReplayRecord
         Where the results go.
@@ -56,7 +56,7 @@ class ReplayPlan:
     steps: Sequence[int]
     job: EvaluationJob
     wanted: Mapping[int, Sequence[int]]
-    known: Sequence[Evaluation]
+    known: Sequence[EvaluationRecord]
     record: ReplayRecord
     is_forced: bool
     datasets: Sequence[DatasetInfo]
@@ -107,7 +107,7 @@ def plan_replay(parameters: EvaluateParameters) -> ReplayPlan:
 
 def _divided(
     steps: Sequence[int], job: EvaluationJob, saved_at: Mapping[int, float], record: ReplayRecord, *, is_forced: bool
-) -> tuple[dict[int, list[int]], list[Evaluation]]:
+) -> tuple[dict[int, list[int]], list[EvaluationRecord]]:
     """Return what is to be evaluated, and what the record has already."""
     wanted: dict[int, list[int]] = {}
     known = []

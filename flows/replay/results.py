@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from psflow.flows.replay.plan import ReplayPlan
-from psflow.ps_runtime.checkpoint.records import Evaluation
+from psflow.ps_runtime.checkpoint.records import EvaluationRecord
 from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.errors import EvaluationFailedError
 from psflow.tasks.evaluation.worker import Failure, Outcome
@@ -27,7 +27,7 @@ class ReplayResults:
         self._plan = plan
         self._logger = logger
         self._tracker: Tracker | None = None
-        self.evaluated: list[Evaluation] = []
+        self.evaluated: list[EvaluationRecord] = []
         self.failures: list[Failure] = []
 
     def record_in(self, tracker: Tracker) -> None:

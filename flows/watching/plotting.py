@@ -7,11 +7,12 @@ import copy
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import assert_never
 
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.errors import PsflowError
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.tasks.plots.class_scores import class_scores
 from psflow.tasks.plots.classifier import classifier_plots
@@ -30,8 +31,6 @@ REST = 20
 
 _log = logging.getLogger(__name__)
 
-Event = Mapping[str, Any]
-
 
 class Curves:
     """The points that learning curves are drawn of, by global_step: one told again, after a resume, counts once."""
@@ -42,19 +41,25 @@ class Curves:
         self.best: int | None = None
         self.best_export = ""
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: RecordedEvent) -> None:
         """Take an event of a role."""
-        match event["kind"]:
-            case "metrics" if "loss" in event["values"]:
-                self.loss[int(event["step"])] = event["values"]["loss"]
+        match event:
+            case Metrics():
+                if "loss" in event.values:
+                    self.loss[event.step] = event.values["loss"]
                 if len(self.loss) > MAX_POINTS:
                     self.loss = dict(sorted(self.loss.items())[::2])
-            case "evaluation":
-                curves = self.evaluations.setdefault(event.get("name") or "eval", {})
-                for metric, value in event["metrics"].items():
-                    curves.setdefault(metric, {})[int(event["step"])] = value
-            case "export" if event["best"]:
-                self.best, self.best_export = event["step"], event["path"]
+            case Evaluation():
+                curves = self.evaluations.setdefault(event.name or "eval", {})
+                for metric, value in event.metrics.items():
+                    curves.setdefault(metric, {})[event.step] = value
+            case Export():
+                if event.is_best:
+                    self.best, self.best_export = event.step, event.path
+            case Checkpoint():
+                pass
+            case _:
+                assert_never(event)
 
     def png(self) -> bytes:
         """Draw them."""
@@ -108,15 +113,15 @@ class Plotter:
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-plotter", daemon=True)
         self._thread.start()
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: RecordedEvent) -> None:
         """Take an event of a role."""
         with self._lock:
             self._curves.handle(event)
-            self._is_stale |= event["kind"] in ("evaluation", "export")
-        if event["kind"] == "export" and event["best"]:
+            self._is_stale |= isinstance(event, Evaluation | Export)
+        if isinstance(event, Export) and event.is_best:
             self._has_best.set()
 
-    def recall(self, event: Event) -> None:
+    def recall(self, event: RecordedEvent) -> None:
         """Take an event of an earlier attempt: what is drawn of it is drawn already."""
         with self._lock:
             self._curves.handle(event)

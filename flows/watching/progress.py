@@ -6,7 +6,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import assert_never
+
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, FirstStep, Metrics, RecordedEvent
 
 __all__ = ["Progress", "Rate", "shown_metrics"]
 
@@ -71,8 +73,8 @@ class Progress:
     Examples
     --------
     >>> progress = Progress(1500, "accuracy")
-    >>> progress.handle({"kind": "metrics", "role": "chief-0", "step": 600, "values": {"loss": 0.1275}})
-    >>> progress.handle({"kind": "evaluation", "step": 600, "name": None, "metrics": {"accuracy": 0.9722}})
+    >>> progress.handle(Metrics(600, {"loss": 0.1275}))
+    >>> progress.handle(Evaluation(600, {"accuracy": 0.9722}, checkpoint_saved_at=0.0))
     >>> progress.line()
     'step 600/1500 (40 %), loss 0.1275, evaluated 600: accuracy 0.9722'
     """
@@ -89,25 +91,28 @@ class Progress:
         self.step = 0
         self.first_step_at: float | None = None
 
-    def handle(self, event: Mapping[str, Any]) -> None:
-        """Take an event of a role; others than these say nothing of it."""
-        match event["kind"]:
-            case "first_step":
-                self.first_step_at = min(self.first_step_at or event["time"], event["time"])
-            case "metrics":
-                self._reach(event["step"])
-                if "steps_per_sec" in event["values"]:  # the chief's, which come at each multiple of so many steps
-                    self._rate.add(self._clock(), event["step"])
-                self._loss = event["values"].get("loss", self._loss)
-            case "checkpoint":
-                self._reach(event["step"])
-            case "evaluation":
-                of = f" on {event['name']}" if event.get("name") else ""
-                self._evaluated = f"evaluated {event['step']}{of}: {shown_metrics(event['metrics'])}"
-            case "export" if event["best"]:
-                value = event["metrics"].get(self._best_metric)
-                what = "" if value is None else f" {self._best_metric} {value:.4g} at"
-                self._best = f"best{what} {event['step']}"
+    def handle(self, event: FirstStep | RecordedEvent) -> None:
+        """Take an event of a role."""
+        match event:
+            case FirstStep():
+                self.first_step_at = min(self.first_step_at or event.time, event.time)
+            case Metrics():
+                self._reach(event.step)
+                if "steps_per_sec" in event.values:  # the chief's, which come at each multiple of so many steps
+                    self._rate.add(self._clock(), event.step)
+                self._loss = event.values.get("loss", self._loss)
+            case Checkpoint():
+                self._reach(event.step)
+            case Evaluation():
+                of = f" on {event.name}" if event.name else ""
+                self._evaluated = f"evaluated {event.step}{of}: {shown_metrics(event.metrics)}"
+            case Export():
+                if event.is_best:
+                    value = event.metrics.get(self._best_metric)
+                    what = "" if value is None else f" {self._best_metric} {value:.4g} at"
+                    self._best = f"best{what} {event.step}"
+            case _:
+                assert_never(event)
 
     @property
     def percent(self) -> float | None:
@@ -138,7 +143,7 @@ class Progress:
         return "" if secs is None else f"ETA {timedelta(seconds=round(secs))}"
 
     def _reach(self, step: int) -> None:
-        self.step = max(self.step, int(step))
+        self.step = max(self.step, step)
 
 
 def shown_metrics(values: Mapping[str, float]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from psflow.ps_runtime.data.files import shown_path, without_secrets
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.fork import FORKED_FROM
 from psflow.ps_runtime.model.best import better
+from psflow.ps_runtime.roles.events import Checkpoint, Export, RecordedEvent
 from psflow.tasks.tracking.code_version import code_version
 from psflow.tasks.tracking.points import evaluation_event
 from psflow.tasks.tracking.run import DatasetInfo
@@ -57,7 +57,7 @@ def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, link
         better=better(parameters.best.metric, parameters.best.mode),
     )
     text = dump(public(parameters.model_dump(mode="json")))
-    tracker.handle({"kind": "artifact", "file": CONFIG, "content": text.encode()})
+    tracker.put_file(CONFIG, text.encode())
     return tracker
 
 
@@ -69,22 +69,18 @@ def _origin_of(fork: Mapping[str, Any] | None) -> dict[str, str]:
     return tags if fork["run_id"] is None else {**tags, "mlflow.parentRunId": str(fork["run_id"])}
 
 
-def what_is_on_disk(attempt: Attempt) -> list[dict[str, Any]]:
+def what_is_on_disk(attempt: Attempt) -> list[RecordedEvent]:
     """Return what earlier attempts left on disk, as the events that told of it: those of a killed flow are lost.
 
     It does no harm to tell the tracker of it again.
     """
     model_dir = attempt.model_dir
     store = CheckpointStore(model_dir)
-    now = time.time()
-    events: list[dict[str, Any]] = [
-        {"kind": "checkpoint", "step": step, "path": store.path(step), "time": now} for step in store.steps()
-    ]
+    events: list[RecordedEvent] = [Checkpoint(step, store.path(step)) for step in store.steps()]
     events += [evaluation_event(evaluation) for evaluation in EvaluationLog(model_dir).read()]
     best = best_record(model_dir)
     if best is not None:
-        facts = {"step": best.step, "version": best.version, "path": best.path, "metrics": measured(best.metrics)}
-        events.append({"kind": "export", "exporter": "best", "best": True, "time": now, **facts})
+        events.append(Export("best", best.step, best.version, best.path, True, measured(best.metrics)))
     return events
 
 

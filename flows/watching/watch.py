@@ -6,12 +6,12 @@ import contextvars
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, assert_never
 
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.watching.artifacts import Artifacts
@@ -21,6 +21,20 @@ from psflow.flows.watching.progress import Progress, shown_metrics
 from psflow.flows.watching.terminal import TerminalLine, not_on_terminals
 from psflow.ps_runtime.checkpoint.metrics_json import metrics_to_json
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.roles.events import (
+    Checkpoint,
+    Evaluation,
+    Event,
+    Export,
+    FirstStep,
+    LogMessage,
+    Metrics,
+    PsListening,
+    RecordedEvent,
+    Restored,
+    RoleEnded,
+    RoleStarted,
+)
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.tasks.roles.logs import RoleLogs
 from psflow.tasks.tracking.system import SystemMetrics
@@ -29,7 +43,6 @@ from psflow.tasks.tracking.tracker import Tracker
 __all__ = ["Watch", "Watched"]
 
 LoggerLike = logging.Logger | logging.LoggerAdapter[logging.Logger]
-Event = Mapping[str, Any]
 
 LOG_SECS = 30.0
 """Between two lines of progress in a log."""
@@ -41,7 +54,6 @@ PLOT_SECS = 30.0
 """For the last plots, which a slow model_fn may hold up."""
 ARTIFACT_SECS = 4.0
 """For the last artifacts; half of it where a person waits for the end."""
-RECORDED = ("metrics", "checkpoint", "evaluation", "export")
 
 
 @dataclass(frozen=True)
@@ -58,7 +70,7 @@ class Watched:
         The opened input of the first EvalSpec, if it is a data set.
     links : Links
         Addresses of the pages that show the attempt.
-    past : sequence of events
+    past : sequence of RecordedEvent
         What earlier attempts left on disk.
     """
 
@@ -66,7 +78,7 @@ class Watched:
     parameters: TrainParameters
     evaluated_on: Dataset | None
     links: Links
-    past: Sequence[Event] = ()
+    past: Sequence[RecordedEvent] = ()
 
 
 class Watch:
@@ -110,10 +122,10 @@ class Watch:
 
     def __enter__(self) -> Self:
         for event in self._watched.past:
-            self._tracker.handle(event)
-            self._take(event)
+            self._show(event)
             if self._plotter is not None:
                 self._plotter.recall(event)
+            self._tracker.handle(event)
         self._link()
         self._stack.enter_context(self._line)
         self._thread.start()
@@ -141,44 +153,54 @@ class Watch:
 
     def handle(self, event: Event) -> None:
         """Take an event of a role, in the order of each role. Does not block."""
-        kind = event["kind"]
-        if kind == "log":
-            self.logs.handle(event)
-            return
-        self._take(event)
-        self._tell(event)
-        if self._plotter is not None:
-            self._plotter.handle(event)
-        if kind in RECORDED:
-            self._tracker.handle({**event, "time": time.time()})
+        match event:
+            case LogMessage():
+                self.logs.handle(event)
+            case FirstStep():
+                self._progress.handle(event)
+            case Metrics() | Checkpoint() | Evaluation() | Export():
+                self._show(event)
+                self._log(event)
+                if self._plotter is not None:
+                    self._plotter.handle(event)
+                self._tracker.handle(event)
+            case RoleStarted() | PsListening() | Restored() | RoleEnded():
+                pass
+            case _:
+                assert_never(event)
 
     def _new_plotter(self) -> Plotter:
         job, tracker = self._watched.job, self._tracker
         return Plotter(
             job,
             self._watched.evaluated_on,
-            lambda file, content: tracker.handle({"kind": "artifact", "file": file, "content": content}),
+            tracker.put_file,
             (lambda: tracker.history("loss")) if job.attempt > 1 else None,
         )
 
-    def _take(self, event: Event) -> None:
+    def _show(self, event: RecordedEvent) -> None:
+        """Take an event for the line of progress and the table of evaluations."""
         self._progress.handle(event)
-        if event["kind"] == "evaluation":
-            name = event.get("name") or "eval"
-            row = {"step": event["step"], "evaluation": name, **metrics_to_json(event["metrics"])}
-            self._evaluations[event["step"], name] = row
+        if isinstance(event, Evaluation):
+            name = event.name or "eval"
+            row = {"step": event.step, "evaluation": name, **metrics_to_json(event.metrics)}
+            self._evaluations[event.step, name] = row
 
-    def _tell(self, event: Event) -> None:
+    def _log(self, event: RecordedEvent) -> None:
         """Log what happens seldom."""
-        match event["kind"]:
-            case "checkpoint":
-                self._logger.info("saved checkpoint of step %s in %s", event["step"], event["path"])
-            case "evaluation":
-                of = f" on {event['name']}" if event.get("name") else ""
-                self._logger.info("evaluation of step %s%s: %s", event["step"], of, shown_metrics(event["metrics"]))
-            case "export":
-                what = "the best model so far" if event["best"] else "the model"
-                self._logger.info("exported %s, step %s, to %s", what, event["step"], event["path"])
+        match event:
+            case Checkpoint():
+                self._logger.info("saved checkpoint of step %s in %s", event.step, event.path)
+            case Evaluation():
+                of = f" on {event.name}" if event.name else ""
+                self._logger.info("evaluation of step %s%s: %s", event.step, of, shown_metrics(event.metrics))
+            case Export():
+                what = "the best model so far" if event.is_best else "the model"
+                self._logger.info("exported %s, step %s, to %s", what, event.step, event.path)
+            case Metrics():
+                pass  # they come often: the line of progress has them
+            case _:
+                assert_never(event)
 
     def _run(self) -> None:
         logged_at = noted_at = time.monotonic()
@@ -198,9 +220,8 @@ class Watch:
         self._artifacts.progress(self._progress.percent or 0.0, self._progress.line())
 
     def _note(self) -> None:
-        self._tracker.handle({"kind": "tags", "tags": {"psflow.progress": self._progress.line()}})
-        system = {"kind": "metrics", "step": self._progress.step, "values": self._system.sample(), "time": time.time()}
-        self._tracker.handle(system)
+        self._tracker.put_tags({"psflow.progress": self._progress.line()})
+        self._tracker.handle(Metrics(self._progress.step, self._system.sample()))
 
     def _link(self) -> None:
         page, dashboard = self._tracker.page, self._watched.links.dask_dashboard

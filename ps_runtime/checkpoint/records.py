@@ -14,8 +14,8 @@ from psflow.ps_runtime.errors import CheckpointError
 
 __all__ = [
     "EVALUATIONS",
-    "Evaluation",
     "EvaluationLog",
+    "EvaluationRecord",
     "Finished",
     "clear_finished",
     "measured",
@@ -72,7 +72,7 @@ def measured(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class EvaluationRecord:
     """One checkpoint, evaluated.
 
     Parameters
@@ -99,7 +99,7 @@ class Evaluation:
     input_digest: str = ""
 
     @classmethod
-    def from_facts(cls, facts: Any) -> Evaluation:
+    def from_facts(cls, facts: Any) -> EvaluationRecord:
         """Read a line of the log; ValueError or TypeError where it cannot be."""
         if isinstance(facts, Mapping):
             facts = {"input_digest": "", **facts}  # lines of earlier releases have none
@@ -128,7 +128,7 @@ class EvaluationLog:
     def __init__(self, model_dir: str) -> None:
         self._files = FileStore(model_dir)
 
-    def add(self, evaluation: Evaluation) -> bool:
+    def add(self, evaluation: EvaluationRecord) -> bool:
         """Append `evaluation` unless that checkpoint is there under that name already; return whether it was new.
 
         Several processes of a host may add at once: one of them finds it new.
@@ -140,12 +140,12 @@ class EvaluationLog:
                 self.append(evaluation)
             return is_new
 
-    def append(self, evaluation: Evaluation) -> None:
+    def append(self, evaluation: EvaluationRecord) -> None:
         """Append `evaluation`, durably. Several processes of a host may append at once."""
         facts = asdict(evaluation) | {"metrics": metrics_to_json(evaluation.metrics)}
         self._files.append(EVALUATIONS, json.dumps(facts, allow_nan=False).encode() + b"\n")
 
-    def read(self) -> list[Evaluation]:
+    def read(self) -> list[EvaluationRecord]:
         """Return the evaluations in the order of their lines; of each name and step the newest.
 
         Raises
@@ -156,10 +156,10 @@ class EvaluationLog:
         if self._files.size(EVALUATIONS) is None:
             return []
         lines = self._files.read(EVALUATIONS).split(b"\n")
-        evaluations: dict[tuple[str, int], Evaluation] = {}
+        evaluations: dict[tuple[str, int], EvaluationRecord] = {}
         for number, line in enumerate(lines[:-1], start=1):
             try:
-                evaluation = Evaluation.from_facts(json.loads(line))
+                evaluation = EvaluationRecord.from_facts(json.loads(line))
             except (TypeError, ValueError) as error:
                 raise CheckpointError(
                     self._files.path(EVALUATIONS), f"line {number} is damaged: {error}; remove that line"

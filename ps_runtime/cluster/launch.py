@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, assert_never
 
 import cloudpickle
 from distributed import Client, Future
@@ -19,9 +19,24 @@ from psflow.ps_runtime.cluster.failures import root_cause
 from psflow.ps_runtime.cluster.presence import Presence
 from psflow.ps_runtime.cluster.role_task import run_role
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import RoleFailedError, StoppedError, WaitTimeoutError
+from psflow.ps_runtime.errors import ProtocolError, RoleFailedError, StoppedError, WaitTimeoutError
+from psflow.ps_runtime.roles.event_codec import decode_event
+from psflow.ps_runtime.roles.events import (
+    Checkpoint,
+    Evaluation,
+    Event,
+    Export,
+    FirstStep,
+    LogMessage,
+    Metrics,
+    PsListening,
+    Restored,
+    RoleEnded,
+    RoleStarted,
+)
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.transport.address import Address
 
 __all__ = ["ClusterJob"]
 
@@ -37,8 +52,6 @@ SETTLE_SECS = 1.0
 LIVES_PER_ATTEMPT = 1 << 16
 
 logger = logging.getLogger(__name__)
-
-Event = dict[str, Any]
 
 
 class ClusterJob:
@@ -75,7 +88,7 @@ class ClusterJob:
         self._vanished: set[str] = set()
         self._started: set[str] = set()
         self._ended: set[str] = set()
-        self._ps_addresses: dict[int, Mapping[str, Any]] = {}
+        self._ps_addresses: dict[RoleId, Address] = {}
 
     def __enter__(self) -> Self:
         self._client.subscribe_topic(self._topic, self._take_event)
@@ -118,9 +131,7 @@ class ClusterJob:
             servers = [role for role in self.job.roles if role.role is Role.PS]
             for role in servers:
                 self._submit(role)
-            self._await(
-                lambda: [role for role in servers if role.index not in self._ps_addresses], "start listening", check
-            )
+            self._await(lambda: [role for role in servers if role not in self._ps_addresses], "start listening", check)
             for role in self.job.roles:
                 if role not in self._futures:
                     self._submit(role)
@@ -195,7 +206,7 @@ class ClusterJob:
             role,
             job.attempt * LIVES_PER_ATTEMPT,
             self._topic,
-            [self._ps_addresses[i] for i in range(job.num_ps)] if role.role is not Role.PS else [],
+            [self._ps_addresses[RoleId(Role.PS, i)] for i in range(job.num_ps)] if role.role is not Role.PS else [],
             key=f"psflow-{job.job_id}-{job.attempt}-{role}",
             pure=False,
             workers=[self._slots[role]],
@@ -205,25 +216,40 @@ class ClusterJob:
         self._futures[role] = future
         future.add_done_callback(partial(self._take_outcome, role))
 
-    def _take_event(self, stamped: tuple[float, Event]) -> None:
-        event = stamped[1]
+    def _take_event(self, stamped: tuple[float, Any]) -> None:
+        """Note what an event says of the roles, and hand it on; the job fails of data that is no event of a role."""
         with self._changed:
-            match event["kind"]:
-                case "started":
-                    self._take_start(event["role"])
-                case "ended":
-                    self._ended.add(event["role"])
-                case "listening":
-                    self._ps_addresses[int(event["role"].rpartition("-")[2])] = event["address"]
-            self._changed.notify_all()
+            try:
+                event = decode_event(stamped[1])
+                self._note(event)
+            except ProtocolError as error:
+                self._cause = self._cause or RoleFailedError(error.peer, error.reason)
+                return
+            finally:
+                self._changed.notify_all()
         self._on_event(event)
 
-    def _take_start(self, name: str) -> None:
+    def _note(self, event: Event) -> None:
+        role = RoleId.parse(event.role)
+        if role not in self.job.roles:
+            raise ProtocolError(event.role, f"this job has no such role, but {event} came from it")
+        match event:
+            case RoleStarted():
+                self._take_start(role)
+            case RoleEnded():
+                self._ended.add(event.role)
+            case PsListening():
+                self._ps_addresses[role] = event.address
+            case Restored() | FirstStep() | Metrics() | Checkpoint() | Evaluation() | Export() | LogMessage():
+                pass
+            case _:
+                assert_never(event)
+
+    def _take_start(self, role: RoleId) -> None:
         """Note that a role has begun; if it does so again, its first life is lost, and what it knew with it."""
-        if name in self._started:
-            role = next(role for role in self.job.roles if str(role) == name)
-            self._errors.setdefault(role, RoleFailedError(name, "it was lost, and Dask started it again"))
-        self._started.add(name)
+        if str(role) in self._started:
+            self._errors.setdefault(role, RoleFailedError(str(role), "it was lost, and Dask started it again"))
+        self._started.add(str(role))
 
     def _take_cluster_event(self, stamped: tuple[float, Any]) -> None:
         event = stamped[1]
@@ -257,7 +283,7 @@ class ClusterJob:
         return all(self._has_ended(role) for role in self._futures)
 
     def _any_error(self) -> bool:
-        return any(self._error(role) is not None for role in self._slots)
+        return self._cause is not None or any(self._error(role) is not None for role in self._slots)
 
     def _has_ended(self, role: RoleId) -> bool:
         return role in self._reports or self._error(role) is not None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,6 +16,8 @@ from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.evaluator import run_evaluator
+from psflow.ps_runtime.roles.event_codec import encode_event
+from psflow.ps_runtime.roles.events import RoleEnded, RoleStarted
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.logs import told_logs
 from psflow.ps_runtime.roles.ps import run_ps
@@ -32,7 +33,7 @@ LOOPS = {Role.CHIEF: run_chief, Role.WORKER: run_worker, Role.EVALUATOR: run_eva
 
 
 def run_role(
-    pickled: bytes, role: RoleId, incarnation: int, topic: str, addresses: Sequence[Mapping[str, Any]]
+    pickled: bytes, role: RoleId, incarnation: int, topic: str, addresses: Sequence[Address]
 ) -> dict[str, Any]:
     """Be `role` of a job; return its report. The body of a Dask task.
 
@@ -46,22 +47,22 @@ def run_role(
         Which life of the role this is; higher than that of any earlier life.
     topic : str
         Where its events go.
-    addresses : sequence of mapping
+    addresses : sequence of Address
         Of each ps, in order; empty for a ps.
     """
     job: JobSpec = cloudpickle.loads(pickled)
     worker = get_worker()
     lifeline = Lifeline(worker, worker.get_current_task(), str(role))
-    context = RoleContext(role, incarnation, lifeline.check, partial(worker.log_event, topic))
-    context.emit("started")
+    context = RoleContext(role, incarnation, lifeline.check, lambda event: worker.log_event(topic, encode_event(event)))
+    context.emit(RoleStarted())
     try:
         with one_thread(), told_logs(context):
             if role.role is Role.PS:
                 return run_ps(job, context, host=str(urlsplit(worker.contact_address).hostname))
-            dials = [ps_dial(Address.from_dict(a), job.transport, f"ps-{i}") for i, a in enumerate(addresses)]
+            dials = [ps_dial(address, job.transport, f"ps-{i}") for i, address in enumerate(addresses)]
             return LOOPS[role.role](job, context, dials)
     finally:
-        context.emit("ended")
+        context.emit(RoleEnded())
 
 
 def ps_dial(address: Address, transport: str, peer: str) -> Dial:

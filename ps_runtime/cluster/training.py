@@ -15,6 +15,7 @@ from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.model.exporters import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.roles.events import Event
 
 __all__ = ["train_and_evaluate"]
 
@@ -31,7 +32,7 @@ def train_and_evaluate(
     num_workers: int = 0,
     transport: str = "auto",
     writer: ModelWriter | None = None,
-    on_event: Callable[[dict[str, Any]], None] = Attempt.log_event,
+    on_event: Callable[[Event], None] = Attempt.log_event,
 ) -> dict[str, dict[str, Any]]:
     """Train, and evaluate every checkpoint; both resume what is in the model_dir. Blocks until all roles have left.
 
@@ -54,7 +55,8 @@ def train_and_evaluate(
     writer : ModelWriter, optional
         Writes what the exporters select; without it nothing is exported.
     on_event : callable
-        Takes the events of all roles, in threads of their own; must not block.
+        Called with each event of a role, in the order of that role; see `Event` for the types. Called in other threads
+        than this one; must not block. Default: log it.
 
     Returns
     -------

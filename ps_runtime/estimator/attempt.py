@@ -20,6 +20,7 @@ from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.exporters import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_specs
+from psflow.ps_runtime.roles.events import Event, LogMessage
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.logs import FROM_A_ROLE
 from psflow.ps_runtime.specs.run_config import RunConfig
@@ -184,14 +185,13 @@ class Attempt:
         )
 
     @staticmethod
-    def log_event(event: dict[str, Any]) -> None:
+    def log_event(event: Event) -> None:
         """Log what a role tells of: what one sees of a job without a flow."""
-        if event["kind"] == "log":
-            said = (event["role"], event["logger"], event["message"])
-            logger.log(event["level"], "%s: %s: %s", *said, extra=FROM_A_ROLE)
-            return
-        facts = {key: value for key, value in event.items() if key not in ("kind", "role", "number")}
-        logger.info("%s: %s %s", event["role"], event["kind"], facts, extra=FROM_A_ROLE)
+        if isinstance(event, LogMessage):
+            said = (event.role, event.logger, event.message)
+            logger.log(event.level, "%s: %s: %s", *said, extra=FROM_A_ROLE)
+        else:
+            logger.info("%s: %s", event.role, event, extra=FROM_A_ROLE)
 
     def _take_over(self, record: JobRecord) -> None:
         begun = {} if self._fork is None else self._fork.facts()

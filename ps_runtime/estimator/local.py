@@ -11,6 +11,7 @@ from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.evaluator import run_evaluator
+from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.ps import PsParts
 from psflow.ps_runtime.specs.roles import Role, RoleId
@@ -18,8 +19,6 @@ from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.in_process import InProcessServer
 
 __all__ = ["run_local"]
-
-Event = dict[str, Any]
 
 STOP_SECS = 10.0
 

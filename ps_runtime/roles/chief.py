@@ -16,6 +16,7 @@ from psflow.ps_runtime.errors import InputError, StoppedError
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.batches import BatchReader
 from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.events import FirstStep, Restored
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.saver import Saver
 from psflow.ps_runtime.roles.session import MonitoredSession, build_model
@@ -81,7 +82,7 @@ def _give_values(
     if latest is not None:
         started = time.monotonic()
         saving.restore(latest)
-        context.emit("restored", step=latest, secs=round(time.monotonic() - started, 6))
+        context.emit(Restored(latest, round(time.monotonic() - started, 6)))
         return latest
     reader = session.reader
     assert isinstance(reader, BatchReader)
@@ -107,7 +108,7 @@ class _ChiefWork:
     def __call__(self, session: MonitoredSession) -> None:
         self._saver.check()
         if session.num_steps == 1:
-            self._context.emit("first_step", time=time.time())
+            self._context.emit(FirstStep())
         if self._saver.stop_reason is not None:
             session.coordinator.request_stop(self._saver.stop_reason)
         if self._save_secs is not None and time.monotonic() - self._saver.last_cut_at >= self._save_secs:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from psflow.ps_runtime.roles.events import Event, Metrics
 from psflow.ps_runtime.roles.vitals import Sample, Vitals
 from psflow.ps_runtime.specs.roles import RoleId
 
@@ -28,13 +29,13 @@ class RoleContext:
     lifeline : callable
         Raises StoppedError when the role is to end.
     send : callable
-        Takes events: plain data, which may get lost with the process.
+        Takes the events of the role in their order; they may get lost with the process.
     """
 
     role: RoleId
     incarnation: int
     lifeline: Callable[[], None]
-    send: Callable[[dict[str, Any]], None]
+    send: Callable[[Event], None]
     _number: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _vitals: Vitals | None = field(default=None, init=False)
@@ -49,16 +50,16 @@ class RoleContext:
         """Tell from now on, in `check` and in `report`, how the role fares."""
         self._vitals = Vitals(str(self.role), self.emit_metrics, sample)
 
-    def emit(self, kind: str, **facts: Any) -> None:
-        """Send an event, numbered in order. Thread-safe."""
+    def emit(self, event: Event) -> None:
+        """Send an event with the name of the role and its next number. Thread-safe."""
         with self._lock:
             self._number += 1
-            self.send({"kind": kind, "role": str(self.role), "number": self._number, **facts})
+            self.send(replace(event, role=str(self.role), number=self._number))
 
     def emit_metrics(self, global_step: int, values: Mapping[str, float]) -> None:
         """Send metrics of this role at a global_step."""
         plain = {name: float(value) for name, value in values.items()}
-        self.emit("metrics", step=int(global_step), values=plain)
+        self.emit(Metrics(int(global_step), plain))
 
     def report(self, transport: str, statistics: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a role says of itself when all is well."""

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any
 
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
-from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog, Finished, measured, read_finished
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord, Finished, measured, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.link import Dial, Identity, Link
 from psflow.ps_runtime.client.watching import WatchingClient
@@ -18,6 +18,7 @@ from psflow.ps_runtime.model.exporters import ExportBundle, ModelWriter
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.events import Evaluation, Export
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.vitals import Sample
 
@@ -142,10 +143,9 @@ class _Evaluator:
         secs = round(time.monotonic() - started, 6)
         if self._job.writer is not None and opened.spec.all_exporters:
             self._export(self._job.writer, opened, step, saved_at, values, metrics, is_final=is_final)
-        self._log.add(Evaluation(opened.name, step, saved_at, metrics, time.time(), opened.digest))
+        self._log.add(EvaluationRecord(opened.name, step, saved_at, metrics, time.time(), opened.digest))
         cadence.done[step] = saved_at
-        told = {"step": step, "name": opened.spec.name, "checkpoint_saved_at": saved_at}
-        self._context.emit("evaluation", **told, metrics=measured(metrics), secs=secs)
+        self._context.emit(Evaluation(step, measured(metrics), saved_at, opened.spec.name, secs))
 
     def _export(
         self,
@@ -173,11 +173,12 @@ class _Evaluator:
             result = exporter.export(self._job.model_dir, bundle, writer, is_the_final_export=is_final)
             if result is not None:
                 self._context.emit(
-                    "export",
-                    exporter=result.exporter,
-                    step=result.global_step,
-                    version=result.version,
-                    path=result.path,
-                    best=result.is_best,
-                    metrics=measured(metrics),
+                    Export(
+                        result.exporter,
+                        result.global_step,
+                        result.version,
+                        result.path,
+                        result.is_best,
+                        measured(metrics),
+                    )
                 )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.events import LogMessage
 
 __all__ = ["FROM_A_ROLE", "told_logs"]
 
@@ -52,7 +53,7 @@ class _RoleLog:
             self._tell(time.time(), logging.WARNING, __name__, text)
 
     def _tell(self, created: float, level: int, name: str, text: str) -> None:
-        self._context.emit("log", time=created, level=level, logger=name, message=text[:MAX_CHARS])
+        self._context.emit(LogMessage(level, name, text[:MAX_CHARS], time=created))
 
 
 class _ProcessLogs(logging.Handler):
@@ -103,12 +104,11 @@ _process_logs = _ProcessLogs()
 
 @contextmanager
 def told_logs(context: RoleContext) -> Iterator[None]:
-    """Tell, as events of the kind ``log``, what is logged at INFO or above while a role runs in this thread.
+    """Send a LogMessage for what is logged at INFO or above while a role runs in this thread.
 
     Notes
     -----
-    What is printed is not told: it stays where the process writes it. The events have ``time`` (Unix), ``level``
-    (as in ``logging``), ``logger`` and ``message``, which ends with the traceback, if there is one.
+    What is printed is not sent: it stays where the process writes it.
     """
     _process_logs.add(_RoleLog(context))
     try:

@@ -14,6 +14,7 @@ import scipy.linalg.blas  # noqa: F401  (updates use it: who holds the threads o
 from psflow.ps_runtime.protocol.handler import Reply
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.copying import copy_arrays
+from psflow.ps_runtime.roles.events import PsListening
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.shard_storage import ShardStorage
 from psflow.ps_runtime.roles.stream_reader import StreamReader
@@ -119,7 +120,7 @@ def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:
         awake_secs=_awake_secs(job),
     )
     try:
-        context.emit("listening", address=server.address.to_dict())
+        context.emit(PsListening(server.address))
         context.watch(lambda: _sample_of(server, parts.handler.shard))
         _serve(server, parts.handler, context, num_replicas=job.num_workers + 1)
         return context.report("+".join(sorted(server.transports)), server.statistics() | parts.handler.statistics())

@@ -16,6 +16,7 @@ from psflow.ps_runtime.client.saving import SavingClient
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.events import Checkpoint
 from psflow.ps_runtime.roles.job_spec import JobSpec
 
 __all__ = ["Saver"]
@@ -102,13 +103,8 @@ class Saver:
         self._store.commit(Manifest.of(cut.step, self._job.model, cut.to_facts(), records))
         self._last_step = cut.step
         self._client.committed(cut.step)
-        self._context.emit(
-            "checkpoint",
-            step=cut.step,
-            path=self._store.path(cut.step),
-            stall_secs=round(self.last_cut_at - started, 6),
-            secs=round(time.monotonic() - started, 6),
-        )
+        stall_secs, secs = round(self.last_cut_at - started, 6), round(time.monotonic() - started, 6)
+        self._context.emit(Checkpoint(cut.step, self._store.path(cut.step), stall_secs, secs))
         self._collect_garbage()
         for listener in self._listeners:
             if listener.after_save(cut.step):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.batches import BatchReader
 from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.events import FirstStep
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.session import MonitoredSession
 from psflow.ps_runtime.roles.vitals import Sample
@@ -113,4 +113,4 @@ def _gradients_per_step(job: JobSpec) -> int:
 
 def _tell_first_step(context: RoleContext, session: MonitoredSession) -> None:
     if session.num_steps == 1:
-        context.emit("first_step", time=time.time())
+        context.emit(FirstStep())

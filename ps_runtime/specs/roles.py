@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 __all__ = ["Role", "RoleId", "job_roles"]
+
+_NAME = re.compile("(ps|chief|worker|evaluator)-(0|[1-9][0-9]{0,5})")
 
 
 class Role(StrEnum):
@@ -29,6 +32,14 @@ class RoleId:
 
     role: Role
     index: int
+
+    @classmethod
+    def parse(cls, name: str) -> RoleId:
+        """Return the role of a name such as ``worker-1``; ValueError if it is none."""
+        found = _NAME.fullmatch(name)
+        if found is None:
+            raise ValueError("the name of a role, such as worker-1")
+        return cls(Role(found[1]), int(found[2]))
 
     def __str__(self) -> str:
         return f"{self.role}-{self.index}"

@@ -6,7 +6,7 @@ import errno
 import logging
 from collections.abc import Sequence
 
-from psflow.ps_runtime.checkpoint.records import EVALUATIONS, Evaluation, EvaluationLog
+from psflow.ps_runtime.checkpoint.records import EVALUATIONS, EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.errors import StorageError, UsageError
 
 __all__ = ["ReplayRecord"]
@@ -44,7 +44,7 @@ class ReplayRecord:
         """The file."""
         return f"{self.directory.rstrip('/')}/{EVALUATIONS}"
 
-    def find(self, name: str, step: int, saved_at: float) -> Evaluation | None:
+    def find(self, name: str, step: int, saved_at: float) -> EvaluationRecord | None:
         """Return the evaluation of a checkpoint under `name`; None if it is not in the record."""
         found = self._known.get((name, step))
         return found if found is not None and found.checkpoint_saved_at == saved_at else None
@@ -79,12 +79,12 @@ class ReplayRecord:
                 )
             )
 
-    def write(self, evaluation: Evaluation, *, is_forced: bool) -> None:
+    def write(self, evaluation: EvaluationRecord, *, is_forced: bool) -> None:
         """Put `evaluation` down, durably; a warning says so where nothing may be written.
 
         Parameters
         ----------
-        evaluation : Evaluation
+        evaluation : EvaluationRecord
             A result, whose step may be in the record already.
         is_forced : bool
             Whether it counts instead of one that is there already.

@@ -12,7 +12,7 @@ import cloudpickle
 from distributed import get_worker
 
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
-from psflow.ps_runtime.checkpoint.records import Evaluation
+from psflow.ps_runtime.checkpoint.records import EvaluationRecord
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.role_task import Lifeline
 from psflow.ps_runtime.config.environment import telemetry_off
@@ -63,7 +63,7 @@ class Failure:
     reason: str
 
 
-Outcome = Evaluation | Failure
+Outcome = EvaluationRecord | Failure
 
 
 class _Opened:
@@ -98,7 +98,7 @@ class _Opened:
             raise
         except Exception as error:  # of the user's code, perhaps
             return Failure(opened.name, step, _reason(error))
-        return Evaluation(opened.name, step, saved_at, metrics, time.time(), opened.digest)
+        return EvaluationRecord(opened.name, step, saved_at, metrics, time.time(), opened.digest)
 
     def _look_up(self) -> None:
         self._check.call()
@@ -124,7 +124,7 @@ def evaluate_checkpoint(pickled: bytes, replay: str, step: int, indexes: Sequenc
 
     Returns
     -------
-    list of Evaluation or Failure
+    list of EvaluationRecord or Failure
         One for each of `indexes`. Nothing is written but a pin.
 
     Notes

@@ -14,6 +14,7 @@ from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.model.best import BestRecord, Better
 from psflow.ps_runtime.model.export_directory import ExportDirectory
+from psflow.ps_runtime.roles.events import Export
 from psflow.tasks.exports.writer import checkpoint_of
 from psflow.tasks.tracking.best_alias import BEST, BestAlias
 from psflow.tasks.tracking.models import BestModel, RecordedModels
@@ -97,13 +98,9 @@ class Registration:
             models = RecordedModels(self._client, experiment_id, self._run_id, self._name)
             models.read()
             return models.record_export(
-                {
-                    "exporter": exported.exporter,
-                    "version": exported.version,
-                    "step": exported.step,
-                    "path": exported.path,
-                    "metrics": metrics,
-                }
+                Export(
+                    exported.exporter, exported.step, exported.version, exported.path, is_best=False, metrics=metrics
+                )
             )
 
     def move_alias(self, version: str) -> None:

@@ -7,16 +7,16 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
 
 from prefect.exceptions import CancelledRun
 
 from psflow.ps_runtime.cluster.failures import trace_in_role
 from psflow.ps_runtime.errors import PsflowError, RoleFailedError
+from psflow.ps_runtime.roles.events import LogMessage
 from psflow.ps_runtime.roles.logs import FROM_A_ROLE
 
 __all__ = ["RoleLogs", "leave_traces_out"]
@@ -45,7 +45,7 @@ def _without_trace(record: logging.LogRecord) -> bool:
 
 
 class RoleLogs:
-    """Takes the events of the kind ``log`` of all roles of one attempt.
+    """Takes what the roles of one attempt log.
 
     Parameters
     ----------
@@ -62,16 +62,16 @@ class RoleLogs:
         self._path = path
         self._lock = threading.RLock()
         self._loggers: dict[str, LoggerLike] = {}
-        self._early: dict[str, deque[Mapping[str, Any]]] = {}
+        self._early: dict[str, deque[LogMessage]] = {}
         self._has_told_failure = False
         self._file = self._open()
 
-    def handle(self, event: Mapping[str, Any]) -> None:
+    def handle(self, event: LogMessage) -> None:
         """Take what a role has logged."""
         with self._lock:
-            logger = self._loggers.get(event["role"])
+            logger = self._loggers.get(event.role)
             if logger is None:
-                self._early.setdefault(event["role"], deque(maxlen=MAX_EARLY)).append(event)
+                self._early.setdefault(event.role, deque(maxlen=MAX_EARLY)).append(event)
             else:
                 _pass_on(logger, event)
             if self._file is not None:  # after the logger: what it says of a full disk is not the cause of anything
@@ -99,8 +99,7 @@ class RoleLogs:
             if not self._has_told_failure:
                 self._has_told_failure = True
                 text = "\n".join(part for part in (str(failure), trace_in_role(failure)) if part)
-                facts = {"time": time.time(), "level": logging.ERROR, "logger": "psflow", "message": text}
-                self.handle({"role": failure.role, **facts})
+                self.handle(LogMessage(logging.ERROR, "psflow", text, role=failure.role))
 
     def close(self) -> None:
         """Close the file. Idempotent."""
@@ -135,19 +134,17 @@ class _File(RotatingFileHandler):
             _log.warning("cannot write the logs of roles to %s: %s", self.baseFilename, sys.exc_info()[1])
 
 
-def _record(event: Mapping[str, Any]) -> logging.LogRecord:
-    created = float(event["time"])
-    level = int(event["level"])
+def _record(event: LogMessage) -> logging.LogRecord:
     facts = {
-        "created": created,
-        "msecs": created % 1 * 1000,
-        "levelno": level,
-        "levelname": logging.getLevelName(level),
+        "created": event.time,
+        "msecs": event.time % 1 * 1000,
+        "levelno": event.level,
+        "levelname": logging.getLevelName(event.level),
     }
     return logging.makeLogRecord(
-        facts | {"name": event["logger"], "msg": "%s", "args": (event["message"],), "role": event["role"]}
+        facts | {"name": event.logger, "msg": "%s", "args": (event.message,), "role": event.role}
     )
 
 
-def _pass_on(logger: LoggerLike, event: Mapping[str, Any]) -> None:
-    logger.log(int(event["level"]), "%s: %s", event["logger"], event["message"], extra=FROM_A_ROLE)
+def _pass_on(logger: LoggerLike, event: LogMessage) -> None:
+    logger.log(event.level, "%s: %s", event.logger, event.message, extra=FROM_A_ROLE)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from psflow.ps_runtime.checkpoint.records import Evaluation
+from psflow.ps_runtime.checkpoint.records import EvaluationRecord
 from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.errors import ConfigError, UsageError
 from psflow.tasks.owners import JOB_ID, KIND, MODEL_DIR
@@ -131,7 +131,7 @@ def open_child_run(
 
 def child_run_lacks(
     uri: str,
-    evaluations: Iterable[Evaluation],
+    evaluations: Iterable[EvaluationRecord],
     *,
     kind: str,
     experiment: str,

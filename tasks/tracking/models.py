@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.model.best import Better
+from psflow.ps_runtime.roles.events import Checkpoint, Export
 from psflow.tasks.tracking.best_alias import BestAlias, metric_tag
 from psflow.tasks.tracking.pages import checkpoint_page, link, run_page
 from psflow.tasks.tracking.points import valid_key
@@ -87,38 +88,37 @@ class RecordedModels:
         model = self._models.get(("checkpoint", str(step)))
         return None if model is None else model.model_id
 
-    def record_checkpoint(self, event: Mapping[str, Any]) -> None:
+    def record_checkpoint(self, event: Checkpoint) -> None:
         """Record a checkpoint as an external model: its step and path, no bytes."""
         from mlflow.utils.mlflow_tags import MLFLOW_MODEL_IS_EXTERNAL
 
-        step = int(event["step"])
         tags = {
             KIND: "checkpoint",
-            STEP: str(step),
-            PATH: without_secrets(str(event["path"])),
+            STEP: str(event.step),
+            PATH: without_secrets(event.path),
             MLFLOW_MODEL_IS_EXTERNAL: "true",
         }
-        self._record(f"checkpoint-{step}", step, tags, None)
+        self._record(f"checkpoint-{event.step}", event.step, tags, None)
 
-    def record_export(self, event: Mapping[str, Any]) -> BestModel:
+    def record_export(self, event: Export) -> BestModel:
         """Record an export with its bytes, register it, and give it the alias ``best`` if it is the best one."""
-        step, exporter, metrics = int(event["step"]), str(event["exporter"]), event.get("metrics") or {}
+        step = event.step
         tags = {
             KIND: "export",
             STEP: str(step),
-            PATH: without_secrets(str(event["path"])),
-            EXPORTER: exporter,
-            VERSION: str(event["version"]),
+            PATH: without_secrets(event.path),
+            EXPORTER: event.exporter,
+            VERSION: str(event.version),
             **self._made_of(step),
         }
-        model = self._record(f"{exporter}-{step}", step, tags, str(event["path"]))
-        version = None if self._name is None else self._register(self._name, model, tags, metrics)
+        model = self._record(f"{event.exporter}-{step}", step, tags, event.path)
+        version = None if self._name is None else self._register(self._name, model, tags, event.metrics)
         uri = f"models:/{model.model_id}" if version is None else f"models:/{self._name}/{version}"
         recorded = BestModel(uri, version, step)
-        if event.get("best"):
+        if event.is_best:
             self.best = recorded
             if self._alias is not None and version is not None:
-                self._alias.give(version, step, metrics, is_new=version in self._registered_now)
+                self._alias.give(version, step, event.metrics, is_new=version in self._registered_now)
         return recorded
 
     def _record(self, name: str, step: int, tags: dict[str, str], path: str | None) -> LoggedModel:
@@ -146,7 +146,7 @@ class RecordedModels:
             self._models[identity] = model
         return model
 
-    def _register(self, name: str, model: LoggedModel, tags: dict[str, str], metrics: Mapping[str, Any]) -> str:
+    def _register(self, name: str, model: LoggedModel, tags: dict[str, str], metrics: Mapping[str, float]) -> str:
         identity = _identity(tags)
         if identity not in self._versions:
             self._create_registered_model(name)

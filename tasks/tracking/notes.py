@@ -21,8 +21,8 @@ class Notes:
 
     Notes
     -----
-    `put` never blocks and may be called from any thread. A tag or file that is put again before it was written
-    replaces the older one, so that however long MLflow is away, no more is kept than there are names.
+    `put_tags` and `put_file` never block and may be called from any thread. A tag or file that is put again before it
+    was written replaces the older one, so that however long MLflow is away, no more is kept than there are names.
     """
 
     def __init__(self) -> None:
@@ -30,13 +30,15 @@ class Notes:
         self._files: dict[str, bytes] = {}
         self._lock = threading.Lock()
 
-    def put(self, event: Mapping[str, Any]) -> None:
-        """Take an event of the kind ``tags`` (with ``tags``) or ``artifact`` (with ``file`` and ``content``, bytes)."""
+    def put_tags(self, tags: Mapping[str, str]) -> None:
+        """Take tags of the run."""
         with self._lock:
-            if event["kind"] == "tags":
-                self._tags |= {valid_key(name): str(value) for name, value in event["tags"].items()}
-            else:
-                self._files[str(event["file"])] = bytes(event["content"])
+            self._tags |= {valid_key(name): value for name, value in tags.items()}
+
+    def put_file(self, file: str, content: bytes) -> None:
+        """Take a file, such as ``plots/roc.png``, for the artifacts of the run."""
+        with self._lock:
+            self._files[file] = content
 
     def __len__(self) -> int:
         return len(self._tags) + len(self._files)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-import time
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from psflow.ps_runtime.checkpoint.records import Evaluation, measured
+from psflow.ps_runtime.checkpoint.records import EvaluationRecord, measured
+from psflow.ps_runtime.roles.events import Evaluation, Metrics
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -70,40 +70,40 @@ class Points:
                 written[key][metric.step] = max(metric.timestamp, written[key].get(metric.step, 0))
         return cls(written)
 
-    def of_metrics(self, event: Mapping[str, Any]) -> list[Metric]:
-        """Return the new points of a ``metrics`` event, and hold them for written."""
-        step = int(event["step"])
-        fresh = {
-            key: value for name, value in event["values"].items() if step > self._last.get(key := valid_key(name), -1)
-        }
-        self._last |= dict.fromkeys(fresh, step)
-        return _metrics(fresh, step, event, None)
-
-    def of_evaluation(self, event: Mapping[str, Any], model_id: str | None) -> list[Metric]:
-        """Return the new points of an ``evaluation`` event, linked to the model that was evaluated."""
-        step = int(event["step"])
-        prefix, saved_at = evaluation_prefix(event.get("name")), _ms(event.get("checkpoint_saved_at", 0.0))
+    def of_metrics(self, event: Metrics) -> list[Metric]:
+        """Return the new points of `event`, and hold them for written."""
         fresh = {
             key: value
-            for name, value in event["metrics"].items()
-            if name != "global_step" and saved_at > self._times[key := valid_key(prefix + name)].get(step, -1)
+            for name, value in event.values.items()
+            if event.step > self._last.get(key := valid_key(name), -1)
         }
-        points = _metrics(fresh, step, event, model_id)
+        self._last |= dict.fromkeys(fresh, event.step)
+        return _metrics(fresh, event.step, _ms(event.time), None)
+
+    def of_evaluation(self, event: Evaluation, model_id: str | None) -> list[Metric]:
+        """Return the new points of `event`, linked to the model that was evaluated."""
+        prefix, saved_at = evaluation_prefix(event.name), _ms(event.checkpoint_saved_at)
+        fresh = {
+            key: value
+            for name, value in event.metrics.items()
+            if name != "global_step" and saved_at > self._times[key := valid_key(prefix + name)].get(event.step, -1)
+        }
+        # not before the checkpoint, whatever the clock of its host says: or it would be taken for one of an earlier one
+        points = _metrics(fresh, event.step, max(_ms(event.time), saved_at), model_id)
         for point in points:
-            self._times[point.key][step] = point.timestamp
+            self._times[point.key][event.step] = point.timestamp
         return points
 
 
-def evaluation_event(evaluation: Evaluation) -> dict[str, Any]:
+def evaluation_event(evaluation: EvaluationRecord) -> Evaluation:
     """Return the event that told of `evaluation`."""
-    return {
-        "kind": "evaluation",
-        "step": evaluation.global_step,
-        "name": evaluation.name or None,
-        "metrics": measured(evaluation.metrics),
-        "checkpoint_saved_at": evaluation.checkpoint_saved_at,
-        "time": evaluation.evaluated_at,
-    }
+    return Evaluation(
+        evaluation.global_step,
+        measured(evaluation.metrics),
+        evaluation.checkpoint_saved_at,
+        evaluation.name or None,
+        time=evaluation.evaluated_at,
+    )
 
 
 def _is_of_evaluation(key: str) -> bool:
@@ -111,11 +111,9 @@ def _is_of_evaluation(key: str) -> bool:
     return key.startswith("eval")
 
 
-def _metrics(values: Mapping[str, Any], step: int, event: Mapping[str, Any], model_id: str | None) -> list[Metric]:
+def _metrics(values: Mapping[str, float], step: int, timestamp: int, model_id: str | None) -> list[Metric]:
     from mlflow.entities import Metric
 
-    # not before the checkpoint, whatever the clock of its host says: or it would be taken for one of an earlier one
-    timestamp = max(_ms(event.get("time", time.time())), _ms(event.get("checkpoint_saved_at", 0.0)))
     return [Metric(key, _number(value), timestamp, step, model_id=model_id) for key, value in values.items()]
 
 
@@ -123,6 +121,5 @@ def _ms(secs: float) -> int:
     return round(1000 * secs)
 
 
-def _number(value: Any) -> float:
-    number = float(value)
-    return number if math.isfinite(number) else math.nan  # MLflow stores infinity as 1.8e308, which flattens the chart
+def _number(value: float) -> float:
+    return value if math.isfinite(value) else math.nan  # MLflow stores infinity as 1.8e308, which flattens the chart

@@ -8,12 +8,13 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, assert_never
 
 from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.model.best import Better
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.tasks.tracking.models import BestModel, RecordedModels
 from psflow.tasks.tracking.notes import Notes
 from psflow.tasks.tracking.pages import run_page
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DatasetInfo", "Tracker"]
 
-Event = Mapping[str, Any]
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 MAX_POINTS_PER_CALL = 1000
@@ -42,19 +42,9 @@ _log = logging.getLogger(__name__)
 class Tracker:
     """Writes the events of one job into its MLflow run, from a thread of its own.
 
-    Events are plain mappings, as they come from the roles::
-
-        {"kind": "metrics", "role": "chief-0", "number": 12, "step": 300, "values": {"loss": 0.1}}
-        {"kind": "checkpoint", "step": 300, "path": "..."}
-        {"kind": "evaluation", "step": 300, "name": None, "metrics": {"loss": 0.2, "accuracy": 0.9},
-         "checkpoint_saved_at": 1795209450.3}
-        {"kind": "export", "exporter": "best", "step": 300, "version": "...", "path": "...", "metrics": {...},
-         "best": True}
-        {"kind": "tags", "tags": {"psflow.progress": "step 300"}}
-        {"kind": "artifact", "file": "plots/learning_curves.png", "content": b"..."}
-
-    Each may have ``time``, in seconds since the epoch. Evaluations become the metrics ``eval/<metric>``, named ones
-    ``eval_<name>/<metric>``, linked to the checkpoint that was evaluated. Tell a checkpoint before its evaluation.
+    Metrics keep their names. Evaluations become the metrics ``eval/<metric>``, named ones ``eval_<name>/<metric>``,
+    linked to the checkpoint that was evaluated: hand in a checkpoint before its evaluation. Checkpoints and exports
+    become models.
 
     Attributes
     ----------
@@ -65,9 +55,9 @@ class Tracker:
 
     Notes
     -----
-    `handle` never blocks and may be called from any thread. Events told twice, by a resumed job, are written once.
-    While MLflow is away events are kept, and written when it is back; beyond `MAX_POINTS_KEPT` points, new metrics are
-    dropped, and counted; of tags and files the last is kept. Use `open`.
+    `handle`, `put_tags` and `put_file` never block and may be called from any thread. Events told twice, by a resumed
+    job, are written once. While MLflow is away events are kept, and written when it is back; beyond `MAX_POINTS_KEPT`
+    points, new metrics are dropped, and counted; of tags and files the last is kept. Use `open`.
     """
 
     def __init__(
@@ -79,7 +69,7 @@ class Tracker:
         self._points = points
         self._models = models
         self._notes = Notes()
-        self._events: deque[Event] = deque()
+        self._events: deque[RecordedEvent] = deque()
         self._unwritten: deque[Metric] = deque()
         self._batch_size = MAX_POINTS_PER_CALL
         self._lock = threading.Lock()  # over the two numbers that callers and the writer change
@@ -160,11 +150,16 @@ class Tracker:
         """The last export told to be the best, once it is written."""
         return self._models.best
 
-    def handle(self, event: Event) -> None:
+    def put_tags(self, tags: Mapping[str, str]) -> None:
+        """Set tags of the run; of each name the last one is written. Does not block; thread-safe."""
+        self._notes.put_tags(tags)
+
+    def put_file(self, file: str, content: bytes) -> None:
+        """Write an artifact, such as ``plots/roc.png``; of each path the last one. Does not block; thread-safe."""
+        self._notes.put_file(file, content)
+
+    def handle(self, event: RecordedEvent) -> None:
         """Take an event; it is written within about a second. Does not block; thread-safe."""
-        if event.get("kind") in ("tags", "artifact"):
-            self._notes.put(event)
-            return
         num_points = _num_points(event)
         with self._lock:
             if num_points and self._num_kept + num_points > MAX_POINTS_KEPT:
@@ -234,9 +229,7 @@ class Tracker:
         while self._events or self._unwritten or self._notes:
             if self._deadline.has_passed:
                 return False
-            while len(self._unwritten) < MAX_POINTS_PER_CALL and self._has_points():
-                self._take_points(self._events[0])
-                self._release(self._events.popleft())
+            self._take_points()
             if self._unwritten:
                 if not self._writes.attempt(self._write_points, self._narrow_batch):
                     return False
@@ -247,19 +240,22 @@ class Tracker:
                 return False
         return True
 
-    def _has_points(self) -> bool:
-        return bool(self._events) and self._events[0].get("kind") in ("metrics", "evaluation")
-
-    def _take_points(self, event: Event) -> None:
-        try:
-            if event["kind"] == "metrics":
-                self._unwritten.extend(self._points.of_metrics(event))
-            else:
-                model_id = self._models.checkpoint_id(int(event["step"]))
-                self._unwritten.extend(self._points.of_evaluation(event, model_id))
+    def _take_points(self) -> None:
+        """Turn events into points, up to the next one that becomes a model or until a batch is full."""
+        while self._events and len(self._unwritten) < MAX_POINTS_PER_CALL:
+            event = self._events[0]
+            match event:
+                case Metrics():
+                    self._unwritten.extend(self._points.of_metrics(event))
+                case Evaluation():
+                    model_id = self._models.checkpoint_id(event.step)
+                    self._unwritten.extend(self._points.of_evaluation(event, model_id))
+                case Checkpoint() | Export():
+                    return
+                case _:
+                    assert_never(event)
             self._num_written += 1
-        except (KeyError, TypeError, ValueError) as error:
-            self._drop(event, error)
+            self._release(self._events.popleft())
 
     def _write_points(self) -> None:
         batch = list(islice(self._unwritten, self._batch_size))
@@ -273,14 +269,12 @@ class Tracker:
 
     def _write_model(self) -> None:
         event = self._events[0]
+        assert isinstance(event, Checkpoint | Export)  # _take_points has taken the others
         try:
-            match event.get("kind"):
-                case "checkpoint":
-                    self._models.record_checkpoint(event)
-                case "export":
-                    self._models.record_export(event)
-                case kind:
-                    raise ValueError(f"unknown kind of event {kind!r}")
+            if isinstance(event, Checkpoint):
+                self._models.record_checkpoint(event)
+            else:
+                self._models.record_export(event)
             self._num_written += 1
         except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
             self._drop(event, error)
@@ -315,7 +309,7 @@ class Tracker:
         self._drop(self._notes.drop_one(), error)
         return True
 
-    def _release(self, event: Event) -> None:
+    def _release(self, event: RecordedEvent) -> None:
         with self._lock:
             self._num_kept -= _num_points(event)
 
@@ -327,7 +321,6 @@ class Tracker:
         )
 
 
-def _num_points(event: Event) -> int:
-    """Return how many points an event of training metrics makes; the other kinds are few and never too many."""
-    values = event.get("values")
-    return len(values) if event.get("kind") == "metrics" and isinstance(values, Mapping) else 0
+def _num_points(event: RecordedEvent) -> int:
+    """Return how many points an event of training metrics makes; the other types are few and never too many."""
+    return len(event.values) if isinstance(event, Metrics) else 0

@@ -17,6 +17,7 @@ from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.canned.dnn import dnn_classifier
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.roles.events import Export
 from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.prediction.model import read_model_info
 from psflow.tasks.prediction.output import PredictionFolder, partitions
@@ -98,8 +99,7 @@ def test_partitions_are_the_whole(model: Any, table: str, tmp_path: Path) -> Non
 @pytest.mark.cluster
 def test_registered_model_predicts_on_a_cluster(model: Any, table: str, tmp_path: Path) -> None:
     tracker = Tracker.open(prepare_store(), experiment="digits", run_name="r", registered_model="psflow-digits")
-    event = {"kind": "export", "exporter": "best", "step": 40, "version": 1, "path": model.path, "metrics": {}}
-    tracker.handle(event | {"best": True})
+    tracker.handle(Export("best", 40, 1, model.path, True, {}))
     assert tracker.close(), tracker.statistics()
     parameters = PredictParameters(model="models:/psflow-digits@best", input=table, output=str(tmp_path / "out"))
     result = predict(parameters)

@@ -28,6 +28,7 @@ from psflow.flows.watching import watch as watching
 from psflow.flows.watching.links import Links
 from psflow.flows.watching.watch import Watch, Watched
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError
+from psflow.ps_runtime.roles.events import Export
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.tasks.roles.logs import RoleLogs
 from psflow.tasks.roles.task import run_role
@@ -35,7 +36,7 @@ from tests.flows.watching.test_watch import CONF, EVALUATION, METRICS
 
 pytestmark = pytest.mark.cluster(shared=True)
 
-BEST = {"kind": "export", "role": "evaluator-0", "step": 300, "best": True, "metrics": {}, "path": "e"}
+BEST = Export("best", 300, 1, "e", True, {}, role="evaluator-0")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +82,8 @@ def test_all_that_is_logged_of_a_job_goes_to_the_server_of_its_flow_run(
     monkeypatch.setattr(plotting, "FIRST_SECS", 0.0)
     monkeypatch.setattr(plotting, "learning_curves", None)  # which fails, and is logged
     job: Any = SimpleNamespace(model_dir=str(tmp_path), attempt=1, train_spec=SimpleNamespace(max_steps=600))
-    tracker: Any = SimpleNamespace(handle=lambda event: None, run_id="r1", page=None)
+    tracker: Any = SimpleNamespace(run_id="r1", page=None)
+    tracker.handle = tracker.put_tags = tracker.put_file = lambda *given: None
 
     @flow
     def watched() -> None:

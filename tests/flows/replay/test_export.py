@@ -17,7 +17,7 @@ from psflow.flows.export import export
 from psflow.flows.parameters.export import ExportParameters
 from psflow.flows.parameters.pipeline import PipelineParameters
 from psflow.flows.replay.ahead import check_without_training
-from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.model.best import BestRecord
@@ -43,7 +43,7 @@ def versions(trained: Path) -> tuple[int, str | None]:
 def evaluated(trained: Path, auc: Mapping[int, float] = AUC) -> None:
     log, saved_at = EvaluationLog(str(trained)), CheckpointStore(str(trained)).saved_at()
     for step, value in auc.items():
-        log.append(Evaluation("", step, saved_at[step], {"loss": 1 - value, "auc": value}, 1.0))
+        log.append(EvaluationRecord("", step, saved_at[step], {"loss": 1 - value, "auc": value}, 1.0))
 
 
 @pytest.mark.usefixtures("servers")

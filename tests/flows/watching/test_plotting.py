@@ -10,21 +10,22 @@ import pytest
 
 from psflow.flows.watching import plotting as module
 from psflow.flows.watching.plotting import Curves, Plotter
+from psflow.ps_runtime.roles.events import Evaluation, Export, Metrics
 
 JOB: Any = SimpleNamespace(model_dir="d")
 DATASET: Any = object()
 
 
-def loss(step: int, value: float) -> dict[str, Any]:
-    return {"kind": "metrics", "role": "chief-0", "step": step, "values": {"loss": value, "steps_per_sec": 1.0}}
+def loss(step: int, value: float) -> Metrics:
+    return Metrics(step, {"loss": value, "steps_per_sec": 1.0})
 
 
-def evaluation(step: int, name: str | None = None, **values: float) -> dict[str, Any]:
-    return {"kind": "evaluation", "step": step, "name": name, "metrics": values}
+def evaluation(step: int, name: str | None = None, **values: float) -> Evaluation:
+    return Evaluation(step, values, 1.0, name)
 
 
-def export(step: int, *, best: bool = True) -> dict[str, Any]:
-    return {"kind": "export", "exporter": "best", "step": step, "best": best, "metrics": {}, "path": f"best/{step}"}
+def export(step: int, *, best: bool = True) -> Export:
+    return Export("best", step, 1, f"best/{step}", best, {})
 
 
 class Studio:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from psflow.flows.watching.progress import Progress, Rate
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, FirstStep, Metrics
 
 
 class Clock:
@@ -22,16 +21,16 @@ def clock() -> Clock:
     return Clock()
 
 
-def metrics(step: int, **values: float) -> dict[str, Any]:
-    return {"kind": "metrics", "role": "chief-0", "step": step, "values": {"steps_per_sec": 1.0, **values}}
+def metrics(step: int, **values: float) -> Metrics:
+    return Metrics(step, {"steps_per_sec": 1.0, **values})
 
 
-def evaluation(step: int, name: str | None = None, **values: float) -> dict[str, Any]:
-    return {"kind": "evaluation", "step": step, "name": name, "metrics": values}
+def evaluation(step: int, name: str | None = None, **values: float) -> Evaluation:
+    return Evaluation(step, values, 1.0, name)
 
 
-def best(step: int, **values: float) -> dict[str, Any]:
-    return {"kind": "export", "exporter": "best", "step": step, "path": "e", "best": True, "metrics": values}
+def best(step: int, **values: float) -> Export:
+    return Export("best", step, 1, "e", True, values)
 
 
 def train(progress: Progress, clock: Clock, steps: int, every: int, rate: float) -> None:
@@ -102,7 +101,7 @@ def test_rare_reports_still_make_a_rate() -> None:
 
 def test_a_resumed_job_with_nothing_to_do(clock: Clock) -> None:
     progress = Progress(600, "loss", clock)
-    progress.handle({"kind": "checkpoint", "step": 600, "path": "c"})
+    progress.handle(Checkpoint(600, "c"))
     assert progress.line() == "step 600/600 (100 %)"
 
 
@@ -117,5 +116,5 @@ def test_named_evaluation_and_best_by_a_metric_that_it_lacks(clock: Clock) -> No
 def test_first_step_is_that_of_the_first_replica() -> None:
     progress = Progress(600)
     for at in (5.0, 3.0, 4.0):
-        progress.handle({"kind": "first_step", "role": "worker-0", "time": at})
+        progress.handle(FirstStep(role="worker-0", time=at))
     assert progress.first_step_at == 3.0

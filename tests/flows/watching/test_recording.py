@@ -13,10 +13,11 @@ import pytest
 from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.watching import recording
 from psflow.flows.watching.links import Links
-from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.config.files import parse
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.model.best import BestRecord
+from psflow.ps_runtime.roles.events import Evaluation, Export
 
 VALUES = {
     "experiment": "t",
@@ -34,8 +35,8 @@ FORKED_FROM = {"job_id": "j0", "run_id": "r0", "model_dir": "/models/runs/parent
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What `open_tracker` tells MLflow of a job in ``runs/t``."""
-    events: list[Any] = []
-    tracker = SimpleNamespace(handle=events.append, events=events)
+    files: dict[str, bytes] = {}
+    tracker = SimpleNamespace(put_file=files.__setitem__, files=files)
     monkeypatch.setattr(recording.Tracker, "open", lambda uri, **told: SimpleNamespace(**vars(tracker), **told))
     links = Links("f1", "http://host/f1", None, "/models/runs/t", "psflow-t")
     dataset = Dataset({"x": np.zeros((2, 1), np.float32)})
@@ -65,9 +66,9 @@ def test_what_is_not_set_is_not_recorded(told: Any) -> None:
 
 
 def test_the_whole_configuration_is_a_file_of_the_run(told: Any) -> None:
-    [event] = told.events
-    assert (event["kind"], event["file"]) == ("artifact", "config.yaml")
-    values = parse(event["content"].decode(), "config.yaml").values
+    [(file, content)] = told.files.items()
+    assert file == "config.yaml"
+    values = parse(content.decode(), file).values
     assert parse_parameters(values, {}).train.max_steps == 2
     assert values["input"]["train"]["path"] == "https://host/t.csv"
 
@@ -89,11 +90,13 @@ def test_a_fork_stands_below_the_run_that_it_began_from(told: Any) -> None:
 
 def test_what_is_on_disk_is_told_as_the_evaluator_told_it(tmp_path: Path) -> None:
     metrics = {"loss": math.inf, "accuracy": 0.5, "global_step": 300.0}
-    EvaluationLog(str(tmp_path)).add(Evaluation("", 300, 1.0, metrics, 2.0))
+    EvaluationLog(str(tmp_path)).add(EvaluationRecord("", 300, 1.0, metrics, 2.0))
     best = tmp_path / "export" / "best"
     best.mkdir(parents=True)
     BestRecord(300, metrics, 1, str(best / "1")).write(str(best))
     attempt: Any = SimpleNamespace(model_dir=str(tmp_path))
     told = recording.what_is_on_disk(attempt)
-    assert [event["kind"] for event in told] == ["evaluation", "export"]
-    assert [event["metrics"] for event in told] == [{"loss": math.inf, "accuracy": 0.5}] * 2
+    evaluation, export = told
+    measured = {"loss": math.inf, "accuracy": 0.5}
+    assert evaluation == Evaluation(300, measured, 1.0, time=2.0)
+    assert export == Export("best", 300, 1, str(best / "1"), True, measured, time=export.time)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,8 @@ from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.watching import watch as module
 from psflow.flows.watching.links import Links
 from psflow.flows.watching.watch import Watch, Watched
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, LogMessage, Metrics, PsListening, RecordedEvent
+from psflow.ps_runtime.transport.address import Address
 
 CONF = {
     "experiment": "t",
@@ -23,22 +26,26 @@ CONF = {
     "train": {"max_steps": 600},
     "best": {"metric": "accuracy", "mode": "max"},
 }
-CHECKPOINT = {"kind": "checkpoint", "role": "chief-0", "step": 300, "path": "c/300"}
-EVALUATION = {"kind": "evaluation", "role": "evaluator-0", "step": 300, "name": None, "metrics": {"accuracy": 0.5}}
-METRICS = {"kind": "metrics", "role": "chief-0", "step": 400, "values": {"loss": 0.25}}
-LOG = {"kind": "log", "role": "worker-0", "time": 0.0, "level": 20, "logger": "mine", "message": "said"}
+CHECKPOINT = Checkpoint(300, "c/300", role="chief-0")
+EVALUATION = Evaluation(300, {"accuracy": 0.5}, 1.0, role="evaluator-0")
+METRICS = Metrics(400, {"loss": 0.25}, role="chief-0")
+LOG = LogMessage(20, "mine", "said", role="worker-0", time=0.0)
+LISTENING = PsListening(Address("h", 1, None, ""), role="ps-0")
 
 
 class Seen:
     """Stands for Prefect, MLflow and the plots: what each was told."""
 
     def __init__(self) -> None:
-        self.tracked: list[dict[str, Any]] = []
+        self.tracked: list[RecordedEvent] = []
+        self.tags: list[dict[str, str]] = []
         self.artifacts: list[tuple[str, Any]] = []
         self.closed: dict[str, Any] = {}
         self.plotted: list[str] = []
         self.has_progress = threading.Event()
-        self.tracker: Any = SimpleNamespace(handle=self.tracked.append, run_id="r1", page="http://host/r1")
+        self.tracker: Any = SimpleNamespace(
+            handle=self.tracked.append, put_tags=self.tags.append, put_file=None, run_id="r1", page="http://host/r1"
+        )
 
     def make_artifacts(self, name: str) -> Any:
         def take(kind: str) -> Callable[..., None]:
@@ -59,9 +66,6 @@ class Seen:
             close=lambda secs, **how: self.closed.update(how),
         )
 
-    def of(self, kind: str) -> list[Any]:
-        return [event for event in self.tracked if event["kind"] == kind]
-
 
 @pytest.fixture
 def seen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Seen:
@@ -73,7 +77,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> S
     return seen
 
 
-def watch(seen: Seen, tmp_path: Path, *past: dict[str, Any], plots: bool = True) -> Watch:
+def watch(seen: Seen, tmp_path: Path, *past: RecordedEvent, plots: bool = True) -> Watch:
     job: Any = SimpleNamespace(model_dir=str(tmp_path), attempt=1, train_spec=SimpleNamespace(max_steps=600))
     links = Links("f1", None, "http://host/dask", str(tmp_path), "m")
     watched = Watched(job, parse_parameters({**CONF, "plots": plots}, {}), None, links, past)
@@ -93,7 +97,7 @@ def test_the_same_line_for_the_log_prefect_and_mlflow(
         assert seen.has_progress.wait(200)
     line = "step 400/600 (67 %), loss 0.25, evaluated 300: accuracy 0.5"
     assert messages(caplog)[-1] == line
-    assert seen.of("tags")[-1]["tags"] == {"psflow.progress": line}
+    assert seen.tags[-1] == {"psflow.progress": line}
     assert [given for kind, given in seen.artifacts if kind == "progress"][-1] == (pytest.approx(66.67, abs=0.01), line)
 
 
@@ -101,11 +105,13 @@ def test_what_happens_seldom_is_logged_and_everything_is_recorded(
     seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with watch(seen, tmp_path) as watching:
-        for event in (CHECKPOINT, METRICS, EVALUATION, {"kind": "listening", "role": "ps-0", "address": {}}):
+        for event in (CHECKPOINT, METRICS, EVALUATION, LISTENING):
             watching.handle(event)
     assert messages(caplog)[:2] == ["saved checkpoint of step 300 in c/300", "evaluation of step 300: accuracy 0.5"]
-    assert [event["kind"] for event in seen.tracked][:3] == ["checkpoint", "metrics", "evaluation"]
-    assert seen.of("metrics")[-1]["values"]["system/cpu_utilization_percentage"] >= 0
+    *told, system = seen.tracked
+    assert told == [CHECKPOINT, METRICS, EVALUATION]
+    assert isinstance(system, Metrics)
+    assert system.values["system/cpu_utilization_percentage"] >= 0
     tables = [given for kind, given in seen.artifacts if kind == "table"]
     assert tables[0][1] == [{"step": 300, "evaluation": "eval", "accuracy": 0.5}]
 
@@ -114,7 +120,7 @@ def test_the_past_is_recorded_again_but_no_news(seen: Seen, tmp_path: Path, capl
     with watch(seen, tmp_path, CHECKPOINT, EVALUATION):
         pass
     assert messages(caplog) == ["step 300/600 (50 %), evaluated 300: accuracy 0.5"]
-    assert [event["kind"] for event in seen.tracked[:2]] == ["checkpoint", "evaluation"]
+    assert seen.tracked[:2] == [CHECKPOINT, EVALUATION]
 
 
 @pytest.mark.parametrize(("plots", "plotted"), [(True, ["earlier checkpoint", "evaluation"]), (False, [])])
@@ -127,7 +133,7 @@ def test_plots_can_be_turned_off(seen: Seen, tmp_path: Path, plots: bool, plotte
 
 def test_a_table_shows_what_json_has_no_number_for(seen: Seen, tmp_path: Path) -> None:
     with watch(seen, tmp_path) as watching:
-        watching.handle({**EVALUATION, "metrics": {"loss": float("inf")}})
+        watching.handle(replace(EVALUATION, metrics={"loss": float("inf")}))
     tables = [given for kind, given in seen.artifacts if kind == "table"]
     assert tables[0][1] == [{"step": 300, "evaluation": "eval", "loss": "inf"}]
 
@@ -144,7 +150,7 @@ def test_logs_of_roles_go_to_their_file(seen: Seen, tmp_path: Path) -> None:
     with watch(seen, tmp_path) as watching:
         watching.handle(LOG)
     assert "worker-0 INFO mine: said" in (tmp_path / "logs" / "roles.log").read_text()
-    assert seen.of("log") == []
+    assert LOG not in seen.tracked
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -164,8 +170,7 @@ def test_a_long_job_logs_its_progress_now_and_then(
     monkeypatch.setattr(module, "LOG_SECS", 0.0)
     monkeypatch.setattr(module, "NOTE_SECS", 0.0)
     has_note = threading.Event()
-    handle = seen.tracker.handle
-    seen.tracker.handle = lambda event: (handle(event), has_note.set() if event["kind"] == "tags" else None)
+    seen.tracker.put_tags = lambda tags: has_note.set()
     with watch(seen, tmp_path) as watching:
         watching.handle(METRICS)
         assert has_note.wait(200)

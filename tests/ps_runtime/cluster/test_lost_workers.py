@@ -24,6 +24,8 @@ from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.cluster.presence import SILENCE_SECS, Presence
 from psflow.ps_runtime.errors import ClusterError, RoleFailedError, WaitTimeoutError
 from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.roles.event_codec import encode_event
+from psflow.ps_runtime.roles.events import RoleStarted
 from tests.ps_runtime.cluster.test_training import EVAL, endless, estimator
 
 pytestmark = pytest.mark.cluster
@@ -113,7 +115,7 @@ def test_a_role_that_dask_begins_again_has_failed(tmp_path: Path) -> None:
         ClusterJob(client, attempt.job(), lambda event: None) as run,
     ):
         run.start(Patience(10))
-        client.log_event(f"psflow-{run.job.job_id}-{run.job.attempt}", {"kind": "started", "role": "ps-0"})
+        client.log_event(f"psflow-{run.job.job_id}-{run.job.attempt}", encode_event(RoleStarted(role="ps-0", number=1)))
         with pytest.raises(RoleFailedError, match=r"^ps-0 failed: it was lost, and Dask started it again"):
             run.join(before(time.monotonic() + 300))
 

@@ -21,6 +21,7 @@ from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.evaluator import run_evaluator
+from psflow.ps_runtime.roles.events import Export
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from tests.ps_runtime.estimator.ratings import DIM, ITEMS, LABELS, NUM_ITEMS, ratings, records, save_checkpoint
 
@@ -107,7 +108,7 @@ def test_the_evaluator_evaluates_and_exports_tables(estimator):
             raise BrokenPeerError("ps-0", "nobody listens")
 
         run_evaluator(attempt.job(writer), context, [nobody])
-    assert [event["step"] for event in events if event["kind"] == "export"] == [5, 10]
+    assert [event.step for event in events if isinstance(event, Export)] == [5, 10]
     rows = [bundle.values.rows(bundle.values.tables["items"].spec, np.array([7])) for bundle in writer.bundles]
     np.testing.assert_allclose(rows[1] - rows[0], 0.5, rtol=1e-6)
     assert writer.bundles[1].metrics["mae"] == estimator.evaluate(records)["mae"]

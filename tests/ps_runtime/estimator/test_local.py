@@ -13,6 +13,8 @@ from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.model.basic_hooks import StopAtStepHook
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.roles.event_codec import decode_event, encode_event
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, FirstStep, Metrics
 from tests.ps_runtime.estimator.regression import FailAt, batches, records, shuffled, steps_of
 
 EVAL = EvalSpec(records, None, start_delay_secs=0, throttle_secs=0)
@@ -34,10 +36,10 @@ def test_reports_and_events_tell_what_happened(make):
     assert train["steps"] == 12
     assert train["examples_per_sec"] == pytest.approx(4 * train["steps_per_sec"], rel=0.01)
     assert reports["chief-0"]["transport"] == "in-process"
-    chief = [event for event in events if event["role"] == "chief-0"]
-    assert [event["number"] for event in chief] == list(range(1, len(chief) + 1))
-    assert [e["step"] for e in chief if e["kind"] == "checkpoint"] == [0, 5, 10, 12]
-    steps = [e["step"] for e in chief if e["kind"] == "metrics" and "loss" in e["values"]]
+    chief = [event for event in events if event.role == "chief-0"]
+    assert [event.number for event in chief] == list(range(1, len(chief) + 1))
+    assert [event.step for event in chief if isinstance(event, Checkpoint)] == [0, 5, 10, 12]
+    steps = [event.step for event in chief if isinstance(event, Metrics) and "loss" in event.values]
     assert steps == [5, 10]
 
 
@@ -95,7 +97,7 @@ def test_without_checkpoints_the_evaluator_leaves_too(make):
     assert reports["evaluator-0"]["statistics"]["evaluated_steps"] == []
 
 
-def test_events_are_plain_data(make):
+def test_events_travel_as_plain_data(make):
     _, events = run(make())
 
     def is_plain(value):
@@ -103,7 +105,11 @@ def test_events_are_plain_data(make):
             return all(type(k) is str and is_plain(v) for k, v in value.items())
         return value is None or type(value) in (str, int, float, bool)
 
-    assert all(is_plain(event) for event in events)
+    assert {type(event) for event in events} == {FirstStep, Metrics, Checkpoint, Evaluation}
+    for event in events:
+        data = encode_event(event)
+        assert is_plain(data[1])
+        assert decode_event(data) == event
 
 
 def test_a_generator_that_blocks_for_ever_keeps_nobody(make):

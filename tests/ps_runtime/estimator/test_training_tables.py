@@ -22,6 +22,7 @@ from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Adam
+from psflow.ps_runtime.roles.events import Evaluation
 from tests.ps_runtime.estimator.ratings import DIM, ITEMS, LABELS, NUM_ITEMS, SGD, ratings, records
 from tests.ps_runtime.estimator.regression import FailAt
 
@@ -135,7 +136,7 @@ def test_a_job_evaluates_and_exports_beside_training(make, tmp_path):
     eval_spec = EvalSpec(records, None, exporters=BestExporter("best"), start_delay_secs=0, throttle_secs=0)
     with Attempt(make(model_fn=ratings), TrainSpec(shuffled, 12), eval_spec) as attempt:
         run_local(attempt.job(Writer()), events.append, attempt.check)
-    assert [event["step"] for event in events if event["kind"] == "evaluation"][-1] == 12
+    assert [event.step for event in events if isinstance(event, Evaluation)][-1] == 12
     assert (tmp_path / "written").exists()
 
 

@@ -14,6 +14,7 @@ from psflow.ps_runtime.client.link import Dial
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.events import PsListening
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.ps import run_ps
 from psflow.ps_runtime.roles.trainer import run_worker
@@ -55,15 +56,15 @@ class RoleThreads:
         """Start all ps of a job; return their reports to come, and how to reach them."""
         reports, dials = [], []
         for index in range(job.num_ps):
-            addresses: SimpleQueue[dict[str, Any]] = SimpleQueue()
+            addresses: SimpleQueue[Address] = SimpleQueue()
             context = self.context(
                 job,
                 Role.PS,
                 index,
-                send=lambda event, q=addresses: q.put(event["address"]) if event["kind"] == "listening" else None,
+                send=lambda event, q=addresses: q.put(event.address) if isinstance(event, PsListening) else None,
             )
             reports.append(self.start(lambda c=context: run_ps(job, c, "127.0.0.1")))
-            address = Address.from_dict(addresses.get(timeout=WAIT_SECS))
+            address = addresses.get(timeout=WAIT_SECS)
             dials.append(lambda secs, a=address: connect(a, job.transport, secs, "ps"))
         return reports, dials
 

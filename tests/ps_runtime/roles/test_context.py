@@ -6,6 +6,8 @@ import threading
 import numpy as np
 
 from psflow.ps_runtime.roles.context import RoleContext, peak_rss_mb
+from psflow.ps_runtime.roles.event_codec import encode_event
+from psflow.ps_runtime.roles.events import FirstStep
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 
@@ -16,22 +18,21 @@ def context_with_events():
 
 def test_events_are_numbered_in_the_order_in_which_they_are_sent():
     context, events = context_with_events()
-    threads = [threading.Thread(target=lambda: [context.emit("tick") for _ in range(50)]) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: [context.emit(FirstStep()) for _ in range(50)]) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [event["number"] for event in events] == list(range(1, 201))
-    assert events[0] == {"kind": "tick", "role": "worker-2", "number": 1}
+    assert [event.number for event in events] == list(range(1, 201))
+    assert {event.role for event in events} == {"worker-2"}
 
 
 def test_metrics_are_plain_numbers():
     context, events = context_with_events()
     context.emit_metrics(np.int64(5), {"loss": np.float32(0.5), "steps": 3})
-    assert events == [
-        {"kind": "metrics", "role": "worker-2", "number": 1, "step": 5, "values": {"loss": 0.5, "steps": 3.0}}
-    ]
-    assert json.loads(json.dumps(events)) == events
+    [event] = events
+    assert (event.role, event.step, event.values) == ("worker-2", 5, {"loss": 0.5, "steps": 3.0})
+    assert json.dumps(encode_event(event)).endswith('"step": 5, "values": {"loss": 0.5, "steps": 3.0}}]')
 
 
 def test_a_report_says_that_all_is_well_and_what_it_took():

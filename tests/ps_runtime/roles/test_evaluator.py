@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog, measured, write_finished
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord, measured, write_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import BrokenPeerError, StoppedError
 from psflow.ps_runtime.estimator.attempt import Attempt
@@ -19,6 +19,7 @@ from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.exporters import LatestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.evaluator import run_evaluator
+from psflow.ps_runtime.roles.events import Evaluation
 from psflow.ps_runtime.specs.roles import Role
 from psflow.ps_runtime.specs.run_config import RunConfig
 from tests.ps_runtime.estimator.regression import batches, records, regression, shuffled, steps_of
@@ -47,7 +48,7 @@ def evaluate(roles, estimator, **spec):
 def test_evaluates_all_that_is_there_and_leaves_though_no_ps_is(roles, trained):
     report, events = evaluate(roles, trained)
     assert report["statistics"]["evaluated_steps"] == steps_of(trained.model_dir) == [0, 5, 10, 12]
-    assert [event["step"] for event in events if event["kind"] == "evaluation"] == [0, 5, 10, 12]
+    assert [event.step for event in events if isinstance(event, Evaluation)] == [0, 5, 10, 12]
     assert report["transport"] == "none"
 
 
@@ -73,7 +74,7 @@ def test_an_evaluation_of_another_name_is_another_one(roles, trained):
     evaluate(roles, trained)
     report, events = evaluate(roles, trained, name="other")
     assert report["statistics"]["evaluated_steps"] == [0, 5, 10, 12]
-    assert events[0]["name"] == "other"
+    assert events[0].name == "other"
 
 
 @pytest.mark.filterwarnings("ignore:invalid value")  # of numpy, in the model
@@ -86,7 +87,7 @@ def test_what_is_not_finite_is_told_as_it_is_written_down(roles, trained):
         write_finished(trained.model_dir, 12, "all steps are done")
         events = []
         run_evaluator(attempt.job(), roles.context(attempt.job(), Role.EVALUATOR, send=events.append), [nobody])
-    told = [event["metrics"] for event in events if event["kind"] == "evaluation"]
+    told = [event.metrics for event in events if isinstance(event, Evaluation)]
     assert told[0] == {"loss": math.inf, "mae": math.inf}
     assert told == [measured(evaluation.metrics) for evaluation in EvaluationLog(trained.model_dir).read()]
 
@@ -102,7 +103,7 @@ def evaluate_several(roles, estimator, eval_specs):
         job = attempt.job()
         events = []
         run_evaluator(job, roles.context(job, Role.EVALUATOR, send=events.append), [nobody])
-        return [(event["step"], event["name"]) for event in events if event["kind"] == "evaluation"]
+        return [(event.step, event.name) for event in events if isinstance(event, Evaluation)]
 
 
 def test_every_checkpoint_is_evaluated_against_each_eval_spec(roles, trained):
@@ -133,8 +134,8 @@ def test_a_replay_beside_it_puts_nothing_twice_into_the_record(roles, trained):
         log, saved = EvaluationLog(trained.model_dir), CheckpointStore(trained.model_dir).saved_at()
 
         def send(event):  # somebody else is faster with the next one
-            if event["kind"] == "evaluation" and event["step"] == 5:
-                log.add(Evaluation("", 10, saved[10], {"loss": 0.5}, 1.0))
+            if isinstance(event, Evaluation) and event.step == 5:
+                log.add(EvaluationRecord("", 10, saved[10], {"loss": 0.5}, 1.0))
 
         run_evaluator(job, roles.context(job, Role.EVALUATOR, send=send), [nobody])
     lines = (Path(trained.model_dir) / "evaluations.jsonl").read_text().splitlines()

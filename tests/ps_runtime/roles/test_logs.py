@@ -12,6 +12,7 @@ import pytest
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles import logs as module
 from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.events import Checkpoint, LogMessage
 from psflow.ps_runtime.roles.logs import told_logs
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
@@ -20,46 +21,56 @@ Make = Callable[[int], RoleContext]
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def told(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)
     return []
 
 
 @pytest.fixture
-def make(told: list[dict[str, Any]]) -> Make:
+def make(told: list[Any]) -> Make:
     return lambda index: RoleContext(RoleId(Role.WORKER, index), 1, lambda: None, told.append)
 
 
-def test_what_a_role_logs_is_told_with_its_name(told: list[dict[str, Any]], make: Make) -> None:
+def test_what_a_role_logs_is_told_with_its_name(told: list[Any], make: Make) -> None:
     with told_logs(make(1)):
         logger.info("step %d", 3)
         logger.debug("not told")
         logging.getLogger("distributed.worker").warning("not told")
     logger.warning("not told")
-    assert [(e["kind"], e["role"], e["level"], e["logger"], e["message"]) for e in told] == [
-        ("log", "worker-1", logging.INFO, "my_model", "step 3")
+    assert [(type(e), e.role, e.level, e.logger, e.message) for e in told] == [
+        (LogMessage, "worker-1", logging.INFO, "my_model", "step 3")
     ]
     assert logging.getLogger().level == logging.WARNING
 
 
-def test_what_a_role_told_is_not_told_again(told: list[dict[str, Any]], make: Make) -> None:
+def test_what_a_role_told_is_not_told_again(told: list[Any], make: Make) -> None:
     with told_logs(make(1)):
-        Attempt.log_event({"kind": "log", "role": "r", "level": 30, "logger": "mine", "message": "x"})
-        Attempt.log_event({"kind": "checkpoint", "role": "r", "step": 1})
+        Attempt.log_event(LogMessage(30, "mine", "x", role="chief-0"))
+        Attempt.log_event(Checkpoint(1, "c", role="chief-0"))
     assert told == []
 
 
-def test_traceback_is_told(told: list[dict[str, Any]], make: Make) -> None:
+def test_a_job_without_a_flow_logs_its_events(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    Attempt.log_event(LogMessage(logging.WARNING, "mine", "x", role="worker-0"))
+    Attempt.log_event(Checkpoint(300, "c/300", 0.5, 1.0, role="chief-0"))
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", "worker-0: mine: x"),
+        ("INFO", "chief-0: Checkpoint(step=300, path='c/300', stall_secs=0.5, secs=1.0)"),
+    ]
+
+
+def test_traceback_is_told(told: list[Any], make: Make) -> None:
     with told_logs(make(0)):
         try:
             raise ValueError("no such thing")
         except ValueError:
             logger.exception("it failed")
-    assert told[0]["message"].startswith("it failed\nTraceback")
-    assert told[0]["message"].endswith("ValueError: no such thing")
+    assert told[0].message.startswith("it failed\nTraceback")
+    assert told[0].message.endswith("ValueError: no such thing")
 
 
-def test_two_roles_of_a_process(told: list[dict[str, Any]], make: Make) -> None:
+def test_two_roles_of_a_process(told: list[Any], make: Make) -> None:
     def second() -> None:
         with told_logs(make(1)):
             logger.info("of the second")
@@ -70,14 +81,14 @@ def test_two_roles_of_a_process(told: list[dict[str, Any]], make: Make) -> None:
             thread.start()
             thread.join()
         logger.info("of the first")
-    assert [(e["role"], e["message"]) for e in told] == [
+    assert [(e.role, e.message) for e in told] == [
         ("worker-1", "of the second"),
         ("worker-0", "of a helper"),
         ("worker-0", "of the first"),
     ]
 
 
-def test_a_flood_is_cut_and_counted(told: list[dict[str, Any]], make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_is_cut_and_counted(told: list[Any], make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     role = module._RoleLog(make(0), lambda: now[0])
@@ -87,13 +98,14 @@ def test_a_flood_is_cut_and_counted(told: list[dict[str, Any]], make: Make, monk
     assert len(told) == module.BURST
     now[0] += 1
     role.take(record, "again")
-    assert [e["message"] for e in told[-2:]] == ["800 log records were dropped: a role may log 20 per second", "again"]
+    expected = ["800 log records were dropped: a role may log 20 per second", "again"]
+    assert [e.message for e in told[-2:]] == expected
 
 
-def test_a_long_record_is_cut(told: list[dict[str, Any]], make: Make) -> None:
+def test_a_long_record_is_cut(told: list[Any], make: Make) -> None:
     with told_logs(make(0)):
         logger.info("x" * 100_000)
-    assert len(told[0]["message"]) == module.MAX_CHARS
+    assert len(told[0].message) == module.MAX_CHARS
 
 
 def test_who_logs_does_not_fail_because_nobody_can_be_told(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:

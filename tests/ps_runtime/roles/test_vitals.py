@@ -10,6 +10,7 @@ import pytest
 
 from psflow.ps_runtime.errors import ClosedError
 from psflow.ps_runtime.roles.context import RoleContext
+from psflow.ps_runtime.roles.events import Metrics
 from psflow.ps_runtime.roles.vitals import MAX_SECS, Sample, Vitals
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
@@ -100,11 +101,11 @@ def test_a_connection_that_is_away_is_no_fault(scene: Scene) -> None:
 
 
 def test_a_context_tells_when_it_is_due_and_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[dict[str, Any]] = []
+    events: list[Any] = []
     context = RoleContext(RoleId(Role.PS, 1), 1, lambda: None, events.append)
     context.watch(lambda: Sample(7))
     context.check()
     assert events == []
     context.report("shm", {})
-    assert [(event["kind"], event["step"]) for event in events] == [("metrics", 7)]
-    assert set(events[0]["values"]) == {"role/ps-1/cpu_percent", "role/ps-1/rss_mb"}
+    assert [(type(event), event.step) for event in events] == [(Metrics, 7)]
+    assert set(events[0].values) == {"role/ps-1/cpu_percent", "role/ps-1/rss_mb"}

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from psflow.ps_runtime.checkpoint.records import Evaluation, EvaluationLog
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.errors import UsageError
 from psflow.tasks.evaluation.record import ReplayRecord
 
 NOBODY = 65534
 
 
-def evaluation(step: int = 300, name: str = "", loss: float = 0.5, digest: str = "abc") -> Evaluation:
-    return Evaluation(name, step, 7.5, {"loss": loss}, 8.5, digest)
+def evaluation(step: int = 300, name: str = "", loss: float = 0.5, digest: str = "abc") -> EvaluationRecord:
+    return EvaluationRecord(name, step, 7.5, {"loss": loss}, 8.5, digest)
 
 
 @contextmanager

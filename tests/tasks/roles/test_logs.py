@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prefect.exceptions import CancelledRun
 
 from psflow.ps_runtime.errors import ConfigError, RoleFailedError
+from psflow.ps_runtime.roles.events import LogMessage
 from psflow.tasks.roles import logs as module
 from psflow.tasks.roles.logs import RoleLogs, leave_traces_out
 
 
-def log(role: str, message: str, level: int = logging.INFO) -> dict[str, Any]:
-    return {"kind": "log", "role": role, "time": 0.25, "level": level, "logger": "mine", "message": message}
+def log(role: str, message: str, level: int = logging.INFO) -> LogMessage:
+    return LogMessage(level, "mine", message, role=role, time=0.25)
 
 
 def test_one_file_with_the_names_of_roles(tmp_path: Path) -> None:

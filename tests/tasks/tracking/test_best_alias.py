@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 
 from psflow.ps_runtime.model.best import better
+from psflow.ps_runtime.roles.events import Export
 from psflow.tasks.tracking import Tracker
 from psflow.tasks.tracking.best_alias import BestAlias
 
@@ -102,11 +102,10 @@ def test_that_it_stays_is_said_once(
 def test_a_finished_training_that_is_started_again_leaves_it_to_a_better_one(
     client: MlflowClient, open_tracker: Callable[..., Tracker], exported: Path
 ) -> None:
-    def told(step: int, accuracy: float) -> dict[str, Any]:
-        facts = {"step": step, "version": "1", "path": str(exported), "metrics": {"accuracy": accuracy}}
-        return {"kind": "export", "exporter": "best", "best": True, **facts}
+    def told(step: int, accuracy: float) -> Export:
+        return Export("best", step, 1, str(exported), True, {"accuracy": accuracy})
 
-    def train(*events: dict[str, Any], run_id: str | None = None) -> str:
+    def train(*events: Export, run_id: str | None = None) -> str:
         tracker = open_tracker(run_id=run_id, better=ACCURACY)
         for event in events:
             tracker.handle(event)

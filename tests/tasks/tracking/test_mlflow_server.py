@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics
 from psflow.tasks.tracking import Tracker, prepare_store
 from tests.mlflow_server import MlflowServer
 from tests.new_databases import copy_store
@@ -29,11 +30,10 @@ def test_run_of_a_job(server: MlflowServer, exported: Path, capfd: pytest.Captur
         tracker = Tracker.open(
             prepare_store(server.url), experiment="e", run_name="r", run_id=run_id, registered_model="psflow-e"
         )
-        tracker.handle({"kind": "metrics", "role": "chief-0", "number": 1, "step": 10, "values": {"loss": 0.5}})
-        tracker.handle({"kind": "checkpoint", "step": 10, "path": "/c"})
-        tracker.handle({"kind": "evaluation", "step": 10, "name": None, "metrics": {"loss": 0.4}})
-        export = {"kind": "export", "exporter": "best", "step": 10, "version": "1", "path": str(exported)}
-        tracker.handle(export | {"metrics": {"loss": 0.4}, "best": True})
+        tracker.handle(Metrics(10, {"loss": 0.5}, role="chief-0", number=1))
+        tracker.handle(Checkpoint(10, "/c"))
+        tracker.handle(Evaluation(10, {"loss": 0.4}, 1.0))
+        tracker.handle(Export("best", 10, 1, str(exported), True, {"loss": 0.4}))
         assert tracker.close(timeout_secs=200), tracker.statistics()
         return tracker
 
@@ -54,13 +54,13 @@ def test_run_of_a_job(server: MlflowServer, exported: Path, capfd: pytest.Captur
 
 def test_what_is_told_while_the_server_is_away_is_written_when_it_is_back(server: MlflowServer) -> None:
     tracker = Tracker.open(prepare_store(server.url), experiment="e", run_name="stopped")
-    tracker.handle({"kind": "metrics", "step": 0, "values": {"loss": 1.0}})
+    tracker.handle(Metrics(0, {"loss": 1.0}))
     wait_until(lambda: tracker.statistics()["pending"] == 0)
     server.stop()
     for step in range(1, 501):
-        tracker.handle({"kind": "metrics", "step": step, "values": {"loss": 1 / step}})
-        tracker.handle({"kind": "tags", "tags": {"psflow.progress": f"step {step}"}})
-    tracker.handle({"kind": "evaluation", "step": 500, "name": None, "metrics": {"loss": 0.5}})
+        tracker.handle(Metrics(step, {"loss": 1 / step}))
+        tracker.put_tags({"psflow.progress": f"step {step}"})
+    tracker.handle(Evaluation(500, {"loss": 0.5}, 1.0))
     assert tracker.statistics()["pending"] > 0  # nobody has waited until it was written
     wait_until(lambda: tracker.statistics()["failures"] > 0)
     server.start()

@@ -10,19 +10,12 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
+from psflow.ps_runtime.roles.events import Metrics
 from psflow.tasks.tracking import Tracker
 from psflow.tasks.tracking import tracker as tracker_module
 from psflow.tasks.tracking.notes import Notes
 
 OpenTracker = Callable[..., Tracker]
-
-
-def tags(**values: str) -> dict[str, Any]:
-    return {"kind": "tags", "tags": values}
-
-
-def artifact(file: str, content: bytes) -> dict[str, Any]:
-    return {"kind": "artifact", "file": file, "content": content}
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +25,9 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_files_and_tags_come_into_the_run(store: str, open_tracker: OpenTracker, tmp_path: Path) -> None:
     tracker = open_tracker()
-    for event in (artifact("config.yaml", b"a: 1"), artifact("plots/a.png", b"\x89PNG"), tags(progress="step 3")):
-        tracker.handle(event)
+    tracker.put_file("config.yaml", b"a: 1")
+    tracker.put_file("plots/a.png", b"\x89PNG")
+    tracker.put_tags({"progress": "step 3"})
     assert tracker.close(timeout_secs=200), tracker.statistics()
     client = MlflowClient(store, store)
     assert client.get_run(tracker.run_id).data.tags["progress"] == "step 3"
@@ -49,8 +43,8 @@ def test_only_the_last_counts() -> None:
         log_artifact=lambda run_id, path, folder: written.append((folder, Path(path).read_bytes())),
     )
     for number in range(3):
-        notes.put(tags(progress=f"step {number}"))
-        notes.put(artifact("plots/a.png", b"%d" % number))
+        notes.put_tags({"progress": f"step {number}"})
+        notes.put_file("plots/a.png", b"%d" % number)
     assert len(notes) == 2
     while notes:
         notes.write_one(client, "r")
@@ -59,8 +53,8 @@ def test_only_the_last_counts() -> None:
 
 def test_what_was_replaced_while_it_was_written_is_written_again() -> None:
     notes = Notes()
-    client: Any = SimpleNamespace(log_batch=lambda run_id, tags: notes.put({"kind": "tags", "tags": {"a": "new"}}))
-    notes.put(tags(a="old"))
+    client: Any = SimpleNamespace(log_batch=lambda run_id, tags: notes.put_tags({"a": "new"}))
+    notes.put_tags({"a": "old"})
     notes.write_one(client, "r")
     assert len(notes) == 1
 
@@ -69,8 +63,8 @@ def test_file_that_mlflow_refuses_is_dropped(
     store: str, open_tracker: OpenTracker, caplog: pytest.LogCaptureFixture
 ) -> None:
     tracker = open_tracker()
-    tracker.handle(artifact("../outside", b""))
-    tracker.handle({"kind": "metrics", "step": 1, "values": {"loss": 1.0}})
+    tracker.put_file("../outside", b"")
+    tracker.handle(Metrics(1, {"loss": 1.0}))
     assert not tracker.close(timeout_secs=200)
     assert "loss" in MlflowClient(store, store).get_run(tracker.run_id).data.metrics
     assert "the file ../outside" in caplog.text

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 
 from psflow.ps_runtime.errors import ConfigError
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.tasks.tracking import Tracker
 from psflow.tasks.tracking import tracker as tracker_module
 from psflow.tasks.tracking.writes import MAX_ATTEMPTS
@@ -25,31 +27,23 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracker_module, "MAX_BACKOFF_SECS", 0.02)
 
 
-def metrics(step: int, **values: float) -> dict[str, Any]:
-    return {"kind": "metrics", "role": "chief-0", "number": step, "step": step, "values": values}
+def metrics(step: int, **values: float) -> Metrics:
+    return Metrics(step, values, role="chief-0", number=step)
 
 
-def checkpoint(step: int) -> dict[str, Any]:
-    return {"kind": "checkpoint", "step": step, "path": f"/model/checkpoints/step_{step:08d}"}
+def checkpoint(step: int) -> Checkpoint:
+    return Checkpoint(step, f"/model/checkpoints/step_{step:08d}")
 
 
-def evaluation(step: int, name: str | None = None, **values: float) -> dict[str, Any]:
-    return {"kind": "evaluation", "step": step, "name": name, "metrics": {**values, "global_step": step}}
+def evaluation(step: int, name: str | None = None, **values: float) -> Evaluation:
+    return Evaluation(step, {**values, "global_step": step}, 1.0, name)
 
 
-def export(path: Path, step: int, version: str, *, best: bool = True) -> dict[str, Any]:
-    return {
-        "kind": "export",
-        "exporter": "best",
-        "step": step,
-        "version": version,
-        "path": str(path),
-        "metrics": {"accuracy": 0.9},
-        "best": best,
-    }
+def export(path: Path, step: int, version: int, *, best: bool = True) -> Export:
+    return Export("best", step, version, str(path), best, {"accuracy": 0.9})
 
 
-def tell(tracker: Tracker, *events: dict[str, Any], status: Any = "FINISHED", is_whole: bool = True) -> None:
+def tell(tracker: Tracker, *events: RecordedEvent, status: Any = "FINISHED", is_whole: bool = True) -> None:
     for event in events:
         tracker.handle(event)
     assert tracker.close(status, timeout_secs=200) == is_whole, tracker.statistics()
@@ -78,7 +72,7 @@ def test_run_says_what_the_job_is_about(store: str, open_tracker: OpenTracker) -
 
 
 def test_artifacts_lie_beside_the_store(store: str, tmp_path: Path, open_tracker: OpenTracker, exported: Path) -> None:
-    tell(open_tracker(), export(exported, 10, "1"))
+    tell(open_tracker(), export(exported, 10, 1))
     assert list((tmp_path / "mlartifacts").rglob("MLmodel"))
 
 
@@ -101,8 +95,8 @@ def test_no_point_twice_after_a_resume(store: str, open_tracker: OpenTracker) ->
 
 
 def test_an_evaluation_of_a_step_that_was_trained_anew_is_a_second_point(store: str, open_tracker: OpenTracker) -> None:
-    first = evaluation(20, accuracy=0.5) | {"checkpoint_saved_at": 100.0, "time": 101.0}
-    again = evaluation(20, accuracy=0.7) | {"checkpoint_saved_at": 200.0, "time": 150.0}  # by a clock that is slow
+    first = replace(evaluation(20, accuracy=0.5), checkpoint_saved_at=100.0, time=101.0)
+    again = replace(evaluation(20, accuracy=0.7), checkpoint_saved_at=200.0, time=150.0)  # by a clock that is slow
     tracker = open_tracker()
     tell(tracker, first, first, status="KILLED")
     for _ in range(2):
@@ -157,7 +151,7 @@ def test_checkpoint_is_an_external_model_that_its_evaluation_links_to(store: str
 
 def test_export_is_a_registered_version_and_best_moves(store: str, open_tracker: OpenTracker, exported: Path) -> None:
     tracker = open_tracker()
-    told = [export(exported, 100, "1"), export(exported, 200, "2"), export(exported, 300, "3", best=False)]
+    told = [export(exported, 100, 1), export(exported, 200, 2), export(exported, 300, 3, best=False)]
     tell(tracker, *told)
     client = MlflowClient(store, store)
     assert client.get_model_version_by_alias("psflow-digits", "best").version == 2
@@ -170,7 +164,7 @@ def test_export_is_a_registered_version_and_best_moves(store: str, open_tracker:
 
 def test_a_version_leads_back_to_its_run_and_checkpoint(store: str, open_tracker: OpenTracker, exported: Path) -> None:
     tracker = open_tracker()
-    tell(tracker, checkpoint(100), export(exported, 100, "1"))
+    tell(tracker, checkpoint(100), export(exported, 100, 1))
     client = MlflowClient(store, store)
     version = client.get_model_version("psflow-digits", "1")
     assert version.tags["psflow.checkpoint"].endswith("checkpoints/step_00000100")
@@ -183,7 +177,7 @@ def test_export_told_again_after_a_resume_is_recorded_once(
     store: str, open_tracker: OpenTracker, exported: Path
 ) -> None:
     first = open_tracker()
-    told = [export(exported, 100, "1"), export(exported, 200, "2")]
+    told = [export(exported, 100, 1), export(exported, 200, 2)]
     tell(first, *told, status="KILLED")
     again = open_tracker(run_id=first.run_id)
     tell(again, *told)
@@ -198,8 +192,8 @@ def test_an_alias_left_behind_by_a_kill_is_set_right_by_the_next_attempt(
     store: str, open_tracker: OpenTracker, exported: Path
 ) -> None:
     first = open_tracker()
-    tell(first, export(exported, 100, "1"), export(exported, 200, "2"), status="KILLED")
-    moved_back = export(exported, 100, "1")  # best.json says so; the alias was to follow
+    tell(first, export(exported, 100, 1), export(exported, 200, 2), status="KILLED")
+    moved_back = export(exported, 100, 1)  # best.json says so; the alias was to follow
     tell(open_tracker(run_id=first.run_id), moved_back)
     assert MlflowClient(store, store).get_model_version_by_alias("psflow-digits", "best").version == 1
 
@@ -246,15 +240,8 @@ def test_close_does_not_wait_for_ever(open_tracker: OpenTracker, away: list[bool
 
 def test_event_that_can_never_be_written_is_dropped(store: str, open_tracker: OpenTracker, tmp_path: Path) -> None:
     tracker = open_tracker()
-    tell(
-        tracker,
-        {"kind": "metrics", "step": 1},
-        {"kind": "no such"},
-        export(tmp_path / "gone", 5, "1"),
-        metrics(2, loss=2),
-        is_whole=False,
-    )
-    assert tracker.statistics()["dropped"] == tracker.num_lost == 3
+    tell(tracker, export(tmp_path / "gone", 5, 1), metrics(2, loss=2), is_whole=False)
+    assert tracker.statistics()["dropped"] == tracker.num_lost == 1
     assert MlflowClient(store, store).get_run(tracker.run_id).info.status == "FINISHED"
     assert tracker.best is None
     assert curve(store, tracker.run_id, "loss") == [(2, 2)]
@@ -335,7 +322,7 @@ def test_password_is_in_no_log(
 
     monkeypatch.setattr(MlflowClient, "create_logged_model", refuse)
     tracker = open_tracker()
-    tell(tracker, checkpoint(1) | {"path": "s3://key:s3cret@bucket/step_1"}, is_whole=False)
+    tell(tracker, Checkpoint(1, "s3://key:s3cret@bucket/step_1"), is_whole=False)
     assert "s3://bucket/step_1" in caplog.text
     assert "http://host/api refused s3://bucket/x" in caplog.text
     assert "s3cret" not in caplog.text + str(tracker.statistics())

@@ -1,0 +1,165 @@
+"""Events as the plain data that Dask carries between processes, and back; what is read is checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from typing import Any, get_args, get_type_hints
+
+from psflow.ps_runtime.errors import ProtocolError, UsageError, did_you_mean
+from psflow.ps_runtime.roles.events import Event, RoleEvent
+from psflow.ps_runtime.specs.roles import RoleId
+from psflow.ps_runtime.transport.address import Address
+
+__all__ = ["decode_event", "encode_event"]
+
+MAX_WHOLE = 2**63 - 1
+MAX_CHARS = 1 << 16
+"""Of one text: a path, a name, a log message."""
+MAX_METRICS = 1 << 16
+"""Numbers of one event."""
+
+
+def encode_event(event: Event) -> tuple[str, dict[str, Any]]:
+    """Return an event as the name of its type and its fields: numbers, texts and dicts of them.
+
+    Dask's ``log_event`` carries it as it is; to a bare dict the scheduler would add a key of its own.
+
+    Examples
+    --------
+    >>> from psflow.ps_runtime.roles.events import FirstStep
+    >>> encode_event(FirstStep(role="worker-0", number=2, time=1.5))
+    ('FirstStep', {'role': 'worker-0', 'number': 2, 'time': 1.5})
+    """
+    return type(event).__name__, asdict(event)
+
+
+def decode_event(data: object) -> Event:
+    """Return the event that `encode_event` was given; types and bounds of all fields are checked.
+
+    Raises
+    ------
+    ProtocolError
+        If `data` is no event, with everything that is wrong with it.
+    """
+    if not isinstance(data, list | tuple) or len(data) != 2 or not isinstance(data[1], Mapping):
+        raise _refused(None, f"expected an event, its type and its fields, got {_shown(data)}")
+    name, facts = data
+    if not isinstance(name, str) or name not in _CLASSES:
+        near = did_you_mean(name, _CLASSES) if isinstance(name, str) else ""
+        raise _refused(facts.get("role"), f"expected an event of a known type, got {_shown(name)}{near}")
+    readers = _READERS[name]
+    faults = [f"unknown field {_shown(key)}" for key in facts if key not in readers]
+    values = {}
+    for key, read in readers.items():
+        try:
+            values[key] = read(facts[key])
+        except KeyError:
+            faults.append(f"{key!r} is missing")
+        except ValueError as error:
+            faults.append(f"{key!r} should be {error}, got {_shown(facts[key])}")
+    if faults:
+        raise _refused(facts.get("role"), f"in the event {name}, {'; '.join(faults)}")
+    event: Event = _CLASSES[name](**values)
+    return event
+
+
+def _refused(role: object, fault: str) -> ProtocolError:
+    try:
+        sender = _role(role)
+    except ValueError:
+        sender = "a role"
+    return ProtocolError(sender, f"{fault}; install the same version of psflow on all Dask workers and in the flow")
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+# One reader for each type of a field. It returns the value, or raises ValueError with what it expected.
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= MAX_WHOLE:
+        raise ValueError("an integer from 0 to 2**63 - 1")
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) is not float and (type(value) is not int or abs(value) > MAX_WHOLE):
+        raise ValueError("a number")
+    return float(value)
+
+
+def _secs(value: Any) -> float:
+    if type(value) not in (int, float) or not 0 <= value <= MAX_WHOLE:
+        raise ValueError("a finite number of seconds from 0")
+    return float(value)
+
+
+def _flag(value: Any) -> bool:
+    if type(value) is not bool:
+        raise ValueError("true or false")
+    return value
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str or len(value) > MAX_CHARS:
+        raise ValueError(f"a text of at most {MAX_CHARS} characters")
+    return value
+
+
+def _metrics(value: Any) -> dict[str, float]:
+    expected = f"at most {MAX_METRICS} numbers by name"
+    if not isinstance(value, Mapping) or len(value) > MAX_METRICS:
+        raise ValueError(expected)
+    try:
+        return {_text(name): _number(number) for name, number in value.items()}
+    except ValueError:
+        raise ValueError(expected) from None
+
+
+def _address(value: Any) -> Address:
+    try:
+        return Address.from_dict(value if isinstance(value, Mapping) else {})
+    except UsageError as error:
+        raise ValueError(f"an address ({'; '.join(error.faults)})") from None
+
+
+def _role(value: Any) -> str:
+    return str(RoleId.parse(_text(value)))
+
+
+def _from_one(value: Any) -> int:
+    number = _whole(value)
+    if number == 0:
+        raise ValueError("an integer from 1 to 2**63 - 1")
+    return number
+
+
+def _or_none(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else read(value)
+
+
+_BY_NAME = {"role": _role, "number": _from_one}
+_BY_TYPE: dict[object, Callable[[Any], Any]] = {
+    int: _whole,
+    float: _secs,
+    bool: _flag,
+    str: _text,
+    float | None: _or_none(_secs),
+    str | None: _or_none(_text),
+    Mapping[str, float]: _metrics,
+    Address: _address,
+}
+
+
+def _readers(event: type[RoleEvent]) -> dict[str, Callable[[Any], Any]]:
+    """Return what reads each field of a type of event; a field of a type without a reader is an error at import."""
+    types = get_type_hints(event)
+    return {each.name: _BY_NAME.get(each.name) or _BY_TYPE[types[each.name]] for each in fields(event)}
+
+
+_CLASSES: dict[str, Any] = {event.__name__: event for event in get_args(Event)}
+_READERS = {name: _readers(event) for name, event in _CLASSES.items()}

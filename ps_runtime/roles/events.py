@@ -1,0 +1,220 @@
+"""What the roles of a job report to its owner while they run: a type for each kind of event.
+
+::
+
+    RoleEvent            who sent it, in which order, and when
+    ├── RoleStarted      a role runs
+    ├── PsListening      a ps accepts connections
+    ├── Restored         the chief has restored a checkpoint
+    ├── FirstStep        a replica has made its first step
+    ├── Metrics          numbers at a global_step
+    ├── Checkpoint       a checkpoint is on disk
+    ├── Evaluation       a checkpoint was evaluated
+    ├── Export           an exporter wrote a model
+    ├── LogMessage       the process of a role logged something
+    └── RoleEnded        a role runs no longer
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from psflow.ps_runtime.transport.address import Address
+
+__all__ = [
+    "Checkpoint",
+    "Evaluation",
+    "Event",
+    "Export",
+    "FirstStep",
+    "LogMessage",
+    "Metrics",
+    "PsListening",
+    "RecordedEvent",
+    "Restored",
+    "RoleEnded",
+    "RoleEvent",
+    "RoleStarted",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleEvent:
+    """What every event says of itself.
+
+    Parameters
+    ----------
+    role : str
+        The role that sent it, such as ``worker-1``. Empty for an event that no role sent: one that was read from disk,
+        or one about the process of the flow.
+    number : int
+        This is the n-th event of the role, counted from 1 in each of its lives; 0 for an event that no role sent.
+    time : float
+        Unix time in seconds at which it happened, by the clock of the role's host.
+    """
+
+    role: str = field(default="", repr=False)
+    number: int = field(default=0, repr=False)
+    time: float = field(default_factory=time.time, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStarted(RoleEvent):
+    """A role runs on its Dask worker. The first event of each life of a role."""
+
+
+@dataclass(frozen=True, slots=True)
+class PsListening(RoleEvent):
+    """A ps accepts connections.
+
+    Parameters
+    ----------
+    address : Address
+    """
+
+    address: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Restored(RoleEvent):
+    """All shards hold the values of a checkpoint; the chief sends it before it trains.
+
+    Parameters
+    ----------
+    step : int
+        global_step of the checkpoint.
+    secs : float
+        How long it took, in seconds.
+    """
+
+    step: int
+    secs: float
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStep(RoleEvent):
+    """A training replica has made the first step of its life; `time` is when."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics(RoleEvent):
+    """Numbers that a role measured at a global_step.
+
+    Parameters
+    ----------
+    step : int
+        global_step.
+    values : mapping of str to float
+        By name, such as ``loss``, ``steps_per_sec`` or ``role/ps-0/rss_mb``; NaN and infinity may be among them.
+    """
+
+    step: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint(RoleEvent):
+    """A checkpoint is complete.
+
+    Parameters
+    ----------
+    step : int
+        Its global_step.
+    path : str
+        Its directory: a path or a URL.
+    stall_secs : float or None
+        How long training waited for it, in seconds; None if an earlier attempt wrote it.
+    secs : float or None
+        From the cut until it was complete, in seconds; None if an earlier attempt wrote it.
+    """
+
+    step: int
+    path: str
+    stall_secs: float | None = None
+    secs: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation(RoleEvent):
+    """A checkpoint was evaluated.
+
+    Parameters
+    ----------
+    step : int
+        global_step of the checkpoint.
+    metrics : mapping of str to float
+        By name, ``loss`` among them, as means over the input; NaN and infinity may be among them.
+    checkpoint_saved_at : float
+        Unix time in seconds; it tells the checkpoint from another one of the same step.
+    name : str or None
+        Of the EvalSpec; None if it has no name.
+    secs : float or None
+        How long the evaluation took, in seconds; None if it was read from ``evaluations.jsonl``.
+    """
+
+    step: int
+    metrics: Mapping[str, float]
+    checkpoint_saved_at: float
+    name: str | None = None
+    secs: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Export(RoleEvent):
+    """An exporter wrote a model.
+
+    Parameters
+    ----------
+    exporter : str
+        Its name, such as ``best``.
+    step : int
+        global_step of the checkpoint that the model was made of.
+    version : int
+        The n-th export of the exporter, from 1.
+    path : str
+        Directory of the model.
+    is_best : bool
+        Whether BestExporter found no better one so far.
+    metrics : mapping of str to float
+        Of the evaluation of the checkpoint, by name.
+    """
+
+    exporter: str
+    step: int
+    version: int
+    path: str
+    is_best: bool
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class LogMessage(RoleEvent):
+    """The process of a role logged something at level INFO or above; `time` is when.
+
+    Parameters
+    ----------
+    level : int
+        As in `logging`: 20 for INFO, 30 for WARNING, 40 for ERROR.
+    logger : str
+        Name of the logger.
+    message : str
+        The text, with the traceback at its end if there is one.
+    """
+
+    level: int
+    logger: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoleEnded(RoleEvent):
+    """A role runs no longer, whatever the reason. The last event of a life that was not cut off."""
+
+
+RecordedEvent: TypeAlias = Metrics | Checkpoint | Evaluation | Export
+"""What is kept in MLflow."""
+Event: TypeAlias = RoleStarted | PsListening | Restored | FirstStep | RecordedEvent | LogMessage | RoleEnded
+"""Any event; a `match` over it handles every type and ends in ``assert_never``."""

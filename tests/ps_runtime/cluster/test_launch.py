@@ -1,0 +1,62 @@
+"""What the owner of a job makes of the events of its roles, without a cluster."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from psflow.ps_runtime.cluster import launch as module
+from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.errors import RoleFailedError
+from psflow.ps_runtime.roles.event_codec import encode_event
+from psflow.ps_runtime.roles.events import Event, FirstStep, Metrics, PsListening, RoleStarted
+from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
+from psflow.ps_runtime.transport.address import Address
+
+PS = RoleId(Role.PS, 0)
+
+
+@pytest.fixture
+def seen() -> list[Event]:
+    return []
+
+
+@pytest.fixture
+def run(seen: list[Event], monkeypatch: pytest.MonkeyPatch) -> ClusterJob:
+    monkeypatch.setattr(module, "Presence", lambda client: SimpleNamespace(missing=lambda slots: set()))
+    job: Any = SimpleNamespace(job_id="j", attempt=1, roles=job_roles(1, 0, evaluator=False))
+    run = ClusterJob(SimpleNamespace(), job, seen.append)  # type: ignore[arg-type]
+    run._slots = dict.fromkeys(job.roles, "tcp://h:1")
+    run._futures = dict.fromkeys(job.roles, object())  # type: ignore[arg-type]
+    return run
+
+
+def test_events_are_handed_on_in_their_order(run: ClusterJob, seen: list[Event]) -> None:
+    address = Address("h", 1, None, "")
+    sent = [
+        RoleStarted(role="ps-0", number=1),
+        PsListening(address, role="ps-0", number=2),
+        Metrics(1, {"loss": 0.5}, role="chief-0", number=1),
+    ]
+    for event in sent:
+        run._take_event((0.0, encode_event(event)))
+    assert seen == sent
+    assert run._ps_addresses == {PS: address}
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (("Begun", {"role": "ps-0"}), r"^ps-0 failed: expected an event of a known type, got 'Begun'; install the"),
+        (encode_event(FirstStep(role="worker-7", number=1)), r"^worker-7 failed: this job has no such role, but First"),
+    ],
+)
+def test_the_job_fails_of_what_is_no_event_of_its_roles(
+    run: ClusterJob, seen: list[Event], data: Any, words: str
+) -> None:
+    run._take_event((0.0, data))
+    with pytest.raises(RoleFailedError, match=words):
+        run.join()
+    assert seen == []
