@@ -61,8 +61,8 @@ class Seen:
 
     def make_plotter(self, *given: Any) -> Any:
         return SimpleNamespace(
-            handle=lambda event: self.plotted.append(event["kind"]),
-            recall=lambda event: self.plotted.append(f"earlier {event['kind']}"),
+            handle=lambda event: self.plotted.append(type(event).__name__),
+            recall=lambda event: self.plotted.append(f"earlier {type(event).__name__}"),
             close=lambda secs, **how: self.closed.update(how),
         )
 
@@ -123,7 +123,7 @@ def test_the_past_is_recorded_again_but_no_news(seen: Seen, tmp_path: Path, capl
     assert seen.tracked[:2] == [CHECKPOINT, EVALUATION]
 
 
-@pytest.mark.parametrize(("plots", "plotted"), [(True, ["earlier checkpoint", "evaluation"]), (False, [])])
+@pytest.mark.parametrize(("plots", "plotted"), [(True, ["earlier Checkpoint", "Evaluation"]), (False, [])])
 def test_plots_can_be_turned_off(seen: Seen, tmp_path: Path, plots: bool, plotted: list[str]) -> None:
     with watch(seen, tmp_path, CHECKPOINT, plots=plots) as watching:
         watching.handle(EVALUATION)
