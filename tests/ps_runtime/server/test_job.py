@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from psflow.ps_runtime.server.instructions import CutReady, Phase
+from psflow.ps_runtime.server.instructions import CutReady, Phase, Refusal
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.specs.input import InputSpec
 
@@ -23,19 +23,21 @@ def cutting(max_steps: int | None = None) -> Job:
 
 
 @pytest.mark.parametrize("step", [0, 2, 1000])
-def test_a_resume_of_another_step_changes_nothing(step: int) -> None:
+def test_a_resume_of_another_step_is_refused(step: int) -> None:
     job = cutting()
-    job.resume(step)
-    assert (job.phase, job.due(), job.num_given) == (Phase.CUTTING, [], 0)
+    with pytest.raises(Refusal, match=f"no cut of step {step} is under way; the job is at step 1"):
+        job.resume(step)
+    assert (job.phase, job.due(), job.num_given) == (Phase.CUT_ANNOUNCED, [], 0)
     job.resume(1)
     assert job.phase is Phase.TRAINING
 
 
-def test_a_resume_of_a_cut_that_the_saver_has_not_heard_of_changes_nothing() -> None:
+def test_a_resume_of_a_cut_that_the_saver_has_not_heard_of_is_refused() -> None:
     job = cutting()
     job.forget_saver()
-    job.resume(1)
-    assert job.phase is Phase.CUTTING
+    with pytest.raises(Refusal, match="no cut of step 1 is under way"):
+        job.resume(1)
+    assert job.phase is Phase.CUT_DUE
 
 
 @pytest.mark.parametrize(("max_steps", "phase"), [(1, Phase.DRAINED), (2, Phase.TRAINING)])
