@@ -73,7 +73,7 @@ def test_a_worker_that_never_comes_up_is_not_waited_for_for_ever() -> None:
     try:
         with (
             first_worker(stop),
-            pytest.raises(ClusterError, match=r"a worker process was not ready after 2 s; see that"),
+            pytest.raises(ClusterError, match=r"a worker process was not ready after 2 s; check that"),
             open_cluster(None, 2, 2.0),
         ):
             pass
