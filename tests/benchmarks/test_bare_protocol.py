@@ -15,8 +15,6 @@ def test_it_measures_both_and_leaves_no_process(monkeypatch, capsys):
 
 
 def test_a_replica_and_its_ps_train(monkeypatch):
-    monkeypatch.setattr(bare_protocol, "WARM_UP_SECS", 0.2)
-    monkeypatch.setattr(bare_protocol, "SECS", 0.2)
     made = []
 
     class Kept(bare_protocol.Memory):
@@ -26,6 +24,12 @@ def test_a_replica_and_its_ps_train(monkeypatch):
             made.append(self)
 
     monkeypatch.setattr(bare_protocol, "Memory", Kept)
-    assert bare_protocol.with_ps() > 0
-    assert (made[0].counts > 0).all()
-    assert (made[0].arena != made[0].began_with).any()
+    for secs in (0.2, 2.0, 20.0):  # a busy machine may not let both replicas run in the shortest
+        monkeypatch.setattr(bare_protocol, "WARM_UP_SECS", secs)
+        monkeypatch.setattr(bare_protocol, "SECS", secs)
+        rate = bare_protocol.with_ps()
+        if (made[-1].counts > 0).all():
+            break
+    assert rate > 0
+    assert (made[-1].counts > 0).all()
+    assert (made[-1].arena != made[-1].began_with).any()
