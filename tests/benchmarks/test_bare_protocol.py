@@ -1,17 +1,30 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from benchmarks import bare_protocol
 
+LENGTHS_SECS = (0.2, 2.0, 20.0)
+"""A busy machine may not let every process run in the shortest."""
+
 
 def test_it_measures_both_and_leaves_no_process(monkeypatch, capsys):
-    for name, value in {"NUM_PAIRS": 1, "WARM_UP_SECS": 0.1, "SECS": 0.1}.items():
-        monkeypatch.setattr(bare_protocol, name, value)
-    bare_protocol.main()
-    found = re.fullmatch(r"(\d+) steps/s with a ps, (\d+) without: [\d.]+ of it, .*\n", capsys.readouterr().out)
-    assert found
-    assert all(int(rate) > 0 for rate in found.groups())
+    monkeypatch.setattr(bare_protocol, "NUM_PAIRS", 1)
+    rates = []
+    for secs in LENGTHS_SECS:
+        monkeypatch.setattr(bare_protocol, "WARM_UP_SECS", secs)
+        monkeypatch.setattr(bare_protocol, "SECS", secs)
+        with suppress(ZeroDivisionError):
+            bare_protocol.main()
+            said = capsys.readouterr().out
+            found = re.fullmatch(r"(\d+) steps/s with a ps, (\d+) without: [\d.]+ of it, .*\n", said)
+            assert found, said
+            rates = [int(rate) for rate in found.groups()]
+            if all(rates):
+                break
+    assert rates
+    assert all(rates)
 
 
 def test_a_replica_and_its_ps_train(monkeypatch):
@@ -24,7 +37,7 @@ def test_a_replica_and_its_ps_train(monkeypatch):
             made.append(self)
 
     monkeypatch.setattr(bare_protocol, "Memory", Kept)
-    for secs in (0.2, 2.0, 20.0):  # a busy machine may not let both replicas run in the shortest
+    for secs in LENGTHS_SECS:
         monkeypatch.setattr(bare_protocol, "WARM_UP_SECS", secs)
         monkeypatch.setattr(bare_protocol, "SECS", secs)
         rate = bare_protocol.with_ps()
