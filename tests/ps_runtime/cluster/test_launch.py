@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from psflow.ps_runtime.cluster import launch as module
+from psflow.ps_runtime.cluster.admission import Patience
 from psflow.ps_runtime.cluster.launch import ClusterJob
-from psflow.ps_runtime.errors import RoleFailedError
+from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 from psflow.ps_runtime.roles.event_codec import encode_event
 from psflow.ps_runtime.roles.events import Event, FirstStep, Metrics, PsListening, RoleStarted
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
@@ -60,3 +62,24 @@ def test_the_job_fails_of_what_is_no_event_of_its_roles(
     with pytest.raises(RoleFailedError, match=words):
         run.join()
     assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ([], r"^ps-0 did not start listening within 0 s$"),
+        ([RoleStarted(role="ps-0", number=1)], r"^ps-0 did not start listening within 0 s$"),
+        ([PsListening(Address("h", 1, None, ""), role="ps-0", number=1)], r"^ps-0, chief-0 did not start within 0 s$"),
+    ],
+)
+def test_a_role_that_is_late_is_named_with_what_it_did_not_do(
+    run: ClusterJob, monkeypatch: pytest.MonkeyPatch, events: list[Event], words: str
+) -> None:
+    monkeypatch.setattr(module, "START_TIMEOUT_SECS", 0.0)
+    monkeypatch.setattr(module, "admission", lambda *given: nullcontext(["tcp://h:1", "tcp://h:2"]))
+    future = SimpleNamespace(add_done_callback=lambda take: None)
+    monkeypatch.setattr(run, "_client", SimpleNamespace(submit=lambda *given, **options: future))
+    for event in events:
+        run._take_event((0.0, encode_event(event)))
+    with pytest.raises(WaitTimeoutError, match=words):
+        run.start(Patience(0))
