@@ -18,10 +18,10 @@ class GradientDescent(Optimizer):
     --------
     >>> import numpy as np
     >>> parameters, gradients = np.array([1.0, 2.0]), np.array([10.0, -10.0])
-    >>> rule = GradientDescent(learning_rate=0.1)
+    >>> rule = GradientDescent(learning_rate=0.5)
     >>> rule.update(UpdateOperands(parameters, gradients, {}, np.empty(2), rule.learning_rate_at(0), num_updates=1))
     >>> parameters
-    array([0., 3.])
+    array([-4.,  7.])
     """
 
     def initial_slot(self, name: str) -> float:
