@@ -21,7 +21,7 @@ from psflow.flows.running.invocation import invoke, invoked
 from psflow.flows.running.planning import Planned, planned_training
 from psflow.flows.running.task_runs import TaskRuns
 from psflow.flows.watching.artifacts import show_summary
-from psflow.flows.watching.links import Links, current_links
+from psflow.flows.watching.page_links import PageLinks, current_links
 from psflow.flows.watching.recording import open_tracker, what_is_on_disk
 from psflow.flows.watching.run_end import closed_on_error
 from psflow.flows.watching.summary import Outcome, summarize
@@ -129,7 +129,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
 
 
 @contextmanager
-def _recorded(planned: Planned, parameters: TrainParameters, links: Links) -> Iterator[Tracker]:
+def _recorded(planned: Planned, parameters: TrainParameters, links: PageLinks) -> Iterator[Tracker]:
     """Open the MLflow run of the job; end it as the block ends."""
     with closed_on_error(open_tracker(planned.store, planned.attempt, parameters, links)) as tracker:
         planned.attempt.note_run(tracker.run_id)

@@ -14,7 +14,7 @@ from prefect import tags
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 
-from psflow.flows.parameters.base import Parameters, value_of
+from psflow.flows.parameters.base import FlowParameters, value_of
 from psflow.flows.running.flow_run_labels import label_flow_run
 from psflow.flows.running.head_start import head_start
 from psflow.flows.running.interrupts import AbortedRunError, InterruptedRunError
@@ -26,7 +26,7 @@ from psflow.tasks.strays import FLOW_RUN_TAG, close_strays
 
 __all__ = ["Invocation", "invoke", "invoked"]
 
-P = TypeVar("P", bound=Parameters)
+P = TypeVar("P", bound=FlowParameters)
 T = TypeVar("T")
 
 leave_traces_out()  # every flow begins here

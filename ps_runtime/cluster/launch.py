@@ -13,7 +13,7 @@ from typing import Any, Self, assert_never
 import cloudpickle
 from distributed import Client, Future
 
-from psflow.ps_runtime.client.link import never_stop
+from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import Patience, admission
 from psflow.ps_runtime.cluster.failures import root_cause
 from psflow.ps_runtime.cluster.presence import Presence

@@ -10,7 +10,7 @@ import cloudpickle
 from distributed import Worker, get_worker
 from distributed.core import Status
 
-from psflow.ps_runtime.client.link import Dial
+from psflow.ps_runtime.client.shard_client import Dial
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import run_chief

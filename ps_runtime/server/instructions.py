@@ -10,7 +10,7 @@ from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.protocol.decisions import Entry
 from psflow.ps_runtime.specs.input import RecordRange
 
-__all__ = ["CutReady", "Decided", "Finished", "Granted", "Instruction", "NoTicket", "Phase", "Refusal"]
+__all__ = ["CutReady", "Decided", "Granted", "Instruction", "JobFinished", "NoTicket", "Phase", "Refusal"]
 
 
 class Phase(StrEnum):
@@ -67,7 +67,7 @@ class NoTicket(NamedTuple):
     log: bytes
 
 
-class Finished(NamedTuple):
+class JobFinished(NamedTuple):
     """Tell `member` that no more tickets will come."""
 
     member: int
@@ -81,4 +81,4 @@ class CutReady(NamedTuple):
     is_final: bool
 
 
-Instruction = Decided | Granted | NoTicket | Finished | CutReady
+Instruction = Decided | Granted | NoTicket | JobFinished | CutReady

@@ -18,9 +18,9 @@ from psflow.ps_runtime.server.input_position import InputPosition
 from psflow.ps_runtime.server.instructions import (
     CutReady,
     Decided,
-    Finished,
     Granted,
     Instruction,
+    JobFinished,
     NoTicket,
     Phase,
     Refusal,
@@ -232,7 +232,7 @@ class Job:
             cuts.announce(self._updates.log.end, is_final=is_final)
             instructions.append(CutReady(self.cut(), is_final))
         if cuts.phase is Phase.FINISHED:
-            instructions += [Finished(member, self.global_step) for member in self._waiting]
+            instructions += [JobFinished(member, self.global_step) for member in self._waiting]
             self._waiting.clear()
         return instructions
 

@@ -10,7 +10,7 @@ from psflow.ps_runtime.protocol.handler import Reply
 from psflow.ps_runtime.protocol.message import Kind, Life, Message, refusal
 from psflow.ps_runtime.protocol.payloads import GRANT
 from psflow.ps_runtime.protocol.purpose import Purpose
-from psflow.ps_runtime.server.instructions import CutReady, Decided, Finished, Granted, NoTicket, Refusal
+from psflow.ps_runtime.server.instructions import CutReady, Decided, Granted, JobFinished, NoTicket, Refusal
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.peers import Peer
 from psflow.ps_runtime.server.shard import Shard
@@ -132,7 +132,7 @@ class JobDesk:
                     self._answer(member, Message(Kind.GRANT, step=step, body=body), replies)
                 case NoTicket(member, step, log):
                     self._answer(member, Message(Kind.DONE, step=step, body=log), replies)
-                case Finished(member, step):
+                case JobFinished(member, step):
                     self._answer(member, Message(Kind.FINISHED, step=step), replies)
                 case CutReady(cut, is_final):
                     assert self._saver is not None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.client.link import Dial, Identity, Links, never_stop
+from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients, never_stop
 from psflow.ps_runtime.errors import BrokenPeerError
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
@@ -118,9 +118,11 @@ class Ps:
     def _dial_of(self, index: int) -> Dial:
         return lambda timeout_secs: FragileConnection(self.servers[index].connect(f"ps-{index}"), self)
 
-    def links(self, purpose: Purpose = Purpose.TRAIN, member: int = 0, check: Callable[[], None] = never_stop) -> Links:
+    def shards(
+        self, purpose: Purpose = Purpose.TRAIN, member: int = 0, check: Callable[[], None] = never_stop
+    ) -> ShardClients:
         identity = Identity("job", "token", self.model.digest, f"{purpose}-{member}", purpose, member, 1)
-        return Links(self.dials, identity, check, SECS)
+        return ShardClients(self.dials, identity, check, SECS)
 
     def slot(self, variable: str, name: str) -> np.ndarray:
         """Return a slot of a variable that lies on one shard in one piece."""

@@ -114,7 +114,7 @@ def test_every_role_ends_by_itself_at_exactly_max_steps(
     assert len(reports) == num_ps + num_workers + 2
     assert_ended_well(reports, tmp_path, 203)
     assert EvaluationLog(str(tmp_path)).evaluated("") == {0, 50, 100, 150, 200, 203}
-    assert {link["transport"] for link in reports["chief-0"]["statistics"]["links"]} == {used}
+    assert {shard["transport"] for shard in reports["chief-0"]["statistics"]["shards"]} == {used}
     assert_free(client)
 
 

@@ -92,7 +92,7 @@ def test_counts_of_a_new_connection_begin_again(scene: Scene) -> None:
 
 def test_a_connection_that_is_away_is_no_fault(scene: Scene) -> None:
     def closed() -> Sample:
-        raise ClosedError("the link of worker-0")
+        raise ClosedError("the connection of worker-0")
 
     scene.vitals._sample = closed
     scene.now += 1

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from psflow.ps_runtime.protocol.decisions import Decision
-from psflow.ps_runtime.server.instructions import CutReady, Decided, Finished, Granted, NoTicket
+from psflow.ps_runtime.server.instructions import CutReady, Decided, Granted, JobFinished, NoTicket
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Sync
 from psflow.ps_runtime.specs.input import InputSpec
@@ -61,7 +61,7 @@ class Office:
                 case NoTicket(member):
                     got.append(-1 - member)
                     self.awaiting.discard(member)
-                case Finished(member):
+                case JobFinished(member):
                     self.finished.add(member)
                 case CutReady(cut, is_final):
                     self.cut = (cut.step, is_final)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from psflow.ps_runtime.protocol.cut import Cut
-from psflow.ps_runtime.server.instructions import CutReady, Finished, Granted, Phase, Refusal
+from psflow.ps_runtime.server.instructions import CutReady, Granted, JobFinished, Phase, Refusal
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 
@@ -284,7 +284,7 @@ class JobMachine(RuleBasedStateMachine):
                     assert known == records, "the ticket that is out is told again"
                     if self.spec.is_stream and records.start >= self.num_records:
                         assert not self.stream_has_ended
-                case Finished(member, step):
+                case JobFinished(member, step):
                     assert (member in self.world.asking, step) == (True, self.world.step)
                     self.world.asking.remove(member)
                 case CutReady(cut, _):
