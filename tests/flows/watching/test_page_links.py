@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.watching import links as module
+from psflow.flows.watching import page_links as module
 from psflow.flows.watching.page_links import PageLinks, current_links
 
 CONF = {
