@@ -171,10 +171,10 @@ class PsPair:
         """Wait for the ps, and let the replicas come."""
         addresses = [ps.address() for ps in self._all_ps]
         give_values(self._job, [PsProcess.dial(address, "tcp") for address in addresses])
-        members = iter(range(len(TRANSPORTS) * self._num_replicas))
+        replicas = iter(range(len(TRANSPORTS) * self._num_replicas))
         for transport in TRANSPORTS:
             dials = [PsProcess.dial(address, transport) for address in addresses]
-            shards = [open_shards(self._job, dials, Purpose.TRAIN, next(members)) for _ in range(self._num_replicas)]
+            shards = [open_shards(self._job, dials, Purpose.TRAIN, next(replicas)) for _ in range(self._num_replicas)]
             self._pushers[transport] = Pushers(self._job, [self._resources.enter_context(each) for each in shards])
 
     def close(self) -> None:

@@ -67,10 +67,10 @@ def bare_job(shard_nbytes: int, num_ps: int, num_replicas: int) -> JobSpec:
     )
 
 
-def open_shards(job: JobSpec, dials: Sequence[Dial], purpose: Purpose, member: int) -> ShardClients:
+def open_shards(job: JobSpec, dials: Sequence[Dial], purpose: Purpose, replica: int) -> ShardClients:
     """Return clients of all shards of a bare job, to be entered."""
-    role = job_roles(job.num_ps, job.num_workers, evaluator=False)[job.num_ps + member]
-    identity = Identity(job.job_id, job.token, job.model.digest, str(role), purpose, member, job.attempt)
+    role = job_roles(job.num_ps, job.num_workers, evaluator=False)[job.num_ps + replica]
+    identity = Identity(job.job_id, job.token, job.model.digest, str(role), purpose, replica, job.attempt)
     return ShardClients(dials, identity, never_stop, TIMEOUT_SECS)
 
 
@@ -199,7 +199,7 @@ class LocalJob:
                 self._servers.append(stack.enter_context(InProcessServer(self._handlers[-1])))
             dials = [partial(self._connect, index) for index in range(self._job.num_ps)]
             give_values(self._job, dials)
-            shards = [open_shards(self._job, dials, Purpose.TRAIN, member) for member in range(self._num_replicas)]
+            shards = [open_shards(self._job, dials, Purpose.TRAIN, replica) for replica in range(self._num_replicas)]
             self.pushers = Pushers(self._job, [stack.enter_context(each) for each in shards])
             self._resources = stack.pop_all()
         return self

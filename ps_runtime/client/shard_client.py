@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, TransportError, WaitTimeoutError
-from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.transport.base import Connection
 
@@ -43,7 +43,7 @@ class Identity:
     digest: int
     name: str
     purpose: Purpose
-    member: int = NO_MEMBER
+    replica: int = NO_REPLICA
     incarnation: int = 0
 
     def hello(self) -> Message:
@@ -53,7 +53,7 @@ class Identity:
 
     def sign(self, message: Message) -> Message:
         """Put the speaker into the header of `message`."""
-        message.member, message.incarnation, message.digest = self.member, self.incarnation, self.digest
+        message.replica, message.incarnation, message.digest = self.replica, self.incarnation, self.digest
         return message
 
 

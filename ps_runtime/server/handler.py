@@ -103,7 +103,7 @@ class PsHandler:
             if who is None:
                 raise ProtocolError("peer", f"{message.kind.name} before HELLO")
             who.check(message, self.key.digest)
-            if who.purpose is Purpose.TRAIN and self._training.get(who.member) != peer:
+            if who.purpose is Purpose.TRAIN and self._training.get(who.replica) != peer:
                 raise ProtocolError(who.name, "a later connection or incarnation has replaced this one")
             method = self._kinds.get(message.kind)
             if method is None:
@@ -161,13 +161,13 @@ class PsHandler:
         facts = message.json()
         token = str(facts.get("token", "")).encode(errors="replace")  # JSON may hold half a surrogate pair
         if not hmac.compare_digest(token, self.key.token.encode()) or facts.get("job_id") != self.key.job_id:
-            raise ProtocolError("peer", "not a member of this job")
+            raise ProtocolError("peer", "not part of this job")
         if message.digest != self.key.digest:
             raise Refusal("model", f"the model of {who.name} differs from the one that this job trains")
         sequence, replies = self._admit(peer, who)
         self._peers[peer] = who
         if who.purpose is Purpose.TRAIN:
-            self._training[who.member] = peer
+            self._training[who.replica] = peer
         return [(peer, Message(Kind.DONE, sequence=sequence)), *replies]
 
     def _admit(self, peer: int, who: Peer) -> tuple[int, list[Reply]]:
@@ -175,9 +175,9 @@ class PsHandler:
             return 0, []
         if self.desk is not None:
             return self.desk.admit(peer, who)
-        if who.incarnation < self._newest.get(who.member, 0):
+        if who.incarnation < self._newest.get(who.replica, 0):
             raise Refusal("incarnation", f"incarnation {who.incarnation} of {who.name} is over")
-        self._newest[who.member] = who.incarnation
+        self._newest[who.replica] = who.incarnation
         return 0, []
 
     def _pull(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
@@ -291,10 +291,10 @@ class PsHandler:
     def _leave(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         done = [(peer, Message(Kind.DONE))]
         if who.purpose is Purpose.TRAIN:
-            self.left.add(who.member)
+            self.left.add(who.replica)
         if self.desk is None or who.purpose is not Purpose.TRAIN:
             return done
-        return [*done, *self.desk.lost(who.member, who.incarnation)]
+        return [*done, *self.desk.lost(who.replica, who.incarnation)]
 
     def _statistics(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         return [(peer, Message.of(Kind.DONE, self.statistics()))]

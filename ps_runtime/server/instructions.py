@@ -46,13 +46,13 @@ class Decided(NamedTuple):
 
 
 class Granted(NamedTuple):
-    """Give `member` a ticket for the batch `records`.
+    """Give `replica` a ticket for the batch `records`.
 
     `log` are the entries that another shard may not have heard of, empty where there is no other shard; `staleness` is
-    that of the member's last push.
+    that of the replica's last push.
     """
 
-    member: int
+    replica: int
     global_step: int
     records: RecordRange
     staleness: int
@@ -60,17 +60,17 @@ class Granted(NamedTuple):
 
 
 class NoTicket(NamedTuple):
-    """Tell `member` to use the ticket it has, because there is no further one now; `log` is as in `Granted`."""
+    """Tell `replica` to use the ticket it has, because there is no further one now; `log` is as in `Granted`."""
 
-    member: int
+    replica: int
     global_step: int
     log: bytes
 
 
 class JobFinished(NamedTuple):
-    """Tell `member` that no more tickets will come."""
+    """Tell `replica` that no more tickets will come."""
 
-    member: int
+    replica: int
     global_step: int
 
 

@@ -119,9 +119,9 @@ class Ps:
         return lambda timeout_secs: FragileConnection(self.servers[index].connect(f"ps-{index}"), self)
 
     def shards(
-        self, purpose: Purpose = Purpose.TRAIN, member: int = 0, check: Callable[[], None] = never_stop
+        self, purpose: Purpose = Purpose.TRAIN, replica: int = 0, check: Callable[[], None] = never_stop
     ) -> ShardClients:
-        identity = Identity("job", "token", self.model.digest, f"{purpose}-{member}", purpose, member, 1)
+        identity = Identity("job", "token", self.model.digest, f"{purpose}-{replica}", purpose, replica, 1)
         return ShardClients(self.dials, identity, check, SECS)
 
     def slot(self, variable: str, name: str) -> np.ndarray:

@@ -137,7 +137,7 @@ def test_hello_says_who_speaks_and_learns_what_the_ps_remembers(clock):
     line = Line(clock, welcome)
     shard = opened(line)
     (hello,) = line.sent
-    assert (hello.kind, hello.member, hello.incarnation, hello.digest) == (Kind.HELLO, 2, 3, 7)
+    assert (hello.kind, hello.replica, hello.incarnation, hello.digest) == (Kind.HELLO, 2, 3, 7)
     assert hello.json() == {"job_id": "job", "token": "token", "name": "worker-1", "purpose": "train"}
     assert (shard.sequence, shard.num_reconnects) == (41, 0)
 
@@ -149,7 +149,7 @@ def test_no_secret_is_in_the_text_of_an_identity():
 def test_every_request_is_signed(clock):
     line = Line(clock, welcome)
     opened(line).request(Message(Kind.PULL), "the parameters", 5.0)
-    assert (line.sent[1].member, line.sent[1].incarnation, line.sent[1].digest) == (2, 3, 7)
+    assert (line.sent[1].replica, line.sent[1].incarnation, line.sent[1].digest) == (2, 3, 7)
 
 
 def test_a_wait_ends_in_time_and_says_what_for_and_for_whom(clock):

@@ -53,7 +53,7 @@ class Training:
         saving.initialize({v.name: np.ones(v.shape, v.dtype) for v in model.variables})
         saving.open()
         self.job = ps.desk.job
-        shards = [stack.enter_context(ps.shards(member=member)) for member in range(num_replicas)]
+        shards = [stack.enter_context(ps.shards(replica=replica)) for replica in range(num_replicas)]
         self.replicas = [TrainingClient(some, model, SECS) for some in shards]
         for replica in self.replicas:
             assert replica.next_grant().global_step == 0

@@ -63,14 +63,14 @@ def handler():
     return PsHandler(JobKey("job", "token", MODEL.digest), shard, None, JobDesk(job, None, shard))
 
 
-def join(handler, connection, member=1):
-    facts = {"job_id": "job", "token": "token", "name": f"worker-{member}", "purpose": Purpose.TRAIN}
-    hello = Message.of(Kind.HELLO, facts, member=member, incarnation=3, digest=MODEL.digest)
+def join(handler, connection, replica=1):
+    facts = {"job_id": "job", "token": "token", "name": f"worker-{replica}", "purpose": Purpose.TRAIN}
+    hello = Message.of(Kind.HELLO, facts, replica=replica, incarnation=3, digest=MODEL.digest)
     assert [reply.kind for _, reply in handler.handle(connection, hello)] == [Kind.DONE]
 
 
-def leave(handler, connection, member=1):
-    handler.handle(connection, Message(Kind.LEAVE, member, 3, digest=MODEL.digest))
+def leave(handler, connection, replica=1):
+    handler.handle(connection, Message(Kind.LEAVE, replica, 3, digest=MODEL.digest))
 
 
 def serve(server, handler, until, num_replicas=1):
@@ -92,11 +92,11 @@ def test_a_replica_that_does_not_come_back_is_given_up(server, handler):
     seen = []
     server.plan = [
         (1.0, lambda: handler.disconnected(1)),
-        (1.0 + LOST_AFTER_SECS - SLICE_SECS, lambda: seen.append(handler.desk.job.members)),
+        (1.0 + LOST_AFTER_SECS - SLICE_SECS, lambda: seen.append(handler.desk.job.replicas)),
     ]
     serve(server, handler, until=1 + LOST_AFTER_SECS + 3 * SLICE_SECS)
     assert seen == [{1: 3}]
-    assert handler.desk.job.members == {}
+    assert handler.desk.job.replicas == {}
     assert handler.desk.absent == {}
 
 
@@ -105,7 +105,7 @@ def test_a_replica_that_comes_back_in_time_is_not(server, handler):
     back_at = LOST_AFTER_SECS - 2.0
     server.plan = [(1.0, lambda: handler.disconnected(1)), (back_at, lambda: join(handler, 2))]
     serve(server, handler, until=3 * LOST_AFTER_SECS)
-    assert handler.desk.job.members == {1: 3}
+    assert handler.desk.job.replicas == {1: 3}
 
 
 def test_patience_begins_anew_with_each_connection_that_breaks(server, handler):
@@ -120,11 +120,11 @@ def test_patience_begins_anew_with_each_connection_that_breaks(server, handler):
     server.plan = [
         (1.0, lambda: handler.disconnected(1)),
         (at, come_and_go),
-        (at + LOST_AFTER_SECS - SLICE_SECS, lambda: seen.append(handler.desk.job.members)),
+        (at + LOST_AFTER_SECS - SLICE_SECS, lambda: seen.append(handler.desk.job.replicas)),
     ]
     serve(server, handler, until=at + LOST_AFTER_SECS + 3 * SLICE_SECS)
     assert seen == [{1: 3}]
-    assert handler.desk.job.members == {}
+    assert handler.desk.job.replicas == {}
 
 
 def test_a_ps_serves_on_while_nobody_ends_the_job(server, handler):
@@ -133,8 +133,8 @@ def test_a_ps_serves_on_while_nobody_ends_the_job(server, handler):
 
 def test_a_finished_ps_leaves_with_the_last_good_bye(server, handler):
     handler.is_finished = True
-    for member in (0, 1):
-        join(handler, member, member)
+    for replica in (0, 1):
+        join(handler, replica, replica)
     server.plan = [(1.0, lambda: leave(handler, 0, 0)), (2.0, lambda: leave(handler, 1, 1))]
     assert serve(server, handler, until=100.0, num_replicas=2) == pytest.approx(2.0, abs=2 * SLICE_SECS)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import CheckpointError, ProtocolError
-from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message
 from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
@@ -104,13 +104,13 @@ class Servers:
         self.inbox.pop((ps, peer), None)
 
     def hello(
-        self, purpose: Purpose = Purpose.TRAIN, /, member: int = NO_MEMBER, incarnation: int = 0, **facts: Any
+        self, purpose: Purpose = Purpose.TRAIN, /, replica: int = NO_REPLICA, incarnation: int = 0, **facts: Any
     ) -> Message:
-        known = {"job_id": "job", "token": TOKEN, "name": f"{purpose}-{member}", "purpose": purpose}
-        return self.signed(Message.of(Kind.HELLO, known | facts), member, incarnation)
+        known = {"job_id": "job", "token": TOKEN, "name": f"{purpose}-{replica}", "purpose": purpose}
+        return self.signed(Message.of(Kind.HELLO, known | facts), replica, incarnation)
 
-    def signed(self, message: Message, member: int = NO_MEMBER, incarnation: int = 0) -> Message:
-        return dataclasses.replace(message, member=member, incarnation=incarnation, digest=self.model.digest)
+    def signed(self, message: Message, replica: int = NO_REPLICA, incarnation: int = 0) -> Message:
+        return dataclasses.replace(message, replica=replica, incarnation=incarnation, digest=self.model.digest)
 
     def push_body(self, ps: int, gradients: Mapping[str, np.ndarray], num_examples: int = 1) -> Any:
         """Return the body of a push of learning rate 1."""

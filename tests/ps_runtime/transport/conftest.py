@@ -58,7 +58,7 @@ class Probe:
             case Kind.COMMITTED:
                 return [*self.release(), (peer, Message(Kind.DONE))]
             case Kind.NEXT:
-                return [(peer, refusal("unknown-member", "worker 7 is no member"))]
+                return [(peer, refusal("unknown-replica", "worker 7 is no replica"))]
             case Kind.STOP:
                 raise ZeroDivisionError("a bug of the handler")
         raise ProtocolError("peer", f"{message.kind.name} is not for now")
