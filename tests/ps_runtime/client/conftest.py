@@ -14,7 +14,7 @@ from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
-from psflow.ps_runtime.server.job_desk import JobDesk
+from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.layout import piece_views, place
@@ -101,11 +101,11 @@ class Ps:
         self.key = JobKey("job", "token", model.digest)
         optimizers = rules_of(model)
         shards = [Shard(layout, optimizers, model.tables, num_ps) for layout in place(model, num_ps)]
-        self.desk = JobDesk(job, Stream() if is_stream else None, shards[0])
+        self.job_requests = JobRequests(job, Stream() if is_stream else None, shards[0])
         self.handlers, self.servers, self.storages = [], [], []
         for index, shard in enumerate(shards):
             storage = Storage()
-            storage.handler = PsHandler(self.key, shard, storage, self.desk if index == 0 else None)
+            storage.handler = PsHandler(self.key, shard, storage, self.job_requests if index == 0 else None)
             storage.server = InProcessServer(storage.handler)
             self.storages.append(storage)
             self.handlers.append(storage.handler)

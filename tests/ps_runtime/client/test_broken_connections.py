@@ -58,7 +58,7 @@ def run(ps: Any) -> tuple[dict[str, Any], dict[str, np.ndarray], int]:
         num_reconnects += sum(facts["reconnects"] for facts in saving_shards.statistics()["shards"])
     assert [step for step, _ in written] == [0, NUM_STEPS]
     assert written[-1][1] == [{"step": NUM_STEPS, "shard": index} for index in range(len(ps.handlers))]
-    return ps.desk.job.statistics(), ps.values(), num_reconnects
+    return ps.job_requests.job.statistics(), ps.values(), num_reconnects
 
 
 def check(ps: Any) -> int:

@@ -52,7 +52,7 @@ class Training:
         saving = SavingClient(stack.enter_context(ps.shards(Purpose.SAVE)), model, SECS)
         saving.initialize({v.name: np.ones(v.shape, v.dtype) for v in model.variables})
         saving.open()
-        self.job = ps.desk.job
+        self.job = ps.job_requests.job
         shards = [stack.enter_context(ps.shards(replica=replica)) for replica in range(num_replicas)]
         self.replicas = [TrainingClient(some, model, SECS) for some in shards]
         for replica in self.replicas:

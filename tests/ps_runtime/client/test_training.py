@@ -189,7 +189,7 @@ def test_a_grant_that_does_not_come_is_waited_for_in_vain(ps_of):
 def test_an_input_that_fails_is_an_error_of_the_input(ps_of):
     ps = ps_of(MODEL, input_spec=InputSpec(None))
     with ps.shards() as shards:
-        ps.servers[0].post(lambda: ps.desk.stream_failed("the input_fn failed: ValueError: boom"))
+        ps.servers[0].post(lambda: ps.job_requests.stream_failed("the input_fn failed: ValueError: boom"))
         with pytest.raises(InputError, match="the input_fn failed: ValueError: boom"):
             TrainingClient(shards, MODEL, SECS).fetch(0)
 
@@ -198,11 +198,11 @@ def test_a_batch_and_the_end_of_a_stream_are_fetched(ps_of):
     ps = ps_of(MODEL, input_spec=InputSpec(None))
     with ps.shards() as shards:
         client = TrainingClient(shards, MODEL, SECS)
-        ps.servers[0].post(lambda: ps.desk.batch_read(0, b"first"))
+        ps.servers[0].post(lambda: ps.job_requests.batch_read(0, b"first"))
         assert bytes(client.fetch(0)) == b"first"
         with pytest.raises(RefusedError, match="batch 1 of the input is not for train-0"):
             client.fetch(1)
-        ps.servers[0].post(lambda: ps.desk.stream_ended(1))
+        ps.servers[0].post(lambda: ps.job_requests.stream_ended(1))
         assert client.fetch(1) is None
 
 

@@ -20,8 +20,8 @@ def link_to(ps, token="token"):
 
 def tell(ps, step):
     def committed():
-        ps.desk.checkpoint_step = step
-        return ps.desk.due()
+        ps.job_requests.checkpoint_step = step
+        return ps.job_requests.due()
 
     ps.servers[0].post(committed)
 

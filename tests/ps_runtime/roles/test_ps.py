@@ -15,7 +15,7 @@ from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.ps import LINGER_SECS, LOST_AFTER_SECS, SLICE_SECS
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
-from psflow.ps_runtime.server.job_desk import JobDesk
+from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.layout import place
@@ -60,7 +60,7 @@ def server(monkeypatch):
 def handler():
     job = Job(InputSpec(100), None, None)
     shard = Shard(place(MODEL, 1)[0], [SGD])
-    return PsHandler(JobKey("job", "token", MODEL.digest), shard, None, JobDesk(job, None, shard))
+    return PsHandler(JobKey("job", "token", MODEL.digest), shard, None, JobRequests(job, None, shard))
 
 
 def join(handler, connection, replica=1):
@@ -92,12 +92,12 @@ def test_a_replica_that_does_not_come_back_is_given_up(server, handler):
     seen = []
     server.plan = [
         (1.0, lambda: handler.disconnected(1)),
-        (1.0 + LOST_AFTER_SECS - SLICE_SECS, lambda: seen.append(handler.desk.job.replicas)),
+        (1.0 + LOST_AFTER_SECS - SLICE_SECS, lambda: seen.append(handler.job_requests.job.replicas)),
     ]
     serve(server, handler, until=1 + LOST_AFTER_SECS + 3 * SLICE_SECS)
     assert seen == [{1: 3}]
-    assert handler.desk.job.replicas == {}
-    assert handler.desk.absent == {}
+    assert handler.job_requests.job.replicas == {}
+    assert handler.job_requests.absent == {}
 
 
 def test_a_replica_that_comes_back_in_time_is_not(server, handler):
@@ -105,7 +105,7 @@ def test_a_replica_that_comes_back_in_time_is_not(server, handler):
     back_at = LOST_AFTER_SECS - 2.0
     server.plan = [(1.0, lambda: handler.disconnected(1)), (back_at, lambda: join(handler, 2))]
     serve(server, handler, until=3 * LOST_AFTER_SECS)
-    assert handler.desk.job.replicas == {1: 3}
+    assert handler.job_requests.job.replicas == {1: 3}
 
 
 def test_patience_begins_anew_with_each_connection_that_breaks(server, handler):
@@ -120,11 +120,11 @@ def test_patience_begins_anew_with_each_connection_that_breaks(server, handler):
     server.plan = [
         (1.0, lambda: handler.disconnected(1)),
         (at, come_and_go),
-        (at + LOST_AFTER_SECS - SLICE_SECS, lambda: seen.append(handler.desk.job.replicas)),
+        (at + LOST_AFTER_SECS - SLICE_SECS, lambda: seen.append(handler.job_requests.job.replicas)),
     ]
     serve(server, handler, until=at + LOST_AFTER_SECS + 3 * SLICE_SECS)
     assert seen == [{1: 3}]
-    assert handler.desk.job.replicas == {}
+    assert handler.job_requests.job.replicas == {}
 
 
 def test_a_ps_serves_on_while_nobody_ends_the_job(server, handler):

@@ -16,7 +16,7 @@ from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
-from psflow.ps_runtime.server.job_desk import JobDesk
+from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.layout import piece_views, place
@@ -74,10 +74,10 @@ class Servers:
         self.stream = Stream() if is_stream else None
         self.job = job
         shards = [Shard(layout, rules_of(model)) for layout in self.layouts]
-        self.desk = JobDesk(job, self.stream, shards[0])
+        self.job_requests = JobRequests(job, self.stream, shards[0])
         self.handlers = []
         for index, shard in enumerate(shards):
-            self.handlers.append(PsHandler(self.key, shard, Storage(saved), self.desk if index == 0 else None))
+            self.handlers.append(PsHandler(self.key, shard, Storage(saved), self.job_requests if index == 0 else None))
         self.inbox: dict[tuple[int, int], Message] = {}
         self._numbers = itertools.count(1)
 
@@ -145,7 +145,10 @@ class Servers:
 
     def state(self) -> str:
         """Return all that a refused request must leave as it is."""
-        parts = [repr(vars(self.job)), repr({k: v for k, v in vars(self.desk).items() if k not in ("job", "kinds")})]
+        parts = [
+            repr(vars(self.job)),
+            repr({k: v for k, v in vars(self.job_requests).items() if k not in ("job", "kinds")}),
+        ]
         for handler in self.handlers:
             shard = handler.shard
             held = {life: (held.sequence, held.push.bytes.tobytes()) for life, held in shard._held.items()}

@@ -117,8 +117,12 @@ def test_garbage_ends_a_peer_and_nothing_else(servers_of, data):
 
 def is_free(job: StartedJob, ps: int, peer: int) -> bool:
     """Whether a transport would let this peer say something: it is not waiting for an answer."""
-    desk, handler = job.servers.desk, job.servers.handlers[ps]
-    waiting = {*desk._waiting.values(), *desk._fetching, *desk._watching, desk._saver} if ps == 0 else set()
+    job_requests, handler = job.servers.job_requests, job.servers.handlers[ps]
+    waiting = (
+        {*job_requests._waiting.values(), *job_requests._fetching, *job_requests._watching, job_requests._saver}
+        if ps == 0
+        else set()
+    )
     return peer not in waiting and (handler._writing is None or handler._writing[1] != peer)
 
 

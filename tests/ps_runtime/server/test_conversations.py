@@ -77,7 +77,7 @@ def test_a_grant_is_held_until_there_is_a_ticket(talk):
     assert talk.say(worker, Message(Kind.NEXT), 1) is None  # a cut is due at step 2
     talk.servers.disconnect(0, chief)
     assert talk.hears(worker) is None
-    talk.post(talk.servers.desk.lost(0, 1))
+    talk.post(talk.servers.job_requests.lost(0, 1))
     assert granted(talk.hears(worker)) == 1
 
 
@@ -95,12 +95,12 @@ def test_who_comes_back_or_is_lost_is_not_awaited_any_more_and_the_others_are(ta
     peers = [talk.come(replica) for replica in range(3)]
     for peer in peers:
         talk.servers.disconnect(0, peer)
-    assert talk.servers.desk.absent == {peer: (replica, 1) for replica, peer in enumerate(peers)}
+    assert talk.servers.job_requests.absent == {peer: (replica, 1) for replica, peer in enumerate(peers)}
     if leaves_for_good:
-        talk.post(talk.servers.desk.lost(comes_back, 1))
+        talk.post(talk.servers.job_requests.lost(comes_back, 1))
     else:
         talk.come(comes_back)
-    awaited = [life for life, _ in talk.servers.desk.absent.values()]
+    awaited = [life for life, _ in talk.servers.job_requests.absent.values()]
     assert awaited == [replica for replica in range(3) if replica != comes_back]
 
 
@@ -110,7 +110,7 @@ def test_who_cannot_be_answered_gets_no_ticket(servers_of):
     granted(talk.say(first, Message(Kind.NEXT)))
     assert talk.say(second, Message(Kind.NEXT), 1) is None
     talk.servers.disconnect(0, second)
-    talk.post(talk.servers.desk.lost(0, 1))
+    talk.post(talk.servers.job_requests.lost(0, 1))
     assert talk.servers.job.num_given == 0
 
 
@@ -181,7 +181,7 @@ def test_a_saver_that_comes_after_the_end_is_refused(talk):
         talk.say(talk.saver, Message(kind, step=0))
     refused = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
     assert refused.json() == {"code": "phase", "reason": "no further cut comes; the job is finished"}
-    assert talk.servers.desk._saver is None
+    assert talk.servers.job_requests._saver is None
 
 
 def test_a_saver_that_waits_gives_way_to_its_next_connection(talk):
@@ -191,7 +191,7 @@ def test_a_saver_that_waits_gives_way_to_its_next_connection(talk):
     assert talk.hears(former).json()["code"] == "connection"
     talk.servers.disconnect(0, former)
     talk.servers.job.request_cut()
-    talk.post(talk.servers.desk.due())
+    talk.post(talk.servers.job_requests.due())
     assert talk.hears(talk.saver).kind is Kind.CUT
 
 
@@ -297,27 +297,27 @@ def test_a_batch_is_fetched_once_it_is_read_and_kept_until_it_is_used(stream):
     assert granted(stream.say(chief, Message(Kind.NEXT))) == 0
     assert stream.say(chief, Message(Kind.FETCH, step=0)) is None
     assert stream.servers.stream.wanted == 0
-    stream.post(stream.servers.desk.batch_read(0, b"first"))
+    stream.post(stream.servers.job_requests.batch_read(0, b"first"))
     assert bytes(stream.hears(chief).body) == b"first"
     assert bytes(stream.say(chief, Message(Kind.FETCH, step=0)).body) == b"first"
     assert granted(stream.push(chief)) == 1
-    assert stream.servers.desk._batches == {}
+    assert stream.servers.job_requests._batches == {}
     assert stream.say(chief, Message(Kind.FETCH, step=0)).json()["code"] == "batch"
 
 
 def test_the_first_batch_may_be_looked_at_before_any_ticket(stream):
     chief = stream.come()
-    stream.post(stream.servers.desk.batch_read(0, b"first"))
+    stream.post(stream.servers.job_requests.batch_read(0, b"first"))
     assert bytes(stream.say(chief, Message(Kind.FETCH, step=0)).body) == b"first"
 
 
 def test_beyond_the_end_there_is_no_batch_and_no_ticket(stream):
     chief = stream.come()
     granted(stream.say(chief, Message(Kind.NEXT)))
-    stream.post(stream.servers.desk.batch_read(0, b"first"))
+    stream.post(stream.servers.job_requests.batch_read(0, b"first"))
     assert granted(stream.push(chief)) == 1
     assert stream.say(chief, Message(Kind.FETCH, step=1)) is None
-    stream.post(stream.servers.desk.stream_ended(1))
+    stream.post(stream.servers.job_requests.stream_ended(1))
     assert stream.hears(chief).kind is Kind.DONE
     assert stream.say(chief, Message(Kind.NEXT)) is None
     told = stream.say(stream.saver, Message(Kind.AWAIT_CUT))
@@ -330,7 +330,7 @@ def test_a_stream_that_ends_while_a_cut_is_copied_still_ends_the_job(stream):
     stream.say(stream.saver, Message(Kind.REQUEST_CUT))
     assert stream.push(chief) is None
     assert stream.say(stream.saver, Message(Kind.AWAIT_CUT)).kind is Kind.CUT
-    stream.post(stream.servers.desk.stream_ended(1))
+    stream.post(stream.servers.job_requests.stream_ended(1))
     stream.say(stream.saver, Message(Kind.RESUME, step=1))
     assert stream.say(stream.saver, Message(Kind.AWAIT_CUT)).kind is Kind.FINAL_CUT
     stream.say(stream.saver, Message(Kind.RESUME, step=1))
@@ -341,8 +341,8 @@ def test_a_stream_that_ends_while_a_cut_is_copied_still_ends_the_job(stream):
 def test_a_failed_stream_is_told_to_whoever_needs_more_of_it(stream):
     chief = stream.come()
     granted(stream.say(chief, Message(Kind.NEXT)))
-    stream.post(stream.servers.desk.batch_read(0, b"first"))
-    stream.post(stream.servers.desk.stream_failed("the input_fn failed: ValueError: boom"))
+    stream.post(stream.servers.job_requests.batch_read(0, b"first"))
+    stream.post(stream.servers.job_requests.stream_failed("the input_fn failed: ValueError: boom"))
     assert bytes(stream.say(chief, Message(Kind.FETCH, step=0)).body) == b"first"
     granted(stream.push(chief))
     reply = stream.say(chief, Message(Kind.FETCH, step=1))

@@ -149,7 +149,7 @@ def test_a_push_out_of_turn_is_refused(job):
 
 
 def test_a_life_that_is_over_pushes_no_more(job):
-    job.servers.deliver(0, job.servers.desk.lost(0, 5))
+    job.servers.deliver(0, job.servers.job_requests.lost(0, 5))
     body = job.servers.push_body(0, VALUES)
     job.refuses("not part of this job", job.chief[0], Message(Kind.PUSH, sequence=1, body=body))
 

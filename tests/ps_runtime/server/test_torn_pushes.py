@@ -230,8 +230,8 @@ class TornPushes(RuleBasedStateMachine):
         if replica is not None:
             for ps, peer in enumerate(replica.connections):
                 self.servers.disconnect(ps, peer)
-            assert (index, replica.incarnation) in self.servers.desk.absent.values()
-            self.servers.deliver(0, self.servers.desk.lost(index, replica.incarnation))
+            assert (index, replica.incarnation) in self.servers.job_requests.absent.values()
+            self.servers.deliver(0, self.servers.job_requests.lost(index, replica.incarnation))
             self.hear_what_was_held()
 
     # what the chief does
@@ -301,7 +301,7 @@ class TornPushes(RuleBasedStateMachine):
     @invariant()
     def who_is_connected_is_not_absent(self):
         lives = {(index, replica.incarnation) for index, replica in self.replicas.items()}
-        assert not lives & set(self.servers.desk.absent.values())
+        assert not lives & set(self.servers.job_requests.absent.values())
 
     @invariant()
     def nobody_waits_without_need(self):

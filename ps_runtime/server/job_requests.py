@@ -1,4 +1,4 @@
-"""Where ps-0 speaks for the job: the messages that concern it, and who waits for which answer."""
+"""The requests about the job that ps-0 answers, and who waits for which answer."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.peers import Peer
 from psflow.ps_runtime.server.shard import Shard
 
-__all__ = ["JobDesk", "Stream"]
+__all__ = ["JobRequests", "Stream"]
 
 MAX_REASON_CHARS = 500
 
 
 class Stream(Protocol):
-    """An input that only one reader can read: what the desk asks of the role around it."""
+    """An input that only one reader can read: what `JobRequests` asks of the role around it."""
 
     def want(self, index: int) -> None:
-        """Read on, at least up to batch `index`; each batch comes as `JobDesk.batch_read`. Does not block."""
+        """Read on, at least up to batch `index`; each batch comes as `JobRequests.batch_read`. Does not block."""
 
 
-class JobDesk:
-    """The job and those who wait for it.
+class JobRequests:
+    """Answers requests about the job, at once or when the job can.
 
     Parameters
     ----------
