@@ -26,7 +26,7 @@ class RoleContext:
     role : RoleId
     incarnation : int
         Which life of the role this is.
-    lifeline : callable
+    check_liveness : callable
         Raises StoppedError when the role is to end.
     send : callable
         Takes the events of the role in their order; they may get lost with the process.
@@ -34,7 +34,7 @@ class RoleContext:
 
     role: RoleId
     incarnation: int
-    lifeline: Callable[[], None]
+    check_liveness: Callable[[], None]
     send: Callable[[Event], None]
     _number: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -42,7 +42,7 @@ class RoleContext:
 
     def check(self) -> None:
         """Raise StoppedError when the role is to end. To be called at least four times a second; thread-safe."""
-        self.lifeline()
+        self.check_liveness()
         if self._vitals is not None:
             self._vitals.tell_if_due()
 

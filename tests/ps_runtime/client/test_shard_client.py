@@ -266,7 +266,7 @@ def test_a_role_that_is_told_to_end_does_not_look_for_a_ps(clock):
     assert clock.elapsed <= 3 * SLICE_SECS
 
 
-def test_who_has_no_patience_tries_once(clock):
+def test_a_client_with_no_time_to_reconnect_tries_once(clock):
     shard = ShardClient(lines(broken(clock), BrokenPeerError("ps-7", "connection refused")), IDENTITY, never_stop, 0.0)
     shard.open(5.0)
     with pytest.raises(BrokenPeerError, match="the line went dead"):

@@ -108,7 +108,7 @@ def test_a_replica_that_comes_back_in_time_is_not(server, handler):
     assert handler.job_requests.job.replicas == {1: 3}
 
 
-def test_patience_begins_anew_with_each_connection_that_breaks(server, handler):
+def test_the_wait_begins_anew_with_each_connection_that_breaks(server, handler):
     join(handler, 1)
     at = LOST_AFTER_SECS - 2.0
 

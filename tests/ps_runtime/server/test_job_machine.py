@@ -17,7 +17,7 @@ from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 
 REPLICAS = st.integers(0, 2)
-PATIENCE = 500
+MAX_EVENTS = 500
 
 
 @dataclass
@@ -323,7 +323,7 @@ class JobMachine(RuleBasedStateMachine):
         if not hasattr(self, "job"):
             return
         self.open()
-        for _ in range(PATIENCE):
+        for _ in range(MAX_EVENTS):
             self.saver_comes()
             self.saver_resumes()
             if self.job.phase is Phase.DRAINED:
