@@ -20,9 +20,9 @@ from psflow.flows.running.head_start import head_start
 from psflow.flows.running.interrupts import AbortedRunError, InterruptedRunError
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
 from psflow.ps_runtime.errors import FlowFailedError, UsageError
+from psflow.tasks.orphaned_runs import FLOW_RUN_TAG, close_orphaned_runs
 from psflow.tasks.prefect_server.api import prefect_api
 from psflow.tasks.roles.logs import leave_traces_out
-from psflow.tasks.strays import FLOW_RUN_TAG, close_strays
 
 __all__ = ["Invocation", "invoke", "invoked"]
 
@@ -86,7 +86,7 @@ def invoke(
         invocation = Invocation(prepared, begun.began_at)
         token = _current.set(invocation)
         begun.rest.end()
-        close_strays()
+        close_orphaned_runs()
         result: dict[str, Any] = {}
         failure: Exception | None = None
         try:

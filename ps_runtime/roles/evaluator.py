@@ -26,7 +26,7 @@ from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import Evaluation, Export
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.roles.vitals import Sample
+from psflow.ps_runtime.roles.role_metrics import Sample
 
 __all__ = ["run_evaluator"]
 

@@ -16,9 +16,9 @@ from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.copying import copy_arrays
 from psflow.ps_runtime.roles.events import PsListening
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.role_metrics import Sample
 from psflow.ps_runtime.roles.shard_storage import ShardStorage
 from psflow.ps_runtime.roles.stream_reader import StreamReader
-from psflow.ps_runtime.roles.vitals import Sample
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_requests import JobRequests

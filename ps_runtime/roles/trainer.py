@@ -17,8 +17,8 @@ from psflow.ps_runtime.roles.batches import BatchReader
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import FirstStep
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.role_metrics import Sample
 from psflow.ps_runtime.roles.session import MonitoredSession
-from psflow.ps_runtime.roles.vitals import Sample
 from psflow.ps_runtime.specs.roles import Role
 
 __all__ = ["open_client", "open_session", "open_shards", "run_worker", "sample_of"]
