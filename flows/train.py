@@ -14,12 +14,12 @@ from prefect.runtime import flow_run
 
 from psflow.flows.parameters.resolved_config import write_config
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.running.beginning import tell
-from psflow.flows.running.flow_run_labels import label_flow_run
-from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
-from psflow.flows.running.invocation import invoke, invoked
-from psflow.flows.running.planning import Planned, planned_training
-from psflow.flows.running.task_runs import TaskRuns
+from psflow.flows.planning.beginning import tell
+from psflow.flows.planning.planned import Planned, planned_training
+from psflow.flows.prefect_runs.flow_run_labels import label_flow_run
+from psflow.flows.prefect_runs.task_runs import TaskRuns
+from psflow.flows.starting.invocation import invoke, invoked
+from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.flows.watching.artifacts import show_summary
 from psflow.flows.watching.page_links import PageLinks, current_links
 from psflow.flows.watching.recording import open_tracker, what_is_on_disk

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from psflow.flows.answering.answer import Answer
 from psflow.flows.looking.endpoints import mlflow_endpoint, prefect_endpoint
-from psflow.flows.running.answer import Answer
 from psflow.flows.watching.role_figures import RoleFigures, role_figures, stragglers
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.errors import CheckpointError

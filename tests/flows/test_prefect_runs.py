@@ -20,9 +20,9 @@ from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
 from psflow.flows.parameters.train import parse_parameters
-from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
-from psflow.flows.running.invocation import Invocation
-from psflow.flows.running.task_runs import TaskRuns
+from psflow.flows.prefect_runs.task_runs import TaskRuns
+from psflow.flows.starting.invocation import Invocation
+from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.flows.watching import plotting
 from psflow.flows.watching import watch as watching
 from psflow.flows.watching.page_links import PageLinks

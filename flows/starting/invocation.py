@@ -15,9 +15,9 @@ from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 
 from psflow.flows.parameters.base import FlowParameters, value_of
-from psflow.flows.running.flow_run_labels import label_flow_run
-from psflow.flows.running.head_start import head_start
-from psflow.flows.running.interrupts import AbortedRunError, InterruptedRunError
+from psflow.flows.prefect_runs.flow_run_labels import label_flow_run
+from psflow.flows.starting.head_start import head_start
+from psflow.flows.stopping.interrupts import AbortedRunError, InterruptedRunError
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
 from psflow.ps_runtime.errors import FlowFailedError, UsageError
 from psflow.tasks.orphaned_runs import FLOW_RUN_TAG, close_orphaned_runs
