@@ -17,7 +17,7 @@ from benchmarks.systems.program import Command, ProgramSystem
 from benchmarks.workloads import Workload
 from psflow import Estimator, RunConfig, TrainSpec
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.cluster.admission import Patience
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles.events import Checkpoint, Event, Metrics, Restored
@@ -98,7 +98,7 @@ class ProductRuns:
             Attempt(estimator, train_spec, None, num_ps=1, transport=self._transport) as attempt,
             ClusterJob(self._client, attempt.job(), events.append) as job,
         ):
-            job.start(Patience(TIMEOUT_SECS))
+            job.start(AdmissionPolicy(TIMEOUT_SECS))
             job.join(attempt.check)
         cut = start + SAVE_STEPS
         [saved] = [e for e in events if isinstance(e, Checkpoint) and e.step == cut]

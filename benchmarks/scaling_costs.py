@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from threadpoolctl import threadpool_limits
 
 from benchmarks.processes import clock_secs
-from benchmarks.scaling_jobs import LocalJob, PsProcess, Pushers, bare_job, give_values, open_links
+from benchmarks.scaling_jobs import LocalJob, PsProcess, Pushers, bare_job, give_values, open_shards
 from benchmarks.scaling_model import Costs, Linear, WayCosts
 from benchmarks.systems.base import System
 from benchmarks.workloads import Workload
@@ -171,11 +171,11 @@ class PsPair:
         """Wait for the ps, and let the replicas come."""
         addresses = [ps.address() for ps in self._all_ps]
         give_values(self._job, [PsProcess.dial(address, "tcp") for address in addresses])
-        members = iter(range(len(TRANSPORTS) * self._num_replicas))
+        replicas = iter(range(len(TRANSPORTS) * self._num_replicas))
         for transport in TRANSPORTS:
             dials = [PsProcess.dial(address, transport) for address in addresses]
-            links = [open_links(self._job, dials, Purpose.TRAIN, next(members)) for _ in range(self._num_replicas)]
-            self._pushers[transport] = Pushers(self._job, [self._resources.enter_context(each) for each in links])
+            shards = [open_shards(self._job, dials, Purpose.TRAIN, next(replicas)) for _ in range(self._num_replicas)]
+            self._pushers[transport] = Pushers(self._job, [self._resources.enter_context(each) for each in shards])
 
     def close(self) -> None:
         """End the ps, and wait for them. Idempotent."""

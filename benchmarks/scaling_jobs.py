@@ -17,8 +17,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from psflow import Dataset, GradientDescent, PsListening, RunConfig, TrainSpec
-from psflow.ps_runtime.client.link import Dial, Identity, Links, never_stop
 from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients, never_stop
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.protocol.handler import Handler, Reply
@@ -35,7 +35,7 @@ from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.in_process import InProcessServer
 
-__all__ = ["LocalJob", "PsProcess", "Pushers", "bare_job", "give_values", "open_links"]
+__all__ = ["LocalJob", "PsProcess", "Pushers", "bare_job", "give_values", "open_shards"]
 
 TIMEOUT_SECS = 60.0
 BATCH_SIZE = 100
@@ -67,17 +67,17 @@ def bare_job(shard_nbytes: int, num_ps: int, num_replicas: int) -> JobSpec:
     )
 
 
-def open_links(job: JobSpec, dials: Sequence[Dial], purpose: Purpose, member: int) -> Links:
-    """Return links to all ps of a bare job, to be entered."""
-    role = job_roles(job.num_ps, job.num_workers, evaluator=False)[job.num_ps + member]
-    identity = Identity(job.job_id, job.token, job.model.digest, str(role), purpose, member, job.attempt)
-    return Links(dials, identity, never_stop, TIMEOUT_SECS)
+def open_shards(job: JobSpec, dials: Sequence[Dial], purpose: Purpose, replica: int) -> ShardClients:
+    """Return clients of all shards of a bare job, to be entered."""
+    role = job_roles(job.num_ps, job.num_workers, evaluator=False)[job.num_ps + replica]
+    identity = Identity(job.job_id, job.token, job.model.digest, str(role), purpose, replica, job.attempt)
+    return ShardClients(dials, identity, never_stop, TIMEOUT_SECS)
 
 
 def give_values(job: JobSpec, dials: Sequence[Dial]) -> None:
     """Give all variables the value 0 and open the job, as its chief does."""
-    with open_links(job, dials, Purpose.SAVE, 0) as links:
-        saving = SavingClient(links, job.model, TIMEOUT_SECS)
+    with open_shards(job, dials, Purpose.SAVE, 0) as shards:
+        saving = SavingClient(shards, job.model, TIMEOUT_SECS)
         saving.initialize({v.name: np.zeros(v.shape, v.dtype) for v in job.model.variables})
         saving.open()
 
@@ -88,12 +88,12 @@ class Pushers:
     Parameters
     ----------
     job : JobSpec
-    links : sequence of Links
+    shards : sequence of ShardClients
         Of each replica; opened.
     """
 
-    def __init__(self, job: JobSpec, links: Sequence[Links]) -> None:
-        self._clients = [TrainingClient(each, job.model, TIMEOUT_SECS) for each in links]
+    def __init__(self, job: JobSpec, shards: Sequence[ShardClients]) -> None:
+        self._clients = [TrainingClient(each, job.model, TIMEOUT_SECS) for each in shards]
         self._gradients = {v.name: np.full(v.shape, 1e-6, v.dtype) for v in job.model.variables}
         for client in self._clients:
             client.next_grant()
@@ -199,8 +199,8 @@ class LocalJob:
                 self._servers.append(stack.enter_context(InProcessServer(self._handlers[-1])))
             dials = [partial(self._connect, index) for index in range(self._job.num_ps)]
             give_values(self._job, dials)
-            links = [open_links(self._job, dials, Purpose.TRAIN, member) for member in range(self._num_replicas)]
-            self.pushers = Pushers(self._job, [stack.enter_context(each) for each in links])
+            shards = [open_shards(self._job, dials, Purpose.TRAIN, replica) for replica in range(self._num_replicas)]
+            self.pushers = Pushers(self._job, [stack.enter_context(each) for each in shards])
             self._resources = stack.pop_all()
         return self
 

@@ -16,6 +16,8 @@ from typing import Any, NoReturn, TextIO
 
 import typer
 
+from psflow.flows.answering.answer import Answer
+from psflow.flows.answering.exit_codes import ExitCode, exit_codes_text
 from psflow.flows.commands.bench import bench
 from psflow.flows.commands.config import config
 from psflow.flows.commands.diff import diff
@@ -30,8 +32,6 @@ from psflow.flows.commands.serve import serve
 from psflow.flows.commands.status import status
 from psflow.flows.commands.train import train
 from psflow.flows.commands.up import up
-from psflow.flows.running.answer import Answer
-from psflow.flows.running.exit_codes import ExitCode, exit_codes_text
 from psflow.ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["app", "main", "run"]

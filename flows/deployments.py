@@ -21,7 +21,7 @@ from psflow.flows.parameters.resolved_config import resolve
 from psflow.flows.parameters.stages import ScheduleParameters
 from psflow.ps_runtime.config.files import Origin, is_override
 from psflow.ps_runtime.errors import ConfigError, UsageError
-from psflow.tasks.strays import FLOW_RUN_TAG
+from psflow.tasks.orphaned_runs import FLOW_RUN_TAG
 
 __all__ = ["FLOWS", "configured", "general"]
 

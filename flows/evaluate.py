@@ -13,11 +13,11 @@ from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
 from psflow.flows.parameters.evaluate import EvaluateParameters
+from psflow.flows.prefect_runs.task_runs import TaskRuns
 from psflow.flows.replay.plan import ReplayPlan, plan_replay
 from psflow.flows.replay.results import ReplayResults
-from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
-from psflow.flows.running.invocation import invoke, invoked
-from psflow.flows.running.task_runs import TaskRuns
+from psflow.flows.starting.invocation import invoke, invoked
+from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.flows.watching.artifacts import Artifacts
 from psflow.flows.watching.run_end import closed_on_error
 from psflow.ps_runtime.checkpoint.store import CheckpointStore

@@ -14,7 +14,7 @@ from prefect.runtime import flow_run
 
 from psflow.flows.parameters.export import ExportParameters
 from psflow.flows.replay.export_plan import ExportPlan, plan_export
-from psflow.flows.running.invocation import invoke, invoked
+from psflow.flows.starting.invocation import invoke, invoked
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore

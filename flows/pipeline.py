@@ -19,12 +19,12 @@ from psflow.flows.parameters.pipeline import PipelineParameters
 from psflow.flows.parameters.predict import PredictParameters
 from psflow.flows.parameters.stages import Stage
 from psflow.flows.parameters.train import TrainParameters
+from psflow.flows.planning.beginning import begin, placed
+from psflow.flows.planning.planned import planned_training
 from psflow.flows.predict import found_input, predict_flow
 from psflow.flows.replay.ahead import check_after_training, check_without_training
-from psflow.flows.running.beginning import begin, placed
-from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
-from psflow.flows.running.invocation import invoke, invoked
-from psflow.flows.running.planning import planned_training
+from psflow.flows.starting.invocation import invoke, invoked
+from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.flows.train import train_flow
 from psflow.flows.watching.summary import best_record
 from psflow.ps_runtime.checkpoint.job_file import JobFile

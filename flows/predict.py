@@ -15,8 +15,8 @@ from prefect.runtime import flow_run
 from psflow.flows.parameters.input import format_named
 from psflow.flows.parameters.predict import PredictParameters
 from psflow.flows.parameters.user_code import look_in, take_along
-from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
-from psflow.flows.running.invocation import invoke, invoked
+from psflow.flows.starting.invocation import invoke, invoked
+from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.tasks.prediction.inputs import PredictionInput, input_shown, prediction_input, read_input
 from psflow.tasks.prediction.model import found_model

@@ -18,9 +18,9 @@ from prefect.runner import Runner
 
 from psflow.flows.deployments import configured, general
 from psflow.ps_runtime.errors import UsageError
+from psflow.tasks.orphaned_runs import close_orphaned_runs
 from psflow.tasks.prefect_server.api import named_api_url, prefect_api
 from psflow.tasks.started_servers import found
-from psflow.tasks.strays import close_strays
 from psflow.tasks.tracking.store import prepare_store
 
 __all__ = ["serve"]
@@ -60,7 +60,7 @@ def serve(arguments: Sequence[str], limit: int | None = None) -> dict[str, Any]:
     prepare_store()  # before several runs at once would make it
     names = [deployment.full_name for deployment in deployments]
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it shows how the connections of Prefect's runner end
-    with prefect_api() as url, _closing_strays():
+    with prefect_api() as url, _closing_orphaned_runs():
         runner = _Runner(pause_on_shutdown=True, limit=limit)
         for deployment in deployments:
             runner.add_deployment(deployment)
@@ -104,18 +104,18 @@ def _ending_runs() -> Iterator[None]:
 
 
 @contextmanager
-def _closing_strays() -> Iterator[None]:
+def _closing_orphaned_runs() -> Iterator[None]:
     """Say of runs whose process was killed that they have ended: now, every half minute, and at the end."""
     over = threading.Event()
 
     def close() -> None:
         while not over.is_set():
-            close_strays()
+            close_orphaned_runs()
             over.wait(CLOSE_EVERY_SECS)
-        close_strays()
+        close_orphaned_runs()
 
     context = contextvars.copy_context()  # of Prefect's settings
-    thread = threading.Thread(target=context.run, args=[close], name="psflow-strays", daemon=True)
+    thread = threading.Thread(target=context.run, args=[close], name="psflow-orphaned-runs", daemon=True)
     thread.start()
     try:
         yield

@@ -14,19 +14,19 @@ from prefect.runtime import flow_run
 
 from psflow.flows.parameters.resolved_config import write_config
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.running.beginning import tell
-from psflow.flows.running.flow_run_labels import label_flow_run
-from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
-from psflow.flows.running.invocation import invoke, invoked
-from psflow.flows.running.planning import Planned, planned_training
-from psflow.flows.running.task_runs import TaskRuns
+from psflow.flows.planning.beginning import tell
+from psflow.flows.planning.planned import Planned, planned_training
+from psflow.flows.prefect_runs.flow_run_labels import label_flow_run
+from psflow.flows.prefect_runs.task_runs import TaskRuns
+from psflow.flows.starting.invocation import invoke, invoked
+from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.flows.watching.artifacts import show_summary
-from psflow.flows.watching.links import Links, current_links
+from psflow.flows.watching.page_links import PageLinks, current_links
 from psflow.flows.watching.recording import open_tracker, what_is_on_disk
 from psflow.flows.watching.run_end import closed_on_error
 from psflow.flows.watching.summary import Outcome, summarize
 from psflow.flows.watching.watch import Watch, Watched
-from psflow.ps_runtime.cluster.admission import Patience, check_capacity
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy, check_capacity
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.config.files import Settings
@@ -104,7 +104,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
     trained_on = attempt.plan.datasets.get("train")
     job = attempt.job(MlflowModelWriter(() if trained_on is None else trained_on.columns))
     cluster = parameters.cluster
-    patience = Patience(cluster.admission_timeout_secs, cluster.when_full == "wait", get_run_logger().info)
+    policy = AdmissionPolicy(cluster.admission_timeout_secs, cluster.when_full == "wait", get_run_logger().info)
     with ExitStack() as stack:
         client = stack.enter_context(open_cluster(cluster.address, len(job.roles)))
         check_capacity(client, len(job.roles))
@@ -113,7 +113,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
         tracker = stack.enter_context(_recorded(planned, parameters, links))
         watched = Watched(job, parameters, attempt.plan.datasets.get("eval"), links, what_is_on_disk(attempt))
         with Watch(watched, tracker, get_run_logger()) as watch:
-            reports = _run_roles(ClusterJob(client, job, watch.handle), patience, check, watch.logs)
+            reports = _run_roles(ClusterJob(client, job, watch.handle), policy, check, watch.logs)
         attempt.note_ended(reports["chief-0"]["statistics"]["job"]["global_step"])
         is_tracked = tracker.close("FINISHED")
         if is_tracked:
@@ -129,7 +129,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
 
 
 @contextmanager
-def _recorded(planned: Planned, parameters: TrainParameters, links: Links) -> Iterator[Tracker]:
+def _recorded(planned: Planned, parameters: TrainParameters, links: PageLinks) -> Iterator[Tracker]:
     """Open the MLflow run of the job; end it as the block ends."""
     with closed_on_error(open_tracker(planned.store, planned.attempt, parameters, links)) as tracker:
         planned.attempt.note_run(tracker.run_id)
@@ -137,11 +137,11 @@ def _recorded(planned: Planned, parameters: TrainParameters, links: Links) -> It
 
 
 def _run_roles(
-    run: ClusterJob, patience: Patience, check: Callable[[], None], logs: RoleLogs
+    run: ClusterJob, policy: AdmissionPolicy, check: Callable[[], None], logs: RoleLogs
 ) -> dict[str, dict[str, Any]]:
     """Start all roles, each with a task run of its own, and wait until they have ended; return their reports."""
     with TaskRuns() as task_runs, run:
-        run.start(patience, check)
+        run.start(policy, check)
         for role in run.job.roles:
             task_runs.submit(run_role, role, run, task_runs.stop, logs)
         return run.join(check)

@@ -1,4 +1,4 @@
-"""Whose run this is: what a run in Prefect or MLflow says of the process that runs it, so that strays can be told."""
+"""Whose run this is: what a run in Prefect or MLflow says of its process, so that orphaned runs are found."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.errors import CheckpointError
 from psflow.ps_runtime.estimator.attempt import ENDED_STEP
 
-__all__ = ["JOB_ID", "KIND", "MODEL_DIR", "OWNER", "TRAIN", "ended_step", "is_stray", "owner_text", "trains"]
+__all__ = ["JOB_ID", "KIND", "MODEL_DIR", "OWNER", "TRAIN", "ended_step", "is_orphaned", "owner_text", "trains"]
 
 OWNER = "psflow.owner"
 JOB_ID = "psflow.job_id"
@@ -30,7 +30,7 @@ def trains(notes: Mapping[str, object]) -> bool:
     return notes.get(KIND, TRAIN) == TRAIN
 
 
-def is_stray(notes: Mapping[str, object]) -> bool:
+def is_orphaned(notes: Mapping[str, object]) -> bool:
     """Return whether the process that a run names is gone for certain.
 
     Parameters

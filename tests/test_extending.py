@@ -9,7 +9,7 @@ import pytest
 
 from psflow.flows.parameters.configuration import read_settings
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.running.building import build_training
+from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.errors import ConfigError, UsageError
 from tests.extending import write_project
 

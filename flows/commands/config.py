@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
+from psflow.flows.answering.answer import Answer
 from psflow.flows.commands.options import Json, Settings
-from psflow.flows.running.answer import Answer
 
 __all__ = ["config"]
 

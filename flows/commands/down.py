@@ -22,6 +22,6 @@ def down(
     from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
-    from psflow.flows.running.local_servers import down
+    from psflow.flows.local_servers import down
 
     return down(timeout)

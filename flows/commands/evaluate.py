@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from psflow.flows.answering.answer import Answer
+from psflow.flows.answering.exit_codes import ExitCode
 from psflow.flows.commands import BEGAN_AT
 from psflow.flows.commands.options import Json
-from psflow.flows.running.answer import Answer
-from psflow.flows.running.exit_codes import ExitCode
 
 __all__ = ["evaluate"]
 
@@ -47,7 +47,7 @@ def evaluate(
     loaded = source_settings(settings or (), options)
     telemetry_off()
     parameters = parse_evaluate_parameters(loaded.values, loaded.origins)
-    from psflow.flows.running.head_start import head_start
+    from psflow.flows.starting.head_start import head_start
 
     with head_start(BEGAN_AT):
         from psflow.flows.evaluate import evaluate

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from psflow.flows.answering.answer import Answer
 from psflow.flows.commands import BEGAN_AT
 from psflow.flows.commands.options import Json
-from psflow.flows.running.answer import Answer
 
 __all__ = ["export"]
 
@@ -44,7 +44,7 @@ def export(
     loaded = source_settings(settings or (), options)
     telemetry_off()
     parameters = parse_export_parameters(loaded.values, loaded.origins)
-    from psflow.flows.running.head_start import head_start
+    from psflow.flows.starting.head_start import head_start
 
     with head_start(BEGAN_AT):
         from psflow.flows.export import export

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from psflow.flows.answering.answer import Answer
 from psflow.flows.commands import BEGAN_AT
 from psflow.flows.commands.options import Json, Settings
-from psflow.flows.running.answer import Answer
 
 __all__ = ["pipeline"]
 
@@ -20,7 +20,7 @@ def pipeline(settings: Settings, as_json: Json = False) -> Answer:
     values = {**conf.settings.values, "pipeline": conf.sections.pipeline.model_dump(mode="json")}
     parameters = parse_as(PipelineParameters, values, conf.settings.origins)
     telemetry_off()
-    from psflow.flows.running.head_start import head_start
+    from psflow.flows.starting.head_start import head_start
 
     with head_start(BEGAN_AT):
         from psflow.flows.pipeline import pipeline

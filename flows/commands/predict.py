@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from psflow.flows.answering.answer import Answer
 from psflow.flows.commands import BEGAN_AT
 from psflow.flows.commands.options import Json, Overrides
-from psflow.flows.running.answer import Answer
 
 __all__ = ["predict"]
 
@@ -34,7 +34,7 @@ def predict(
     loaded = load([], overrides or ()).merged(Settings(options, origins))
     parameters = parse_predict_parameters(loaded.values, loaded.origins)
     telemetry_off()
-    from psflow.flows.running.head_start import head_start
+    from psflow.flows.starting.head_start import head_start
 
     with head_start(BEGAN_AT):
         from psflow.flows.predict import predict

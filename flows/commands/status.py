@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from psflow.flows.answering.answer import Answer
 from psflow.flows.commands.options import Json
-from psflow.flows.running.answer import Answer
 
 __all__ = ["status"]
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from psflow.flows.answering.answer import Answer
 from psflow.flows.commands import BEGAN_AT
 from psflow.flows.commands.options import Json
-from psflow.flows.running.answer import Answer
 
 __all__ = ["train"]
 
@@ -36,7 +36,7 @@ def train(
     loaded = read_settings(settings, flags)
     parameters = parse_parameters(loaded.values, loaded.origins)
     telemetry_off()
-    from psflow.flows.running.head_start import head_start
+    from psflow.flows.starting.head_start import head_start
 
     with head_start(BEGAN_AT):
         from psflow.flows.train import train

@@ -20,6 +20,6 @@ def up(
     from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
-    from psflow.flows.running.local_servers import up
+    from psflow.flows.local_servers import up
 
     return up(timeout)

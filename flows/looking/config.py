@@ -6,10 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from psflow.flows.answering.answer import Answer
 from psflow.flows.parameters.configuration import read_conf
 from psflow.flows.parameters.resolved_config import public
 from psflow.flows.parameters.train import parse_parameters
-from psflow.flows.running.answer import Answer
 from psflow.ps_runtime.config.files import Settings, dump
 from psflow.ps_runtime.config.keys import flat
 

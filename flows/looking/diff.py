@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psflow.flows.running.answer import Answer
+from psflow.flows.answering.answer import Answer
 from psflow.tasks.tracking.comparing import RunFacts, differences, find_run, run_facts
 from psflow.tasks.tracking.store import mlflow_client, prepare_store
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from psflow.flows.answering.answer import Answer
+from psflow.flows.answering.exit_codes import ExitCode
 from psflow.flows.looking.doctor_cluster import cluster_findings
 from psflow.flows.looking.doctor_machine import machine_findings, server_findings
 from psflow.flows.looking.findings import Finding, Level
 from psflow.flows.parameters.cluster import PredictClusterParameters
 from psflow.flows.parameters.parsing import parse_as
-from psflow.flows.running.answer import Answer
-from psflow.flows.running.exit_codes import ExitCode
 from psflow.ps_runtime.config.files import Origin
 
 __all__ = ["doctor"]

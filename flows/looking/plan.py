@@ -10,13 +10,13 @@ from typing import Any, TypeVar
 
 from distributed import Client
 
+from psflow.flows.answering.answer import Answer
+from psflow.flows.answering.exit_codes import ExitCode
 from psflow.flows.looking.endpoints import mlflow_endpoint, prefect_endpoint
 from psflow.flows.parameters.configuration import read_settings
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.running.answer import Answer
-from psflow.flows.running.beginning import Beginning, begin
-from psflow.flows.running.exit_codes import ExitCode
-from psflow.flows.running.planning import plan_attempt
+from psflow.flows.planning.beginning import Beginning, begin
+from psflow.flows.planning.planned import plan_attempt
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.admission import check_capacity, free_slots

@@ -9,14 +9,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from psflow.flows.answering.answer import Answer
 from psflow.flows.looking.endpoints import mlflow_endpoint, prefect_endpoint
-from psflow.flows.running.answer import Answer
 from psflow.flows.watching.role_figures import RoleFigures, role_figures, stragglers
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.errors import CheckpointError
-from psflow.tasks.owners import ended_step, is_stray
+from psflow.tasks.orphaned_runs import NOT_RECORDED
+from psflow.tasks.owners import ended_step, is_orphaned
 from psflow.tasks.started_servers import found
-from psflow.tasks.strays import NOT_TOLD
 from psflow.tasks.tracking.running import RunningRun, running_runs
 from psflow.tasks.tracking.store import sqlite_path, store_uri
 
@@ -77,10 +77,10 @@ def status() -> Answer:
 
 def _job(run: RunningRun, now: float) -> RunningJob:
     roles = role_figures({key: (figure.value, figure.at) for key, figure in run.figures.items()}, now)
-    if is_stray(run.tags):
+    if is_orphaned(run.tags):
         step = ended_step(run.tags)
         gone = "its process is gone; the command that started it resumes it"
-        return RunningJob(run, roles, [gone if step is None else NOT_TOLD.format(step)])
+        return RunningJob(run, roles, [gone if step is None else NOT_RECORDED.format(step)])
     return RunningJob(run, roles, stragglers(roles))
 
 

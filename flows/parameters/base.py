@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-__all__ = ["FUNCTION", "Alternatives", "KeyFaultError", "NamesCode", "Parameters", "Strings", "value_of"]
+__all__ = ["FUNCTION", "Alternatives", "FlowParameters", "KeyFaultError", "NamesCode", "Strings", "value_of"]
 
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
 """``package.module:function``."""
@@ -18,7 +18,7 @@ Strings = Annotated[tuple[str, ...], Field(strict=False)]
 """A list, in files and in JSON."""
 
 
-class Parameters(BaseModel):
+class FlowParameters(BaseModel):
     """Frozen; knows its keys; takes no value for another type's."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=())

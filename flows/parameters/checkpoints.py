@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from psflow.flows.parameters.base import Parameters, Strings
+from psflow.flows.parameters.base import FlowParameters, Strings
 from psflow.ps_runtime.checkpoint.selection import Selection
 from psflow.ps_runtime.config.files import Origin, Settings, is_override, load
 from psflow.ps_runtime.errors import UsageError
@@ -35,7 +35,7 @@ OneCheckpoint = Annotated[str, _read_by(Selection.parse_one)]
 """Which single one is meant."""
 
 
-class CheckpointSource(Parameters):
+class CheckpointSource(FlowParameters):
     """Which training the checkpoints are of."""
 
     model_dir: str | None = Field(None, min_length=1, description="Directory of the training; or give run_id.")

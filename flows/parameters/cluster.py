@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.base import FlowParameters
 from psflow.flows.parameters.on_resume import OnResume
 
 __all__ = ["ClusterParameters", "EvaluateClusterParameters", "PredictClusterParameters"]
@@ -17,7 +17,7 @@ ADDRESS = re.compile(r"inproc://\S+|((tcp|tls|ucx|wss?)://)?([^\s/:]+|\[[\da-fA-
 """Schemes that Dask knows; a host, or an IPv6 address in brackets."""
 
 
-class _Address(Parameters):
+class _Address(FlowParameters):
     address: Annotated[str | None, OnResume.FREE] = Field(
         None, description="Address of a Dask scheduler; null: start a cluster on this machine."
     )

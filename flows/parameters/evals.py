@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.base import FlowParameters
 from psflow.flows.parameters.input import SourceParameters
 from psflow.flows.parameters.on_resume import OnResume
 
@@ -16,7 +16,7 @@ EvalName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][\w.-]*$")]
 """Part of the names of metrics."""
 
 
-class _Cadence(Parameters):
+class _Cadence(FlowParameters):
     steps: Annotated[int | None, OnResume.MEASURED] = Field(
         None, ge=1, description="Batches to evaluate; null: to the end of the data."
     )

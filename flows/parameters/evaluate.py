@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.base import FlowParameters
 from psflow.flows.parameters.checkpoints import Checkpoints, CheckpointSource
 from psflow.flows.parameters.cluster import EvaluateClusterParameters
 from psflow.flows.parameters.parsing import parse_as
@@ -16,7 +16,7 @@ from psflow.ps_runtime.config.files import Origin
 __all__ = ["EvaluateChoice", "EvaluateParameters", "parse_evaluate_parameters"]
 
 
-class EvaluateChoice(Parameters):
+class EvaluateChoice(FlowParameters):
     """Which checkpoints are evaluated."""
 
     checkpoints: Checkpoints = Field(

@@ -7,7 +7,7 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.base import FlowParameters
 from psflow.flows.parameters.checkpoints import CheckpointSource, OneCheckpoint
 from psflow.flows.parameters.parsing import parse_as
 from psflow.ps_runtime.config.files import Origin
@@ -15,7 +15,7 @@ from psflow.ps_runtime.config.files import Origin
 __all__ = ["ExportChoice", "ExportParameters", "parse_export_parameters"]
 
 
-class ExportChoice(Parameters):
+class ExportChoice(FlowParameters):
     """Which checkpoint is exported and registered, and whether it is the best that is chosen anew."""
 
     checkpoint: OneCheckpoint = Field("best", description="Checkpoint to export: best, latest, or a step such as 600.")

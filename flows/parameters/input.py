@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, ConfigDict, Field
 
-from psflow.flows.parameters.base import FUNCTION, NamesCode, Parameters
+from psflow.flows.parameters.base import FUNCTION, FlowParameters, NamesCode
 from psflow.flows.parameters.choices import ONE_OF_YOURS, Choice
 from psflow.flows.parameters.kinds import CheckedParameters, KindParameters, parameters_of
 from psflow.flows.parameters.on_resume import OnResume
@@ -76,7 +76,7 @@ class OwnDataInput(DataInput, NamesCode):
         return built_by_user(self.format, Format, self.model_extra or {})
 
 
-class FunctionInput(Parameters, NamesCode):
+class FunctionInput(FlowParameters, NamesCode):
     """An input_fn of the user."""
 
     name: str = Field(pattern=FUNCTION, description="The input_fn, as package.module:function.")
@@ -118,7 +118,7 @@ else:
     ).annotation
 
 
-class InputParameters(Parameters):
+class InputParameters(FlowParameters):
     """Where examples come from."""
 
     train: Annotated[SourceParameters, OnResume.LEARNED] = Field(description="Training data.")

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, Union, get_
 
 from pydantic import Field, create_model, model_validator
 
-from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.base import FlowParameters
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.keys import Key
 
@@ -26,7 +26,7 @@ NOT_IN_CONFIGURATIONS = (PathLike, Callable)
 """What a parameter may also be in Python: a path that is no string, a schedule of learning rates."""
 
 
-class KindParameters(Parameters):
+class KindParameters(FlowParameters):
     """Keys of one kind of thing; `parameters_of` makes a subclass for each kind."""
 
     kind: ClassVar[Callable[..., Any]]

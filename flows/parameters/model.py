@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, create_model
 
-from psflow.flows.parameters.base import FUNCTION, NamesCode, Parameters
+from psflow.flows.parameters.base import FUNCTION, FlowParameters, NamesCode
 from psflow.flows.parameters.choices import Choice
 from psflow.flows.parameters.kinds import KindParameters, parameters_of
 from psflow.flows.parameters.optimizer import NESTED
@@ -16,14 +16,14 @@ from psflow.ps_runtime.estimator.estimator import Estimator
 __all__ = ["MODELS", "CannedModel", "FunctionModel", "ModelParameters"]
 
 
-class CannedModel(Parameters):
+class CannedModel(FlowParameters):
     """A model that psflow ships."""
 
     name: str
     params: KindParameters
 
 
-class FunctionModel(Parameters, NamesCode):
+class FunctionModel(FlowParameters, NamesCode):
     """A model_fn of the user, or a subclass of Estimator."""
 
     name: str = Field(pattern=FUNCTION, description="The model_fn or Estimator, as package.module:name.")

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.base import FlowParameters
 from psflow.flows.parameters.cluster import PredictClusterParameters
 from psflow.flows.parameters.input import FormatName
 from psflow.flows.parameters.parsing import parse_as
@@ -16,7 +16,7 @@ from psflow.ps_runtime.config.files import Origin
 __all__ = ["PredictParameters", "parse_predict_parameters"]
 
 
-class PredictParameters(Parameters):
+class PredictParameters(FlowParameters):
     """Everything that a prediction flow is told."""
 
     model: str = Field(min_length=1, description="URI of an MLflow model, such as models:/psflow-digits@best.")

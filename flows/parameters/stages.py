@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from psflow.flows.parameters.base import Parameters, Strings
+from psflow.flows.parameters.base import FlowParameters, Strings
 from psflow.flows.parameters.evaluate import EvaluateChoice
 from psflow.flows.parameters.export import ExportChoice
 from psflow.flows.parameters.input import FormatName
@@ -30,7 +30,7 @@ class EvaluateStage(EvaluateChoice):
     overrides: Strings = Field((), description="Overrides of the configuration, such as input.eval.path=other.csv.")
 
 
-class PredictStage(Parameters):
+class PredictStage(FlowParameters):
     """Data to score with the best model."""
 
     input: str | None = Field(
@@ -46,7 +46,7 @@ class PredictStage(Parameters):
     )
 
 
-class StagesParameters(Parameters):
+class StagesParameters(FlowParameters):
     """What a pipeline does, one stage after the other; what an earlier start has done is not done again."""
 
     stages: Stages | None = Field(
@@ -71,7 +71,7 @@ class StagesParameters(Parameters):
         return tuple(stage for stage in every if stage in wanted)
 
 
-class ScheduleParameters(Parameters):
+class ScheduleParameters(FlowParameters):
     """When ``psflow serve`` starts the flow by itself."""
 
     flow: Literal["train", "pipeline"] = Field("pipeline", description="Flow to start.")
@@ -88,7 +88,7 @@ class ScheduleParameters(Parameters):
         return self
 
 
-class Sections(Parameters):
+class Sections(FlowParameters):
     """The sections of a configuration that training does not look at."""
 
     pipeline: StagesParameters = Field(StagesParameters(), description="Stages of psflow pipeline.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.base import FlowParameters
 from psflow.flows.parameters.cluster import ClusterParameters
 from psflow.flows.parameters.consistency import KINDS, ConsistencyParameters
 from psflow.flows.parameters.evals import EvalName, EvalParameters, NamedEvalParameters
@@ -34,7 +34,7 @@ else:
     TransportName = Literal[tuple(TRANSPORTS)]
 
 
-class TrainingParameters(Parameters):
+class TrainingParameters(FlowParameters):
     """How long to train, what to keep, and how pushes become updates."""
 
     max_steps: Annotated[int | None, OnResume.FREE] = Field(
@@ -72,7 +72,7 @@ class TrainingParameters(Parameters):
         return self
 
 
-class BestParameters(Parameters):
+class BestParameters(FlowParameters):
     """Which checkpoint is the best, and is exported."""
 
     metric: Annotated[str, OnResume.FREE] = Field("loss", min_length=1, description="Evaluation metric to compare.")
@@ -82,7 +82,7 @@ class BestParameters(Parameters):
     exports_to_keep: Annotated[int, OnResume.FREE] = Field(5, ge=1, description="Exports to keep on disk.")
 
 
-class ResumeParameters(Parameters):
+class ResumeParameters(FlowParameters):
     """What to do if model_dir already holds a job."""
 
     allow_changes: bool = Field(
@@ -100,7 +100,7 @@ class ResumeParameters(Parameters):
     )
 
 
-class TrainParameters(Parameters):
+class TrainParameters(FlowParameters):
     """Everything that a training flow is told."""
 
     experiment: Annotated[str, OnResume.FREE] = Field(

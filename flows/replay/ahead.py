@@ -5,10 +5,10 @@ from __future__ import annotations
 from psflow.flows.parameters.export import ExportChoice
 from psflow.flows.parameters.pipeline import PipelineParameters
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
+from psflow.flows.planning.building import build_training
 from psflow.flows.replay.export_plan import plan_export
 from psflow.flows.replay.found_training import found_training
 from psflow.flows.replay.plan import plan_replay
-from psflow.flows.running.building import build_training
 from psflow.ps_runtime.config.files import Origin, Settings
 from psflow.ps_runtime.estimator.planning import metric_names, plan_evaluations
 from psflow.ps_runtime.model.best import better

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from psflow.flows.parameters.export import ExportParameters
+from psflow.flows.planning.building import Training, build_training
 from psflow.flows.replay.found_training import FoundTraining, Tracked, found_training, tracked
-from psflow.flows.running.building import Training, build_training
 from psflow.flows.watching.summary import best_record
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.checkpoint.selection import Selection

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from psflow.flows.parameters.evaluate import EvaluateParameters
+from psflow.flows.planning.building import build_training
 from psflow.flows.replay.found_training import FoundTraining, Tracked, found_training, tracked
-from psflow.flows.running.building import build_training
 from psflow.flows.watching.recording import dataset_info
 from psflow.ps_runtime.checkpoint.records import EvaluationRecord
 from psflow.ps_runtime.checkpoint.selection import Selection

@@ -19,7 +19,7 @@ from prefect.artifacts import (
     update_progress_artifact,
 )
 
-from psflow.flows.running.flow_run_labels import label_flow_run
+from psflow.flows.prefect_runs.flow_run_labels import label_flow_run
 from psflow.ps_runtime.config.keys import flat
 from psflow.ps_runtime.data.files import without_secrets
 

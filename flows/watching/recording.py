@@ -9,7 +9,7 @@ from typing import Any
 
 from psflow.flows.parameters.resolved_config import CONFIG, public
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.watching.links import Links
+from psflow.flows.watching.page_links import PageLinks
 from psflow.flows.watching.summary import best_record
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, measured
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
@@ -29,7 +29,7 @@ from psflow.tasks.tracking.tracker import Tracker
 __all__ = ["dataset_info", "open_tracker", "what_is_on_disk"]
 
 
-def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, links: Links) -> Tracker:
+def open_tracker(store: str, attempt: Attempt, parameters: TrainParameters, links: PageLinks) -> Tracker:
     """Open the MLflow run of the job in `store`: a new one, or that of its earlier attempts; say what it is about.
 
     Raises

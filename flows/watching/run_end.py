@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from psflow.flows.running.interrupts import InterruptedRunError
+from psflow.flows.stopping.interrupts import InterruptedRunError
 from psflow.tasks.tracking.tracker import Tracker
 
 __all__ = ["closed_on_error"]

@@ -15,7 +15,7 @@ from typing import Any, Self, assert_never
 
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.watching.artifacts import Artifacts
-from psflow.flows.watching.links import Links
+from psflow.flows.watching.page_links import PageLinks
 from psflow.flows.watching.plotting import Plotter
 from psflow.flows.watching.progress import Progress, shown_metrics
 from psflow.flows.watching.terminal import TerminalLine, not_on_terminals
@@ -68,7 +68,7 @@ class Watched:
         Resolved.
     evaluated_on : Dataset or None
         The opened input of the first EvalSpec, if it is a data set.
-    links : Links
+    links : PageLinks
         Addresses of the pages that show the attempt.
     past : sequence of RecordedEvent
         What earlier attempts left on disk.
@@ -77,7 +77,7 @@ class Watched:
     job: JobSpec
     parameters: TrainParameters
     evaluated_on: Dataset | None
-    links: Links
+    links: PageLinks
     past: Sequence[RecordedEvent] = ()
 
 

@@ -20,10 +20,10 @@ from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import VariableSpec
 from psflow.ps_runtime.tables.table import Table
 
-__all__ = ["CheckpointReader", "Rows"]
+__all__ = ["CheckpointReader", "WantedRows"]
 
 
-class Rows(NamedTuple):
+class WantedRows(NamedTuple):
     """The rows of a variable, or of its `slot`, that begin at `row_start`: they go to `out`, which is contiguous."""
 
     variable: str
@@ -91,7 +91,7 @@ class CheckpointReader:
         """
         specs = [self._spec(name) for name in names]
         values: dict[str, NDArray[Any]] = {spec.name: np.empty(spec.shape, spec.dtype) for spec in specs}
-        self.fill(Rows(name, None, 0, value) for name, value in values.items())
+        self.fill(WantedRows(name, None, 0, value) for name, value in values.items())
         return values
 
     def rows(self, variable: str, slot: str | None, row_start: int, row_stop: int) -> NDArray[Any]:
@@ -107,10 +107,10 @@ class CheckpointReader:
             raise self._error(f"variable {variable!r} has rows [0, {spec.num_rows}), not [{row_start}, {row_stop})")
         shape = (row_stop - row_start, *spec.shape[1:]) if spec.shape else ()
         out: NDArray[Any] = np.empty(shape, spec.dtype)
-        self.fill([Rows(variable, slot, row_start, out)])
+        self.fill([WantedRows(variable, slot, row_start, out)])
         return out
 
-    def fill(self, wanted: Iterable[Rows]) -> None:
+    def fill(self, wanted: Iterable[WantedRows]) -> None:
         """Read rows of variables and slots into arrays that are there already: each file is gone through once.
 
         Raises

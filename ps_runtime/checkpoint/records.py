@@ -16,7 +16,7 @@ __all__ = [
     "EVALUATIONS",
     "EvaluationLog",
     "EvaluationRecord",
-    "Finished",
+    "FinishedMarker",
     "clear_finished",
     "measured",
     "read_finished",
@@ -29,8 +29,8 @@ LOCK = ".evaluations.lock"
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
-    """Training has ended at `final_step`, for `reason`; the checkpoint of that step comes right after this mark."""
+class FinishedMarker:
+    """Training has ended at `final_step`, for `reason`; the checkpoint of that step comes right after this marker."""
 
     final_step: int
     reason: str
@@ -38,25 +38,25 @@ class Finished:
 
 def write_finished(model_dir: str, final_step: int, reason: str) -> None:
     """Mark the job of `model_dir` as finished."""
-    text = json.dumps(asdict(Finished(final_step, reason))) + "\n"
+    text = json.dumps(asdict(FinishedMarker(final_step, reason))) + "\n"
     FileStore(model_dir).put(FINISHED, text.encode())
 
 
-def read_finished(model_dir: str) -> Finished | None:
-    """Return the mark that `write_finished` left; None if there is none; CheckpointError if it is damaged."""
+def read_finished(model_dir: str) -> FinishedMarker | None:
+    """Return the marker that `write_finished` left; None if there is none; CheckpointError if it is damaged."""
     files = FileStore(model_dir)
     if files.size(FINISHED) is None:
         return None
     try:
         data = json.loads(files.read(FINISHED))
-        fields_of(data, ("final_step", "reason"), "the mark")
-        return Finished(whole(data["final_step"], "final_step"), str(data["reason"]))
+        fields_of(data, ("final_step", "reason"), "the marker")
+        return FinishedMarker(whole(data["final_step"], "final_step"), str(data["reason"]))
     except ValueError as error:
         raise CheckpointError(files.path(FINISHED), f"damaged: {error}; remove it to train on") from error
 
 
 def clear_finished(model_dir: str) -> None:
-    """Remove the mark, so that a job may train on. Idempotent."""
+    """Remove the marker, so that a job may train on. Idempotent."""
     FileStore(model_dir).remove(FINISHED)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.entries import ShardRecord, TableEntry, TensorEntry
-from psflow.ps_runtime.checkpoint.reader import CheckpointReader, Rows
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader, WantedRows
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError
 from psflow.ps_runtime.optimizers.base import FloatArray
@@ -119,7 +119,9 @@ def load_shard(
             f"of step {manifest.step}",
             f"it belongs to another model: {'; '.join(differences)}; choose another model_dir, or train the same model",
         )
-    reader.fill(Rows(piece.variable, slot, piece.row_start, view) for piece, slot, view in _views(layout, arena, slots))
+    reader.fill(
+        WantedRows(piece.variable, slot, piece.row_start, view) for piece, slot, view in _views(layout, arena, slots)
+    )
     for table in tables:
         table.clear()
         for rows in reader.table_rows(table.spec, table.optimizer.slot_names if table.optimizer else ()):

@@ -1,1 +1,1 @@
-"""How a role speaks to the ps: links that come back, and one client for each purpose."""
+"""How a role speaks to the ps: clients of shards, which come back, and one client for each purpose."""

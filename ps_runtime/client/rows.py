@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.client.link import Links
-from psflow.ps_runtime.client.parameters import REPLY_TIMEOUT_SECS
+from psflow.ps_runtime.client.pulled_variables import REPLY_TIMEOUT_SECS
+from psflow.ps_runtime.client.shard_client import ShardClients
 from psflow.ps_runtime.client.splitting import Splits
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.protocol.row_payloads import RowLayout
@@ -25,7 +25,7 @@ class RowClient:
 
     Parameters
     ----------
-    links : Links
+    shards : ShardClients
     tables : sequence of TableSpec
         All of the model.
     splits : Splits
@@ -38,8 +38,8 @@ class RowClient:
     Rows are not copied where they came to memory that can be spared: they are those of one reply, the first of a step.
     """
 
-    def __init__(self, links: Links, tables: Sequence[TableSpec], splits: Splits) -> None:
-        self._links = links
+    def __init__(self, shards: ShardClients, tables: Sequence[TableSpec], splits: Splits) -> None:
+        self._shards = shards
         self._splits = splits
         self._layout = RowLayout(tuple(tables))
         self._known: dict[str, tuple[Ids, NDArray[Any]]] = {}
@@ -80,36 +80,36 @@ class RowClient:
 
     def _send(self, wanted: Mapping[str, Ids], log: bytes) -> None:
         self._asked = list(wanted.values())
-        for shard, link in enumerate(self._links):
-            mine = [some[self._splits.of(some)[shard]] for some in self._asked]
+        for index, shard in enumerate(self._shards):
+            mine = [some[self._splits.of(some)[index]] for some in self._asked]
             nbytes = self._layout.ids_nbytes([len(some) for some in mine])
-            told = log if shard else b""
-            body = link.connection.outbox(nbytes + len(told)) or memoryview(bytearray(nbytes + len(told)))
+            told = log if index else b""
+            body = shard.connection.outbox(nbytes + len(told)) or memoryview(bytearray(nbytes + len(told)))
             self._layout.write_ids(np.frombuffer(body, np.uint8), mine)
             body[nbytes:] = told
-            link.send(Message(Kind.PULL_ROWS, body=body))
+            shard.send(Message(Kind.PULL_ROWS, body=body))
 
     def _receive(self, *, may_keep: bool) -> dict[str, NDArray[Any]]:
         assert self._asked is not None
         ids, self._asked = self._asked, None
-        found = self._whole(ids, may_keep=may_keep) if len(self._links) == 1 else self._joined(ids)
+        found = self._whole(ids, may_keep=may_keep) if len(self._shards) == 1 else self._joined(ids)
         self.num_pulled += sum(len(some) for some in ids)
         return {table.name: rows for table, rows in zip(self._layout.tables, found, strict=True)}
 
     def _whole(self, ids: Sequence[Ids], *, may_keep: bool) -> list[NDArray[Any]]:
         """Return what the only ps sends: in the memory that it came to, if that may and can be kept."""
-        (link,) = self._links
-        reply = link.receive("send rows", REPLY_TIMEOUT_SECS)
+        (shard,) = self._shards
+        reply = shard.receive("send rows", REPLY_TIMEOUT_SECS)
         values = self._layout.values(np.frombuffer(reply.body, np.uint8), [len(some) for some in ids])
-        return values if may_keep and link.connection.keep() else [rows.copy() for rows in values]
+        return values if may_keep and shard.connection.keep() else [rows.copy() for rows in values]
 
     def _joined(self, ids: Sequence[Ids]) -> list[NDArray[Any]]:
         """Return what several ps send, put together."""
         tables = self._layout.tables
         found = [np.empty((len(some), table.dim), table.dtype) for table, some in zip(tables, ids, strict=True)]
-        for shard, link in enumerate(self._links):
-            reply = link.receive("send rows", REPLY_TIMEOUT_SECS)
-            indices = [self._splits.of(some)[shard] for some in ids]
+        for index, shard in enumerate(self._shards):
+            reply = shard.receive("send rows", REPLY_TIMEOUT_SECS)
+            indices = [self._splits.of(some)[index] for some in ids]
             values = self._layout.values(np.frombuffer(reply.body, np.uint8), [len(index) for index in indices])
             for table, rows, index, some in zip(tables, found, indices, values, strict=True):
                 record = np.dtype((np.void, table.row_nbytes))  # scattered faster than rows of a 2-d array

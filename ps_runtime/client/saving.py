@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.client.link import Links
+from psflow.ps_runtime.client.shard_client import ShardClients
 from psflow.ps_runtime.errors import CheckpointError, RefusedError
 from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.protocol.message import Kind, Message
@@ -25,7 +25,7 @@ class SavingClient:
 
     Parameters
     ----------
-    links : Links
+    shards : ShardClients
         Opened, with the purpose SAVE.
     model : ModelSpec
     timeout_secs : float
@@ -36,9 +36,9 @@ class SavingClient:
     Every call blocks. Not thread-safe.
     """
 
-    def __init__(self, links: Links, model: ModelSpec, timeout_secs: float) -> None:
-        self._links = links
-        self._layouts = place(model, len(links))
+    def __init__(self, shards: ShardClients, model: ModelSpec, timeout_secs: float) -> None:
+        self._shards = shards
+        self._layouts = place(model, len(shards))
         self._timeout_secs = timeout_secs
 
     def initialize(self, values: Mapping[str, NDArray[Any]]) -> None:
@@ -49,7 +49,7 @@ class SavingClient:
                 whole = values[piece.variable]
                 view[...] = whole[piece.row_start : piece.row_stop] if piece.shape else whole
             message = Message(Kind.INITIALIZE, body=arena.data)
-            self._links[index].request(message, "take the first values", self._timeout_secs)
+            self._shards[index].request(message, "take the first values", self._timeout_secs)
 
     def restore(self, step: int) -> None:
         """Have every shard restore its part of the checkpoint of `step`.
@@ -60,30 +60,30 @@ class SavingClient:
             If one cannot.
         """
         with _about_checkpoint(step):
-            self._links.request_all(Message(Kind.RESTORE, step=step), "restore the checkpoint", self._timeout_secs)
+            self._shards.request_all(Message(Kind.RESTORE, step=step), "restore the checkpoint", self._timeout_secs)
 
     def open(self) -> int:
         """Let training begin; return the global_step that it begins at."""
-        return self._links[0].request(Message(Kind.OPEN), "open the job", self._timeout_secs).step
+        return self._shards[0].request(Message(Kind.OPEN), "open the job", self._timeout_secs).step
 
     def request_cut(self) -> None:
         """Ask for a cut as soon as the tickets given are used."""
-        self._links[0].request(Message(Kind.REQUEST_CUT), "prepare a cut", self._timeout_secs)
+        self._shards[0].request(Message(Kind.REQUEST_CUT), "prepare a cut", self._timeout_secs)
 
     def await_cut(self, timeout_secs: float) -> tuple[Cut, bool]:
         """Wait until a cut is due and no ticket is out; return it, and whether it is the final one."""
-        reply = self._links[0].request(Message(Kind.AWAIT_CUT), "announce the next cut", timeout_secs)
+        reply = self._shards[0].request(Message(Kind.AWAIT_CUT), "announce the next cut", timeout_secs)
         return Cut.from_facts(reply.json()), reply.kind is Kind.FINAL_CUT
 
     def snapshot(self, cut: Cut) -> None:
         """Have every shard copy `cut`, then let tickets flow again."""
         body = json.dumps(cut.to_facts()).encode()
-        self._links.request_all(Message(Kind.SNAPSHOT, step=cut.step, body=body), "copy the cut", self._timeout_secs)
+        self._shards.request_all(Message(Kind.SNAPSHOT, step=cut.step, body=body), "copy the cut", self._timeout_secs)
         self.resume(cut)
 
     def resume(self, cut: Cut) -> None:
         """Let tickets flow again after `cut`."""
-        self._links[0].request(Message(Kind.RESUME, step=cut.step), "resume", self._timeout_secs)
+        self._shards[0].request(Message(Kind.RESUME, step=cut.step), "resume", self._timeout_secs)
 
     def write(self, step: int) -> list[dict[str, Any]]:
         """Have every shard write its copy of `step`; return what each says of its file.
@@ -95,20 +95,20 @@ class SavingClient:
         """
         message = Message(Kind.WRITE, step=step)
         with _about_checkpoint(step):
-            replies = self._links.request_all(message, "write the checkpoint", self._timeout_secs)
+            replies = self._shards.request_all(message, "write the checkpoint", self._timeout_secs)
         return [reply.json() for reply in replies]
 
     def committed(self, step: int) -> None:
         """Tell those who watch that the checkpoint of `step` is committed."""
-        self._links[0].request(Message(Kind.COMMITTED, step=step), "announce the checkpoint", self._timeout_secs)
+        self._shards[0].request(Message(Kind.COMMITTED, step=step), "announce the checkpoint", self._timeout_secs)
 
     def finish(self) -> None:
         """End the job: its final checkpoint is committed."""
-        self._links.request_all(Message(Kind.FINISH), "finish", self._timeout_secs)
+        self._shards.request_all(Message(Kind.FINISH), "finish", self._timeout_secs)
 
     def statistics(self) -> dict[str, Any]:
         """Return the counters of ps-0, the job's included."""
-        return self._links[0].request(Message(Kind.STATISTICS), "report its counters", self._timeout_secs).json()
+        return self._shards[0].request(Message(Kind.STATISTICS), "report its counters", self._timeout_secs).json()
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.client.link import Links
-from psflow.ps_runtime.client.parameters import REPLY_TIMEOUT_SECS, Parameters
+from psflow.ps_runtime.client.pulled_variables import REPLY_TIMEOUT_SECS, PulledVariables
 from psflow.ps_runtime.client.push_writer import Gradients, PushWriter
 from psflow.ps_runtime.client.rows import RowClient
+from psflow.ps_runtime.client.shard_client import ShardClients
 from psflow.ps_runtime.client.splitting import Splits
 from psflow.ps_runtime.errors import InputError, RefusedError
 from psflow.ps_runtime.protocol.message import NO_BODY, Kind, Message
@@ -49,7 +49,7 @@ class TrainingClient:
 
     Parameters
     ----------
-    links : Links
+    shards : ShardClients
         Opened, with the purpose TRAIN.
     model : ModelSpec
     start_timeout_secs : float
@@ -66,31 +66,31 @@ class TrainingClient:
 
     def __init__(
         self,
-        links: Links,
+        shards: ShardClients,
         model: ModelSpec,
         start_timeout_secs: float,
         hold_timeout_secs: float = HOLD_TIMEOUT_SECS,
         *,
         in_place: bool = False,
     ) -> None:
-        self._links = links
+        self._shards = shards
         self._grant_timeout_secs = start_timeout_secs
         self._hold_timeout_secs = hold_timeout_secs
-        layouts = place(model, len(links))
-        self._parameters = Parameters(links, model, layouts, in_place=in_place)
-        splits = Splits(len(links))
+        layouts = place(model, len(shards))
+        self._pulled = PulledVariables(shards, model, layouts, in_place=in_place)
+        splits = Splits(len(shards))
         self._writers = [PushWriter(x, len(model.optimizers), model.tables, splits) for x in layouts]
         self._others = [i for i, x in enumerate(layouts) if i and (x.nbytes or model.tables)]
-        self._has_buffers = len(links) == 1 and not model.tables
-        self._sequence = links[0].sequence
+        self._has_buffers = len(shards) == 1 and not model.tables
+        self._sequence = shards[0].sequence
         self._num_tickets = 0
         self._log = b""
         """What was decided about pushes, which other ps may not have heard of yet."""
         self._is_told = True
         self._rows_asked = False
-        self.rows = RowClient(links, model.tables, splits)
+        self.rows = RowClient(shards, model.tables, splits)
         """The rows of the model's tables."""
-        self.variables: Mapping[str, NDArray[Any]] = self._parameters.variables
+        self.variables: Mapping[str, NDArray[Any]] = self._pulled.variables
 
     def pull(self) -> tuple[int, ...]:
         """Refresh `variables`, one version of each shard; return the versions. Blocks."""
@@ -105,15 +105,15 @@ class TrainingClient:
             self.rows.start(rows, self._log)
         else:
             self.rows.forget()
-            self._parameters.start(self._log)
+            self._pulled.start(self._log)
 
     def finish_pull(self) -> tuple[int, ...]:
         """Refresh `variables`, and have the rows that were asked for; return the version of each shard. Blocks."""
         if self._rows_asked:
             self.rows.finish()
-            self._parameters.start(self._log)
-        self._parameters.finish()
-        return tuple(self._parameters.versions)
+            self._pulled.start(self._log)
+        self._pulled.finish()
+        return tuple(self._pulled.versions)
 
     def gradient_buffers(self) -> Mapping[str, NDArray[Any]]:
         """Return where gradients of variables may be made, so that the next push need not copy them.
@@ -123,11 +123,11 @@ class TrainingClient:
         """
         if not self._has_buffers:
             return {}
-        return self._writers[0].buffers(self._links[0].connection)
+        return self._writers[0].buffers(self._shards[0].connection)
 
     def push(self, gradients: Gradients, learning_rates: Sequence[float], num_examples: int) -> Grant | JobEnd:
         """Push one gradient of what was pulled last, and wait for what comes next. Blocks."""
-        self.start_push(gradients, learning_rates, num_examples, tuple(self._parameters.versions))
+        self.start_push(gradients, learning_rates, num_examples, tuple(self._pulled.versions))
         answer = self.finish_push()
         assert answer is not None
         return answer
@@ -155,15 +155,15 @@ class TrainingClient:
         sequence = self._sequence + 1
         messages = {}
         for index in (*self._others, 0):
-            push = self._writers[index].write(self._links[index].connection, gradients, learning_rates, num_examples)
+            push = self._writers[index].write(self._shards[index].connection, gradients, learning_rates, num_examples)
             messages[index] = Message(Kind.PUSH, sequence=sequence, version=versions[index], body=push.body)
         for index in self._others:
-            self._links[index].send(messages[index])
+            self._shards[index].send(messages[index])
         for index in self._others:
-            self._links[index].receive("take the push", REPLY_TIMEOUT_SECS)
+            self._shards[index].receive("take the push", REPLY_TIMEOUT_SECS)
         self._num_tickets -= 1
         messages[0].flags = self._num_tickets
-        self._links[0].send(messages[0])
+        self._shards[0].send(messages[0])
 
     def finish_push(self) -> Grant | JobEnd | None:
         """Wait for the answer to the push: the next ticket, or the end; None if there is none besides that in hand."""
@@ -180,13 +180,13 @@ class TrainingClient:
 
     def further_grant(self, what: str = "grant a further ticket") -> Grant | JobEnd | None:
         """Ask for a ticket besides the one in hand; None if there is none now. Blocks only when holding none."""
-        self._links[0].send(Message(Kind.NEXT, flags=self._num_tickets))
+        self._shards[0].send(Message(Kind.NEXT, flags=self._num_tickets))
         return self._answer(what)
 
     def stop(self, reason: str) -> JobEnd | Grant:
         """Give the tickets back and ask the job to end. Blocks until it has."""
         self._num_tickets = 0
-        self._links[0].send(Message.of(Kind.STOP, {"reason": str(reason)[:MAX_REASON_CHARS]}))
+        self._shards[0].send(Message.of(Kind.STOP, {"reason": str(reason)[:MAX_REASON_CHARS]}))
         answer = self._answer("end the job")
         assert answer is not None
         return answer
@@ -201,7 +201,7 @@ class TrainingClient:
         """
         message = Message(Kind.FETCH, step=index)
         try:
-            reply = self._links[0].request(message, "send a batch of the input", self._hold_timeout_secs)
+            reply = self._shards[0].request(message, "send a batch of the input", self._hold_timeout_secs)
         except RefusedError as error:
             if error.code == "input":
                 raise InputError((error.reason,)) from error
@@ -210,31 +210,31 @@ class TrainingClient:
 
     def request_cut(self) -> None:
         """Ask for a cut as soon as the tickets given are used. For the chief alone."""
-        self._links[0].request(Message(Kind.REQUEST_CUT), "prepare a cut", REPLY_TIMEOUT_SECS)
+        self._shards[0].request(Message(Kind.REQUEST_CUT), "prepare a cut", REPLY_TIMEOUT_SECS)
 
     def leave(self) -> None:
         """Tell every ps that this replica will not come back. The job is over: a ps that is gone is no error."""
-        for index in range(len(self._links)):
-            self._links[index].say_last(Message(Kind.LEAVE), GOOD_BYE_SECS)
+        for index in range(len(self._shards)):
+            self._shards[index].say_last(Message(Kind.LEAVE), GOOD_BYE_SECS)
 
     def statistics(self) -> dict[str, Any]:
         """Return counters, as plain data."""
-        return self._links.statistics() | {
+        return self._shards.statistics() | {
             "pushes": self._sequence,
-            "versions": list(self._parameters.versions),
+            "versions": list(self._pulled.versions),
             "rows_pulled": self.rows.num_pulled,
         }
 
     def _tell(self) -> None:
         """Tell the other ps what ps-0 has decided, as a pull does too."""
         for index in self._others:
-            self._links[index].send(Message(Kind.PULL, flags=NO_BODY, body=self._log))
+            self._shards[index].send(Message(Kind.PULL, flags=NO_BODY, body=self._log))
         for index in self._others:
-            self._links[index].receive("take the decisions", REPLY_TIMEOUT_SECS)
+            self._shards[index].receive("take the decisions", REPLY_TIMEOUT_SECS)
         self._is_told = True
 
     def _answer(self, what: str) -> Grant | JobEnd | None:
-        reply = self._links[0].receive(what, self._grant_timeout_secs)
+        reply = self._shards[0].receive(what, self._grant_timeout_secs)
         self._grant_timeout_secs = self._hold_timeout_secs
         if reply.kind is Kind.FINISHED:
             return JobEnd(reply.step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from psflow.ps_runtime.client.link import Link
+from psflow.ps_runtime.client.shard_client import ShardClient
 from psflow.ps_runtime.errors import BrokenPeerError, TransportError, WaitTimeoutError
 from psflow.ps_runtime.protocol.message import Kind, Message
 
@@ -14,23 +14,23 @@ class WatchingClient:
 
     Parameters
     ----------
-    link : Link
+    shard : ShardClient
         To ps-0, not opened yet, with the purpose WATCH.
     timeout_secs : float
         How long ps-0 may take to let this role in. That it has left already is no error: training may be over.
     """
 
-    def __init__(self, link: Link, timeout_secs: float) -> None:
-        self._link = link
+    def __init__(self, shard: ShardClient, timeout_secs: float) -> None:
+        self._shard = shard
         self._is_waiting = False
         self._is_gone = False
         self.transport = "none"
         try:
-            link.open(timeout_secs)
+            shard.open(timeout_secs)
         except BrokenPeerError:
             self._is_gone = True
         else:
-            self.transport = link.connection.transport
+            self.transport = shard.connection.transport
 
     def wait(self, seen_step: int, timeout_secs: float) -> bool:
         """Wait until there is a checkpoint later than `seen_step`, the job is finished, or the time is over.
@@ -44,9 +44,9 @@ class WatchingClient:
             return False
         try:
             if not self._is_waiting:
-                self._link.send(Message(Kind.WATCH, step=seen_step))
+                self._shard.send(Message(Kind.WATCH, step=seen_step))
                 self._is_waiting = True
-            self._link.receive("send news", timeout_secs)
+            self._shard.receive("send news", timeout_secs)
             self._is_waiting = False
         except WaitTimeoutError:
             pass
@@ -56,4 +56,4 @@ class WatchingClient:
 
     def close(self) -> None:
         """End the connection. Idempotent."""
-        self._link.close()
+        self._shard.close()

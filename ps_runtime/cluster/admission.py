@@ -16,7 +16,7 @@ from distributed import Client, Lock
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
 
-__all__ = ["Patience", "admission", "check_capacity"]
+__all__ = ["AdmissionPolicy", "admission", "check_capacity"]
 
 RESOURCE = "psflow"
 POLL_SECS = 0.2
@@ -41,8 +41,8 @@ def check_capacity(client: Client, num_roles: int) -> None:
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long to wait for a slot for each role.
+class AdmissionPolicy:
+    """Whether and how long to wait for a slot for each role.
 
     Parameters
     ----------
@@ -60,7 +60,9 @@ class Patience:
 
 
 @contextmanager
-def admission(client: Client, num_roles: int, patience: Patience, check: Callable[[], None]) -> Iterator[list[str]]:
+def admission(
+    client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None]
+) -> Iterator[list[str]]:
     """Give the address of a free slot for each role; no other job is given any until the block ends.
 
     A slot is a thread of a Dask worker. Workers that declare the resource ``psflow`` come first; among equals the
@@ -73,7 +75,7 @@ def admission(client: Client, num_roles: int, patience: Patience, check: Callabl
         Of the cluster.
     num_roles : int
         Slots to find, at least 1.
-    patience : Patience
+    policy : AdmissionPolicy
         How long to wait for another job that starts, and for slots.
     check : callable
         Called at least once a second; raises to end the wait.
@@ -86,43 +88,43 @@ def admission(client: Client, num_roles: int, patience: Patience, check: Callabl
         If another job neither starts nor gives up in time.
     """
     check_capacity(client, num_roles)
-    if not patience.waits_for_slots:
+    if not policy.waits_for_slots:
         _find_slots(client, num_roles)  # before waiting for another job, which may itself be waiting for slots
     with client.as_current():
         lock = Lock("psflow-admission")
-    _acquire(lock, client, patience, check)
+    _acquire(lock, client, policy, check)
     try:
-        yield _await_slots(client, num_roles, patience, check)
+        yield _await_slots(client, num_roles, policy, check)
     finally:
         lock.release()
 
 
-def _acquire(lock: Lock, client: Client, patience: Patience, check: Callable[[], None]) -> None:
-    deadline = Deadline(patience.timeout_secs)
+def _acquire(lock: Lock, client: Client, policy: AdmissionPolicy, check: Callable[[], None]) -> None:
+    deadline = Deadline(policy.timeout_secs)
     has_said = False
     while not lock.acquire(timeout=LOCK_SLICE_SECS):
         check()
         if deadline.has_passed:
             remedy = "start this job again, or wait longer (cluster.admission_timeout_secs)"
-            raise WaitTimeoutError(f"another job on {_where(client)}", "finish starting", patience.timeout_secs, remedy)
+            raise WaitTimeoutError(f"another job on {_where(client)}", "finish starting", policy.timeout_secs, remedy)
         if not has_said:
-            patience.say(f"waiting up to {patience.timeout_secs:g} s for another job to start on {_where(client)}")
+            policy.say(f"waiting up to {policy.timeout_secs:g} s for another job to start on {_where(client)}")
             has_said = True
 
 
-def _await_slots(client: Client, num_roles: int, patience: Patience, check: Callable[[], None]) -> list[str]:
-    deadline = Deadline(patience.timeout_secs)
+def _await_slots(client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None]) -> list[str]:
+    deadline = Deadline(policy.timeout_secs)
     has_said = False
     while True:
         check()
         try:
             return _find_slots(client, num_roles)
         except CapacityError as error:
-            if not patience.waits_for_slots or deadline.has_passed:
+            if not policy.waits_for_slots or deadline.has_passed:
                 raise
             if not has_said:
-                patience.say(
-                    f"waiting up to {patience.timeout_secs:g} s for {num_roles} slots of {error.where}: "
+                policy.say(
+                    f"waiting up to {policy.timeout_secs:g} s for {num_roles} slots of {error.where}: "
                     f"{error.num_slots} are free, the others are taken by {_takers(client)}"
                 )
                 has_said = True

@@ -13,8 +13,8 @@ from typing import Any, Self, assert_never
 import cloudpickle
 from distributed import Client, Future
 
-from psflow.ps_runtime.client.link import never_stop
-from psflow.ps_runtime.cluster.admission import Patience, admission
+from psflow.ps_runtime.client.shard_client import never_stop
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
 from psflow.ps_runtime.cluster.failures import root_cause
 from psflow.ps_runtime.cluster.presence import Presence
 from psflow.ps_runtime.cluster.role_task import run_role
@@ -109,12 +109,12 @@ class ClusterJob:
             self._client.unsubscribe_topic(self._topic)
             self._client.unsubscribe_topic("all")
 
-    def start(self, patience: Patience, check: Callable[[], None] = never_stop) -> None:
+    def start(self, policy: AdmissionPolicy, check: Callable[[], None] = never_stop) -> None:
         """Find a slot for each role and start them all: the ps first, the others once every ps listens. Blocks.
 
         Parameters
         ----------
-        patience : Patience
+        policy : AdmissionPolicy
             With a cluster that is full.
         check : callable
             Called at least once a second; raises to end the wait.
@@ -126,7 +126,7 @@ class ClusterJob:
         WaitTimeoutError
             If another job does not start, or a role does not report.
         """
-        with admission(self._client, len(self.job.roles), patience, check) as slots:
+        with admission(self._client, len(self.job.roles), policy, check) as slots:
             self._slots = dict(zip(self.job.roles, slots, strict=True))
             servers = [role for role in self.job.roles if role.role is Role.PS]
             for role in servers:

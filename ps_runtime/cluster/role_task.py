@@ -10,7 +10,7 @@ import cloudpickle
 from distributed import Worker, get_worker
 from distributed.core import Status
 
-from psflow.ps_runtime.client.link import Dial
+from psflow.ps_runtime.client.shard_client import Dial
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import run_chief
@@ -52,8 +52,8 @@ def run_role(
     """
     job: JobSpec = cloudpickle.loads(pickled)
     worker = get_worker()
-    lifeline = Lifeline(worker, worker.get_current_task(), str(role))
-    context = RoleContext(role, incarnation, lifeline.check, lambda event: worker.log_event(topic, encode_event(event)))
+    liveness = Liveness(worker, worker.get_current_task(), str(role))
+    context = RoleContext(role, incarnation, liveness.check, lambda event: worker.log_event(topic, encode_event(event)))
     context.emit(RoleStarted())
     try:
         with one_thread(), told_logs(context):
@@ -74,7 +74,7 @@ def ps_dial(address: Address, transport: str, peer: str) -> Dial:
     return dial
 
 
-class Lifeline:
+class Liveness:
     """Decides whether a role may go on: its task is executing, and its Dask worker is running.
 
     When the flow dies, the scheduler cancels its tasks; when the scheduler dies, the worker stops running.

@@ -7,7 +7,7 @@ from typing import Any
 
 from distributed import Client
 
-from psflow.ps_runtime.cluster.admission import Patience
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
@@ -86,5 +86,5 @@ def train_and_evaluate(
         if client is None:
             return run_local(job, on_event, attempt.check)
         with ClusterJob(client, job, on_event) as run:
-            run.start(Patience(ADMISSION_TIMEOUT_SECS))
+            run.start(AdmissionPolicy(ADMISSION_TIMEOUT_SECS))
             return run.join(attempt.check)

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.protocol.message import NO_MEMBER
+from psflow.ps_runtime.protocol.message import NO_REPLICA
 
 __all__ = ["Decision", "Entry", "EntryLog", "decode_entries"]
 
@@ -35,17 +35,17 @@ class Decision(IntEnum):
 
 
 class Entry(NamedTuple):
-    """One decision, about push `sequence` of a life of `member`."""
+    """One decision, about push `sequence` of a life of `replica`."""
 
     decision: Decision
-    member: int
+    replica: int
     incarnation: int
     sequence: int
 
     @classmethod
     def close(cls, num_gradients: int) -> Entry:
         """Return the entry that closes a round of `num_gradients`."""
-        return cls(Decision.CLOSE, NO_MEMBER, 0, num_gradients)
+        return cls(Decision.CLOSE, NO_REPLICA, 0, num_gradients)
 
     @property
     def makes_update(self) -> bool:

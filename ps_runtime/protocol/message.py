@@ -16,7 +16,7 @@ __all__ = [
     "IN_MAILBOX",
     "MAX_JSON_BYTES",
     "NO_BODY",
-    "NO_MEMBER",
+    "NO_REPLICA",
     "REPLY_IN_SECOND_HALF",
     "SECOND_HALF",
     "TRANSPORT_FLAGS",
@@ -36,7 +36,7 @@ Body = bytes | bytearray | memoryview
 
 MAGIC = b"psf1"
 HEADER = struct.Struct("<4sHHIIQQqQQ")
-"""magic, kind, flags, member, incarnation, sequence, version, step, model digest, body length."""
+"""magic, kind, flags, replica, incarnation, sequence, version, step, model digest, body length."""
 
 IN_MAILBOX = 0x8000
 """Flag: the body lies in the mailbox of the connection, and only the header comes by the socket."""
@@ -49,11 +49,11 @@ TRANSPORT_FLAGS = IN_MAILBOX | SECOND_HALF | REPLY_IN_SECOND_HALF
 MAX_JSON_BYTES = 16 * 1024 * 1024
 NO_BODY = 1
 """Flag of a PULL whose sender reads the parameters by itself."""
-NO_MEMBER = 0xFFFF_FFFF
-"""`member` of a peer that trains nothing: an evaluator, a watcher."""
+NO_REPLICA = 0xFFFF_FFFF
+"""`replica` of a peer that trains nothing: an evaluator, a watcher."""
 
 Life = tuple[int, int]
-"""A member and its incarnation."""
+"""A replica and its incarnation."""
 
 Room = Callable[[int], memoryview | None]
 """Gives memory for a body of so many bytes, or None."""
@@ -116,8 +116,8 @@ class Message:
     Parameters
     ----------
     kind : Kind
-    member, incarnation : int
-        Who speaks: index among the training replicas, and which life of it; `NO_MEMBER` for others.
+    replica, incarnation : int
+        Who speaks: index among the training replicas, and which life of it; `NO_REPLICA` for others.
     sequence : int
         Number of this push of this incarnation, from 1; on other kinds, the last one that ps-0 acknowledged.
     version : int
@@ -137,7 +137,7 @@ class Message:
     """
 
     kind: Kind
-    member: int = NO_MEMBER
+    replica: int = NO_REPLICA
     incarnation: int = 0
     sequence: int = 0
     version: int = 0
@@ -167,7 +167,7 @@ class Message:
         """Return the same message around another body."""
         return Message(
             self.kind,
-            self.member,
+            self.replica,
             self.incarnation,
             self.sequence,
             self.version,
@@ -201,7 +201,7 @@ def encode_header(message: Message, num_body_bytes: int, transport_flags: int = 
         MAGIC,
         message.kind,
         message.flags | transport_flags,
-        message.member,
+        message.replica,
         message.incarnation,
         message.sequence,
         message.version,
@@ -219,13 +219,13 @@ def decode_header(data: bytes | bytearray | memoryview) -> tuple[Message, int]:
     ProtocolError
         On a wrong magic or an unknown kind. The length is not judged here: only the handler knows its bounds.
     """
-    magic, kind, flags, member, incarnation, sequence, version, step, digest, length = HEADER.unpack(data)
+    magic, kind, flags, replica, incarnation, sequence, version, step, digest, length = HEADER.unpack(data)
     if magic != MAGIC:
         raise ProtocolError("peer", f"expected the magic {MAGIC!r}, got {magic!r}")
     known = _KINDS.get(kind)
     if known is None:
         raise ProtocolError("peer", f"unknown message kind {kind}")
-    return Message(known, member, incarnation, sequence, version, step, digest, flags), length
+    return Message(known, replica, incarnation, sequence, version, step, digest, flags), length
 
 
 def refusal(code: str, reason: str) -> Message:

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.client.link import Dial
 from psflow.ps_runtime.client.saving import SavingClient
+from psflow.ps_runtime.client.shard_client import Dial
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import InputError, StoppedError
 from psflow.ps_runtime.protocol.purpose import Purpose
@@ -20,7 +20,7 @@ from psflow.ps_runtime.roles.events import FirstStep, Restored
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.saver import Saver
 from psflow.ps_runtime.roles.session import MonitoredSession, build_model
-from psflow.ps_runtime.roles.trainer import open_client, open_links, open_session, sample_of
+from psflow.ps_runtime.roles.trainer import open_client, open_session, open_shards, sample_of
 
 __all__ = ["run_chief"]
 
@@ -46,32 +46,32 @@ def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict
             if is_over.is_set():
                 raise StoppedError(str(context.role), "its training thread has ended")
 
-        saving_links = stack.enter_context(open_links(job, context, dials, Purpose.SAVE, check_saver))
-        saving = SavingClient(saving_links, job.model, RESTORE_TIMEOUT_SECS)
+        saving_shards = stack.enter_context(open_shards(job, context, dials, Purpose.SAVE, check_saver))
+        saving = SavingClient(saving_shards, job.model, RESTORE_TIMEOUT_SECS)
         store = CheckpointStore(job.model_dir)
         saver = Saver(job, saving, context, store)
-        stack.callback(saver.await_end)  # its links are in use until then
+        stack.callback(saver.await_end)  # its connections are in use until then
         stack.callback(is_over.set)
 
         def check() -> None:
             context.check()
             saver.check()
 
-        links = stack.enter_context(open_links(job, context, dials, Purpose.TRAIN, check))
-        client = open_client(job, links)
+        shards = stack.enter_context(open_shards(job, context, dials, Purpose.TRAIN, check))
+        client = open_client(job, shards)
         session = open_session(job, context, client, _ChiefWork(job, context, client, saver))
         last_checkpoint = _give_values(job, context, saving, session, store)
         start = saving.statistics()["job"]
         started = time.monotonic()
         saving.open()
         saver.start(last_checkpoint)
-        context.watch(lambda: sample_of(session, links))
+        context.watch(lambda: sample_of(session, shards))
         session.run()
         train_secs = time.monotonic() - started
         saver.join()
         client.leave()
         train = _rates(start, saver.statistics, train_secs)
-        return context.report(links.transport, client.statistics() | {"train": train, "job": saver.statistics})
+        return context.report(shards.transport, client.statistics() | {"train": train, "job": saver.statistics})
 
 
 def _give_values(

@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 
 from psflow.ps_runtime.roles.events import Event, Metrics
-from psflow.ps_runtime.roles.vitals import Sample, Vitals
+from psflow.ps_runtime.roles.role_metrics import RoleMetrics, Sample
 from psflow.ps_runtime.specs.roles import RoleId
 
 __all__ = ["RoleContext", "peak_rss_mb"]
@@ -26,7 +26,7 @@ class RoleContext:
     role : RoleId
     incarnation : int
         Which life of the role this is.
-    lifeline : callable
+    check_liveness : callable
         Raises StoppedError when the role is to end.
     send : callable
         Takes the events of the role in their order; they may get lost with the process.
@@ -34,21 +34,21 @@ class RoleContext:
 
     role: RoleId
     incarnation: int
-    lifeline: Callable[[], None]
+    check_liveness: Callable[[], None]
     send: Callable[[Event], None]
     _number: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _vitals: Vitals | None = field(default=None, init=False)
+    _role_metrics: RoleMetrics | None = field(default=None, init=False)
 
     def check(self) -> None:
         """Raise StoppedError when the role is to end. To be called at least four times a second; thread-safe."""
-        self.lifeline()
-        if self._vitals is not None:
-            self._vitals.tell_if_due()
+        self.check_liveness()
+        if self._role_metrics is not None:
+            self._role_metrics.tell_if_due()
 
     def watch(self, sample: Callable[[], Sample]) -> None:
         """Tell from now on, in `check` and in `report`, how the role fares."""
-        self._vitals = Vitals(str(self.role), self.emit_metrics, sample)
+        self._role_metrics = RoleMetrics(str(self.role), self.emit_metrics, sample)
 
     def emit(self, event: Event) -> None:
         """Send an event with the name of the role and its next number. Thread-safe."""
@@ -63,8 +63,8 @@ class RoleContext:
 
     def report(self, transport: str, statistics: Mapping[str, Any]) -> dict[str, Any]:
         """Return what a role says of itself when all is well."""
-        if self._vitals is not None:
-            self._vitals.tell()
+        if self._role_metrics is not None:
+            self._role_metrics.tell()
         return {"exit": "finished", "rss_mb": peak_rss_mb(), "transport": transport, "statistics": dict(statistics)}
 
 

@@ -8,9 +8,15 @@ from contextlib import closing
 from typing import Any
 
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
-from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord, Finished, measured, read_finished
+from psflow.ps_runtime.checkpoint.records import (
+    EvaluationLog,
+    EvaluationRecord,
+    FinishedMarker,
+    measured,
+    read_finished,
+)
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.client.link import Dial, Identity, Link
+from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClient
 from psflow.ps_runtime.client.watching import WatchingClient
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import OpenedEvaluation, predict_batch, read_values
@@ -20,7 +26,7 @@ from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import Evaluation, Export
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.roles.vitals import Sample
+from psflow.ps_runtime.roles.role_metrics import Sample
 
 __all__ = ["run_evaluator"]
 
@@ -39,8 +45,10 @@ def run_evaluator(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> 
     """
     assert job.eval_specs
     identity = Identity(job.job_id, job.token, job.model.digest, str(context.role), Purpose.WATCH)
-    link = Link(dials[0], identity, context.check, reconnect_secs=0.0)  # who has left the job does not come back
-    with closing(WatchingClient(link, job.config.session_creation_timeout_secs)) as watching:
+    shard = ShardClient(
+        dials[0], identity, context.check, reconnect_secs=0.0
+    )  # who has left the job does not come back
+    with closing(WatchingClient(shard, job.config.session_creation_timeout_secs)) as watching:
         evaluator = _Evaluator(job, context)
         context.watch(lambda: Sample(evaluator.newest_seen))
         _evaluate_all(evaluator, watching, context)
@@ -52,7 +60,7 @@ def _evaluate_all(evaluator: _Evaluator, watching: WatchingClient, context: Role
     while not is_over:
         context.check()
         pending = evaluator.pending()
-        finished = evaluator.finished()  # read after the checkpoints: the mark is there before the final one
+        finished = evaluator.finished()  # read after the checkpoints: the marker is there before the final one
         final_step = None if finished is None else finished.final_step
         evaluator.evaluate_due(pending, final_step)
         is_over = final_step is not None and evaluator.has_done(final_step)
@@ -87,7 +95,7 @@ class _Evaluator:
         self.evaluated_steps: list[int] = []
         self.newest_seen = -1
 
-    def finished(self) -> Finished | None:
+    def finished(self) -> FinishedMarker | None:
         """Return the mark that this attempt's chief put at the end of training; None before that."""
         return read_finished(self._job.model_dir)
 

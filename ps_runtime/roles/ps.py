@@ -16,12 +16,12 @@ from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.copying import copy_arrays
 from psflow.ps_runtime.roles.events import PsListening
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.role_metrics import Sample
 from psflow.ps_runtime.roles.shard_storage import ShardStorage
 from psflow.ps_runtime.roles.stream_reader import StreamReader
-from psflow.ps_runtime.roles.vitals import Sample
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
-from psflow.ps_runtime.server.job_desk import JobDesk
+from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.transport.arena import Arena
@@ -70,14 +70,14 @@ class PsParts:
         )
         self._storage = ShardStorage(job, index, lambda *news: post(lambda: self.handler.written(*news)))
         self._stream: StreamReader | None = None
-        desk = None
+        job_requests = None
         if index == 0:
             if job.input.is_stream:
                 self._stream = StreamReader(job, post)
-            desk = JobDesk(_job_machine(job), self._stream, shard)
+            job_requests = JobRequests(_job_machine(job), self._stream, shard)
             if self._stream is not None:
-                self._stream.desk = desk
-        self.handler = PsHandler(JobKey(job.job_id, job.token, job.model.digest), shard, self._storage, desk)
+                self._stream.job_requests = job_requests
+        self.handler = PsHandler(JobKey(job.job_id, job.token, job.model.digest), shard, self._storage, job_requests)
 
     def close(self) -> None:
         """End the threads. Idempotent; waits for files that are being written."""
@@ -168,14 +168,14 @@ def _serve(server: SocketServer, handler: PsHandler, context: RoleContext, num_r
         if now >= look_at:
             look_at = now + SLICE_SECS
             context.check()
-            if handler.desk is not None:
-                _declare_lost(server, handler.desk, absent_since)
+            if handler.job_requests is not None:
+                _declare_lost(server, handler.job_requests, absent_since)
 
 
-def _declare_lost(server: SocketServer, desk: JobDesk, absent_since: dict[int, float]) -> None:
+def _declare_lost(server: SocketServer, job_requests: JobRequests, absent_since: dict[int, float]) -> None:
     now = time.monotonic()
-    for connection in absent_since.keys() - desk.absent.keys():
+    for connection in absent_since.keys() - job_requests.absent.keys():
         del absent_since[connection]
-    for connection, life in desk.absent.items():
+    for connection, life in job_requests.absent.items():
         if now - absent_since.setdefault(connection, now) >= LOST_AFTER_SECS:
-            server.post(partial(desk.lost, *life))
+            server.post(partial(job_requests.lost, *life))

@@ -10,7 +10,7 @@ from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.server.job_desk import JobDesk
+from psflow.ps_runtime.server.job_requests import JobRequests
 
 __all__ = ["StreamReader"]
 
@@ -29,7 +29,7 @@ class StreamReader:
         Runs an event in the server's thread.
     """
 
-    desk: JobDesk
+    job_requests: JobRequests
 
     def __init__(self, job: JobSpec, post: Any) -> None:
         self._job = job
@@ -61,7 +61,7 @@ class StreamReader:
             self._read()
         except Exception as error:  # the user's generator may raise anything; it ends the job, not this thread
             text = f"the input_fn failed: {type(error).__name__}: {error}"
-            self._tell(lambda: self.desk.stream_failed(text))
+            self._tell(lambda: self.job_requests.stream_failed(text))
 
     def _read(self) -> None:
         opened = open_input(
@@ -73,9 +73,9 @@ class StreamReader:
             if not self._may_read(count):
                 return
             batch = encode_batch(features, labels)
-            self._tell(lambda i=count, b=batch: self.desk.batch_read(i, b))
+            self._tell(lambda i=count, b=batch: self.job_requests.batch_read(i, b))
             count += 1
-        self._tell(lambda: self.desk.stream_ended(count))
+        self._tell(lambda: self.job_requests.stream_ended(count))
 
     def _may_read(self, index: int) -> bool:
         with self._condition:

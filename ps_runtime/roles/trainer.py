@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from psflow.ps_runtime.client.link import Dial, Identity, Links
+from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.model.basic_hooks import NanTensorHook, StepCounterHook, SummaryHook
@@ -17,11 +17,11 @@ from psflow.ps_runtime.roles.batches import BatchReader
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import FirstStep
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.role_metrics import Sample
 from psflow.ps_runtime.roles.session import MonitoredSession
-from psflow.ps_runtime.roles.vitals import Sample
 from psflow.ps_runtime.specs.roles import Role
 
-__all__ = ["open_client", "open_links", "open_session", "run_worker", "sample_of"]
+__all__ = ["open_client", "open_session", "open_shards", "run_worker", "sample_of"]
 
 
 def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
@@ -34,19 +34,19 @@ def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dic
     dials : sequence of callable
         How to reach each ps.
     """
-    with open_links(job, context, dials, Purpose.TRAIN, context.check) as links:
-        client = open_client(job, links)
+    with open_shards(job, context, dials, Purpose.TRAIN, context.check) as shards:
+        client = open_client(job, shards)
         session = open_session(job, context, client, on_step=lambda session: _tell_first_step(context, session))
-        context.watch(lambda: sample_of(session, links))
+        context.watch(lambda: sample_of(session, shards))
         session.run()
         client.leave()
-        return context.report(links.transport, client.statistics() | {"steps": session.num_steps})
+        return context.report(shards.transport, client.statistics() | {"steps": session.num_steps})
 
 
-def open_links(
+def open_shards(
     job: JobSpec, context: RoleContext, dials: Sequence[Dial], purpose: Purpose, check: Callable[[], None]
-) -> Links:
-    """Return links to all ps that say who this replica is."""
+) -> ShardClients:
+    """Return clients of all shards, which say who this replica is."""
     identity = Identity(
         job.job_id,
         job.token,
@@ -56,13 +56,13 @@ def open_links(
         context.role.replica,
         context.incarnation,
     )
-    return Links(dials, identity, check, job.config.session_creation_timeout_secs)
+    return ShardClients(dials, identity, check, job.config.session_creation_timeout_secs)
 
 
-def open_client(job: JobSpec, links: Links) -> TrainingClient:
+def open_client(job: JobSpec, shards: ShardClients) -> TrainingClient:
     """Return the client that this replica trains with."""
     config = job.config
-    return TrainingClient(links, job.model, config.session_creation_timeout_secs, in_place=config.consistency.in_place)
+    return TrainingClient(shards, job.model, config.session_creation_timeout_secs, in_place=config.consistency.in_place)
 
 
 def open_session(
@@ -87,9 +87,9 @@ def open_session(
     )
 
 
-def sample_of(session: MonitoredSession, links: Links) -> Sample:
+def sample_of(session: MonitoredSession, shards: ShardClients) -> Sample:
     """Return what this replica has done so far."""
-    sent, received = links.bytes_moved()
+    sent, received = shards.bytes_moved()
     return Sample(session.global_step, sent, received, session.num_steps, session.staleness_sum)
 
 

@@ -21,9 +21,9 @@ __all__ = ["AsyncState", "BoundedStalenessState", "ConsistencyState", "SyncState
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """The permission for one push of `member`, given at global_step `step`."""
+    """The permission for one push of `replica`, given at global_step `step`."""
 
-    member: int
+    replica: int
     step: int
 
 
@@ -41,12 +41,12 @@ class ConsistencyState(ABC):
     """Whether an update makes the tickets given before it worthless."""
 
     @abstractmethod
-    def has_room(self, member: int, steps_left: float, tickets: Collection[Ticket]) -> bool:
-        """Return whether `member` may have one more ticket.
+    def has_room(self, replica: int, steps_left: float, tickets: Collection[Ticket]) -> bool:
+        """Return whether `replica` may have one more ticket.
 
         Parameters
         ----------
-        member : int
+        replica : int
         steps_left : float
             Updates until the next cut or the end.
         tickets : collection of Ticket
@@ -54,25 +54,25 @@ class ConsistencyState(ABC):
         """
 
     @abstractmethod
-    def take(self, member: int, incarnation: int, sequence: int, version: int) -> None:
+    def take(self, replica: int, incarnation: int, sequence: int, version: int) -> None:
         """Take in a push; its ticket is used up already."""
 
     @abstractmethod
     def settle(self, global_step: int, tickets: Collection[Ticket]) -> list[Entry]:
         """Return what is decided now, each decision once."""
 
-    def holds_push_of(self, member: int) -> bool:
-        """Return whether a push of `member` waits, and `member` with it."""
+    def holds_push_of(self, replica: int) -> bool:
+        """Return whether a push of `replica` waits, and `replica` with it."""
         return False
 
     def close(self) -> list[Entry]:
         """Decide on what is in hand although no more pushes come: all tickets are used, and no more are given."""
         return []
 
-    def granted(self, member: int) -> None:  # noqa: B027  (most rules need not know)
+    def granted(self, replica: int) -> None:  # noqa: B027  (most rules need not know)
         """Take note that a ticket was given."""
 
-    def returned(self, member: int) -> None:  # noqa: B027  (most rules need not know)
+    def returned(self, replica: int) -> None:  # noqa: B027  (most rules need not know)
         """Take note that a ticket came back unused."""
 
     def lives(self, num_living: int) -> None:  # noqa: B027  (most rules need not know)
@@ -85,11 +85,11 @@ class AsyncState(ConsistencyState):
     def __init__(self) -> None:
         self._new: list[Entry] = []
 
-    def has_room(self, member: int, steps_left: float, tickets: Collection[Ticket]) -> bool:  # noqa: D102
+    def has_room(self, replica: int, steps_left: float, tickets: Collection[Ticket]) -> bool:  # noqa: D102
         return steps_left > len(tickets)
 
-    def take(self, member: int, incarnation: int, sequence: int, version: int) -> None:  # noqa: D102
-        self._new.append(Entry(Decision.APPLY, member, incarnation, sequence))
+    def take(self, replica: int, incarnation: int, sequence: int, version: int) -> None:  # noqa: D102
+        self._new.append(Entry(Decision.APPLY, replica, incarnation, sequence))
 
     def settle(self, global_step: int, tickets: Collection[Ticket]) -> list[Entry]:  # noqa: D102
         new, self._new = self._new, []
@@ -109,12 +109,12 @@ class BoundedStalenessState(ConsistencyState):
         self.max_staleness = max_staleness
         self._held: list[Taken] = []
 
-    def has_room(self, member: int, steps_left: float, tickets: Collection[Ticket]) -> bool:  # noqa: D102
+    def has_room(self, replica: int, steps_left: float, tickets: Collection[Ticket]) -> bool:  # noqa: D102
         num_due = len(tickets) + len(self._held)
         return steps_left > num_due and num_due <= self.max_staleness
 
-    def take(self, member: int, incarnation: int, sequence: int, version: int) -> None:  # noqa: D102
-        self._held.append(Taken(Entry(Decision.APPLY, member, incarnation, sequence), version))
+    def take(self, replica: int, incarnation: int, sequence: int, version: int) -> None:  # noqa: D102
+        self._held.append(Taken(Entry(Decision.APPLY, replica, incarnation, sequence), version))
 
     def settle(self, global_step: int, tickets: Collection[Ticket]) -> list[Entry]:  # noqa: D102
         entries: list[Entry] = []
@@ -124,8 +124,8 @@ class BoundedStalenessState(ConsistencyState):
             global_step += 1
         return entries
 
-    def holds_push_of(self, member: int) -> bool:  # noqa: D102
-        return any(taken.entry.member == member for taken in self._held)
+    def holds_push_of(self, replica: int) -> bool:  # noqa: D102
+        return any(taken.entry.replica == replica for taken in self._held)
 
     def _ready(self, global_step: int, tickets: Collection[Ticket]) -> Taken | None:
         """Return the first held push after which all others are still in time, if there is one."""
@@ -155,28 +155,28 @@ class SyncState(ConsistencyState):
         self._new: list[Entry] = []
         self._num_summed = 0
         self._shares: Counter[int] = Counter()
-        """Tickets and gradients of each member in this round."""
+        """Tickets and gradients of each replica in this round."""
 
     @property
     def num_wanted(self) -> int:
         """How many gradients make an update now: what the living can give, if that is less than was asked for."""
         return max(1, min(self._wanted, self._quota * self._num_living))
 
-    def has_room(self, member: int, steps_left: float, tickets: Collection[Ticket]) -> bool:  # noqa: D102
-        is_needed = self._shares[member] == 0 or self._num_summed + len(tickets) < self.num_wanted
-        return steps_left > 0 and self._shares[member] < self._quota and is_needed
+    def has_room(self, replica: int, steps_left: float, tickets: Collection[Ticket]) -> bool:  # noqa: D102
+        is_needed = self._shares[replica] == 0 or self._num_summed + len(tickets) < self.num_wanted
+        return steps_left > 0 and self._shares[replica] < self._quota and is_needed
 
-    def granted(self, member: int) -> None:  # noqa: D102
-        self._shares[member] += 1
+    def granted(self, replica: int) -> None:  # noqa: D102
+        self._shares[replica] += 1
 
-    def returned(self, member: int) -> None:  # noqa: D102
-        self._shares[member] -= 1
+    def returned(self, replica: int) -> None:  # noqa: D102
+        self._shares[replica] -= 1
 
     def lives(self, num_living: int) -> None:  # noqa: D102
         self._num_living = num_living
 
-    def take(self, member: int, incarnation: int, sequence: int, version: int) -> None:  # noqa: D102
-        self._new.append(Entry(Decision.SUM, member, incarnation, sequence))
+    def take(self, replica: int, incarnation: int, sequence: int, version: int) -> None:  # noqa: D102
+        self._new.append(Entry(Decision.SUM, replica, incarnation, sequence))
         self._num_summed += 1
 
     def settle(self, global_step: int, tickets: Collection[Ticket]) -> list[Entry]:  # noqa: D102

@@ -17,7 +17,7 @@ from psflow.ps_runtime.protocol.message import MAX_JSON_BYTES, NO_BODY, Body, Ki
 from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.instructions import Refusal
-from psflow.ps_runtime.server.job_desk import JobDesk
+from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.peers import Peer
 from psflow.ps_runtime.server.shard import Shard
 
@@ -56,14 +56,14 @@ class PsHandler:
     key : JobKey
     shard : Shard
     storage : Storage
-    desk : JobDesk or None
-        The job's desk on ps-0; None on any other ps.
+    job_requests : JobRequests or None
+        Those of ps-0; None on any other ps.
     """
 
-    def __init__(self, key: JobKey, shard: Shard, storage: Storage, desk: JobDesk | None) -> None:
+    def __init__(self, key: JobKey, shard: Shard, storage: Storage, job_requests: JobRequests | None) -> None:
         self.key = key
         self.shard = shard
-        self.desk = desk
+        self.job_requests = job_requests
         self.is_finished = False
         self.left: set[int] = set()
         """Training replicas that have said good-bye."""
@@ -89,8 +89,8 @@ class PsHandler:
             Kind.LEAVE: self._leave,
             Kind.STATISTICS: self._statistics,
         }
-        if desk is not None:
-            self._kinds |= desk.kinds
+        if job_requests is not None:
+            self._kinds |= job_requests.kinds
 
     # What a transport calls
 
@@ -103,7 +103,7 @@ class PsHandler:
             if who is None:
                 raise ProtocolError("peer", f"{message.kind.name} before HELLO")
             who.check(message, self.key.digest)
-            if who.purpose is Purpose.TRAIN and self._training.get(who.member) != peer:
+            if who.purpose is Purpose.TRAIN and self._training.get(who.replica) != peer:
                 raise ProtocolError(who.name, "a later connection or incarnation has replaced this one")
             method = self._kinds.get(message.kind)
             if method is None:
@@ -118,9 +118,9 @@ class PsHandler:
             self._writing = (self._writing[0], None)
         self._pushes.pop(peer, None)
         who = self._peers.pop(peer, None)
-        if who is None or self.desk is None:
+        if who is None or self.job_requests is None:
             return []
-        return self.desk.disconnected(peer, who)
+        return self.job_requests.disconnected(peer, who)
 
     def max_body_bytes(self, peer: int, kind: Kind) -> int:
         """Return the largest body that a message of this kind may have from this peer now."""
@@ -149,7 +149,7 @@ class PsHandler:
 
     def statistics(self) -> dict[str, Any]:
         """Return counters of the shard and, on ps-0, of the job."""
-        job = {} if self.desk is None else {"job": self.desk.job.statistics()}
+        job = {} if self.job_requests is None else {"job": self.job_requests.job.statistics()}
         return {"peers": len(self._peers), "shard": self.shard.statistics()} | job
 
     # Messages that any ps takes
@@ -161,29 +161,29 @@ class PsHandler:
         facts = message.json()
         token = str(facts.get("token", "")).encode(errors="replace")  # JSON may hold half a surrogate pair
         if not hmac.compare_digest(token, self.key.token.encode()) or facts.get("job_id") != self.key.job_id:
-            raise ProtocolError("peer", "not a member of this job")
+            raise ProtocolError("peer", "not part of this job")
         if message.digest != self.key.digest:
             raise Refusal("model", f"the model of {who.name} differs from the one that this job trains")
         sequence, replies = self._admit(peer, who)
         self._peers[peer] = who
         if who.purpose is Purpose.TRAIN:
-            self._training[who.member] = peer
+            self._training[who.replica] = peer
         return [(peer, Message(Kind.DONE, sequence=sequence)), *replies]
 
     def _admit(self, peer: int, who: Peer) -> tuple[int, list[Reply]]:
         if who.purpose is not Purpose.TRAIN:
             return 0, []
-        if self.desk is not None:
-            return self.desk.admit(peer, who)
-        if who.incarnation < self._newest.get(who.member, 0):
+        if self.job_requests is not None:
+            return self.job_requests.admit(peer, who)
+        if who.incarnation < self._newest.get(who.replica, 0):
             raise Refusal("incarnation", f"incarnation {who.incarnation} of {who.name} is over")
-        self._newest[who.member] = who.incarnation
+        self._newest[who.replica] = who.incarnation
         return 0, []
 
     def _pull(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         if not self.shard.is_ready:
             raise Refusal("phase", "the variables have no values yet")
-        if who.purpose is Purpose.TRAIN and self.desk is None:
+        if who.purpose is Purpose.TRAIN and self.job_requests is None:
             self.shard.settle(*decode_entries(message.body, self.shard.num_settled))
         body = b"" if message.flags & NO_BODY else self.shard.arrays.arena.data
         return [(peer, Message(Kind.PARAMETERS, version=self.shard.version, body=body))]
@@ -192,7 +192,7 @@ class PsHandler:
         if not self.shard.is_ready:
             raise Refusal("phase", "the variables have no values yet")
         ids, end = self.shard.push_layout.rows.read_ids(np.frombuffer(message.body, np.uint8))
-        if who.purpose is Purpose.TRAIN and self.desk is None:
+        if who.purpose is Purpose.TRAIN and self.job_requests is None:
             self.shard.settle(*decode_entries(message.body[end:], self.shard.num_settled))
         try:
             rows = self.shard.pull_rows(ids, message.room)
@@ -207,13 +207,13 @@ class PsHandler:
             self.shard.check_rows(push)
         except InputError as error:
             raise ProtocolError(who.name, str(error)) from error
-        if self.desk is None:
+        if self.job_requests is None:
             self.shard.hold(who.life, message.sequence, message.version, push)
             self.shard.keep(who.life)
             return [(peer, Message(Kind.DONE))]
-        if self.desk.take(peer, who, message, push.num_examples):
+        if self.job_requests.take(peer, who, message, push.num_examples):
             self.shard.hold(who.life, message.sequence, message.version, push)
-        replies = self.desk.due()
+        replies = self.job_requests.due()
         self.shard.keep(who.life)
         return replies
 
@@ -245,8 +245,8 @@ class PsHandler:
             return [(peer, Message(Kind.DONE))]
         try:
             facts = self._storage.load(message.step, self.shard)
-            if self.desk is not None:
-                self.desk.job.restore(Cut.from_facts(facts))
+            if self.job_requests is not None:
+                self.job_requests.job.restore(Cut.from_facts(facts))
         except (CheckpointError, OSError, ValueError) as error:
             raise Refusal("checkpoint", str(error)) from error
         self.shard.restore(message.step)
@@ -260,8 +260,8 @@ class PsHandler:
             raise ProtocolError(who.name, str(error)) from error
         if self._writing is not None:
             raise Refusal("writing", f"the files of step {self._writing[0]} are still being written")
-        if self.desk is not None:
-            self.desk.job.copying(cut.step)
+        if self.job_requests is not None:
+            self.job_requests.job.copying(cut.step)
         self._written = None
         self.shard.snapshot(cut.log_start, cut.log, cut.step)
         return [(peer, Message(Kind.DONE, version=self.shard.version))]
@@ -283,18 +283,18 @@ class PsHandler:
 
     def _finish(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
-        if self.desk is not None:
-            self.desk.job.finish()
+        if self.job_requests is not None:
+            self.job_requests.job.finish()
         self.is_finished = True
-        return [(peer, Message(Kind.DONE)), *(self.desk.due() if self.desk is not None else ())]
+        return [(peer, Message(Kind.DONE)), *(self.job_requests.due() if self.job_requests is not None else ())]
 
     def _leave(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         done = [(peer, Message(Kind.DONE))]
         if who.purpose is Purpose.TRAIN:
-            self.left.add(who.member)
-        if self.desk is None or who.purpose is not Purpose.TRAIN:
+            self.left.add(who.replica)
+        if self.job_requests is None or who.purpose is not Purpose.TRAIN:
             return done
-        return [*done, *self.desk.lost(who.member, who.incarnation)]
+        return [*done, *self.job_requests.lost(who.replica, who.incarnation)]
 
     def _statistics(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         return [(peer, Message.of(Kind.DONE, self.statistics()))]

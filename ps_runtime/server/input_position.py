@@ -14,7 +14,7 @@ __all__ = ["InputPosition"]
 class InputPosition:
     """The queue of input splits.
 
-    Each member owns one open split at a time and is granted batches from it. What a member leaves behind returns to
+    Each replica owns one open split at a time and is granted batches from it. What a replica leaves behind returns to
     the queue and is granted first.
     """
 
@@ -31,14 +31,14 @@ class InputPosition:
         self.num_used = 0
         self.num_repeats = 0
 
-    def take(self, member: int) -> RecordRange | None:
-        """Grant the next batch of `member`; None if there is nothing to grant now."""
-        split = self._open.pop(member, None) or self._next_split()
+    def take(self, replica: int) -> RecordRange | None:
+        """Grant the next batch of `replica`; None if there is nothing to grant now."""
+        split = self._open.pop(replica, None) or self._next_split()
         if split is None:
             return None
         stop = min(split.start + self.spec.batch_size, split.stop)
         if stop < split.stop:
-            self._open[member] = RecordRange(split.epoch, stop, split.stop)
+            self._open[replica] = RecordRange(split.epoch, stop, split.stop)
         return RecordRange(split.epoch, split.start, stop)
 
     def commit(self, used: RecordRange) -> None:
@@ -50,20 +50,20 @@ class InputPosition:
         self.num_used += used.stop - used.start
         self._complete_epochs()
 
-    def give_back(self, member: int, granted: RecordRange | None) -> None:
-        """Return the open split of `member`, and the batch it was `granted` but did not use."""
-        split = self._open.pop(member, None)
+    def give_back(self, replica: int, granted: RecordRange | None) -> None:
+        """Return the open split of `replica`, and the batch it was `granted` but did not use."""
+        split = self._open.pop(replica, None)
         self._returned = self._within_the_end([*self._returned, *(rest for rest in (granted, split) if rest)])
 
-    def put_back(self, member: int, granted: RecordRange) -> None:
-        """Return a batch that `member` used in vain; it is the next one that is granted to it."""
-        split = self._open.pop(member, None)
+    def put_back(self, replica: int, granted: RecordRange) -> None:
+        """Return a batch that `replica` used in vain; it is the next one that is granted to it."""
+        split = self._open.pop(replica, None)
         if split is not None and (split.epoch, split.start) != (granted.epoch, granted.stop):
             self._returned = self._within_the_end([*self._returned, split])
             split = None
         whole = RecordRange(granted.epoch, granted.start, split.stop if split else granted.stop)
         for rest in self._within_the_end([whole]):
-            self._open[member] = rest
+            self._open[replica] = rest
 
     def end_stream(self, num_records: int) -> None:
         """Take note that a stream has ended after `num_records`. Repeats do nothing."""
@@ -103,7 +103,7 @@ class InputPosition:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether nothing is left to grant, unless a member gives something back."""
+        """Whether nothing is left to grant, unless a replica gives something back."""
         return not self._returned and not self._open and not self._more_to_carve
 
     def to_facts(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.protocol.decisions import Entry
 from psflow.ps_runtime.specs.input import RecordRange
 
-__all__ = ["CutReady", "Decided", "Finished", "Granted", "Instruction", "NoTicket", "Phase", "Refusal"]
+__all__ = ["CutReady", "Decided", "Granted", "Instruction", "JobFinished", "NoTicket", "Phase", "Refusal"]
 
 
 class Phase(StrEnum):
@@ -46,13 +46,13 @@ class Decided(NamedTuple):
 
 
 class Granted(NamedTuple):
-    """Give `member` a ticket for the batch `records`.
+    """Give `replica` a ticket for the batch `records`.
 
     `log` are the entries that another shard may not have heard of, empty where there is no other shard; `staleness` is
-    that of the member's last push.
+    that of the replica's last push.
     """
 
-    member: int
+    replica: int
     global_step: int
     records: RecordRange
     staleness: int
@@ -60,17 +60,17 @@ class Granted(NamedTuple):
 
 
 class NoTicket(NamedTuple):
-    """Tell `member` to use the ticket it has, because there is no further one now; `log` is as in `Granted`."""
+    """Tell `replica` to use the ticket it has, because there is no further one now; `log` is as in `Granted`."""
 
-    member: int
+    replica: int
     global_step: int
     log: bytes
 
 
-class Finished(NamedTuple):
-    """Tell `member` that no more tickets will come."""
+class JobFinished(NamedTuple):
+    """Tell `replica` that no more tickets will come."""
 
-    member: int
+    replica: int
     global_step: int
 
 
@@ -81,4 +81,4 @@ class CutReady(NamedTuple):
     is_final: bool
 
 
-Instruction = Decided | Granted | NoTicket | Finished | CutReady
+Instruction = Decided | Granted | NoTicket | JobFinished | CutReady

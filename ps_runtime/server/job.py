@@ -1,4 +1,4 @@
-"""The job as a state machine: tickets, members, input position, cuts. Events in, instructions out.
+"""The job as a state machine: tickets, replicas, input position, cuts. Events in, instructions out.
 
 A *ticket* is the permission for one push. It is given with a batch, comes back when its holder is lost, and is used up
 when ps-0 takes the push in. No more tickets are given than updates are left, so the last step is exact.
@@ -18,14 +18,15 @@ from psflow.ps_runtime.server.input_position import InputPosition
 from psflow.ps_runtime.server.instructions import (
     CutReady,
     Decided,
-    Finished,
     Granted,
     Instruction,
+    JobFinished,
     NoTicket,
     Phase,
     Refusal,
 )
-from psflow.ps_runtime.server.members import Member, Members
+from psflow.ps_runtime.server.peers import replica_name
+from psflow.ps_runtime.server.replicas import Replica, Replicas
 from psflow.ps_runtime.server.updates import BatchTicket, Updates
 from psflow.ps_runtime.specs.consistency import Async, Consistency
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
@@ -65,7 +66,7 @@ class Job:
     def __post_init__(self) -> None:
         self.input = InputPosition(self.input_spec)
         self._updates = Updates(self.consistency, self.num_replicas, self.num_shards)
-        self._members = Members()
+        self._replicas = Replicas()
         self._waiting: dict[int, None] = {}
         self._cuts = CutProtocol(self.max_steps, self.save_steps)
 
@@ -80,81 +81,84 @@ class Job:
             self.input.begin_again()
         self._updates.global_step = cut.step
         self.num_examples = cut.num_examples
-        self._members.restore(cut.lives)
-        self._waiting = {member: None for member in self._waiting if member in self._members.living}
+        self._replicas.restore(cut.lives)
+        self._waiting = {replica: None for replica in self._waiting if replica in self._replicas.living}
 
     def open(self) -> None:
         """Let training begin: the variables have their values. Repeats do nothing."""
         self._cuts.open()
 
-    def join(self, member: int, incarnation: int) -> int:
-        """Take in a member, or a new life of it; return the sequence of its last push that was taken in."""
-        self._members.must_not_be_over(member, incarnation)
-        known = self._members.living.get(member)
+    def join(self, replica: int, incarnation: int) -> int:
+        """Take in a replica, or a new life of it; return the sequence of its last push that was taken in."""
+        self._replicas.must_not_be_over(replica, incarnation)
+        known = self._replicas.living.get(replica)
         if known is not None and known.incarnation < incarnation:
-            self.lost(member, known.incarnation)
+            self.lost(replica, known.incarnation)
             known = None
         if known is None:
-            known = self._members.join(member, incarnation)
+            known = self._replicas.join(replica, incarnation)
             self._tell_living()
         return known.sequence
 
-    def ask(self, member: int, incarnation: int, num_known: int = 0) -> None:
-        """Take note that `member`, which holds `num_known` tickets, asks for one more.
+    def ask(self, replica: int, incarnation: int, num_known: int = 0) -> None:
+        """Take note that `replica`, which holds `num_known` tickets, asks for one more.
 
         While it holds another it is answered at once; else it waits.
         """
-        self._members.get(member, incarnation).num_known = num_known
-        self._waiting[member] = None
+        self._replicas.get(replica, incarnation).num_known = num_known
+        self._waiting[replica] = None
 
-    def away(self, member: int, incarnation: int) -> None:
-        """Take note that `member` cannot be answered: it gets no new ticket before it asks again."""
-        life = self._members.living.get(member)
+    def away(self, replica: int, incarnation: int) -> None:
+        """Take note that `replica` cannot be answered: it gets no new ticket before it asks again."""
+        life = self._replicas.living.get(replica)
         if life is not None and life.incarnation == incarnation:
-            self._waiting.pop(member, None)
+            self._waiting.pop(replica, None)
 
     def push(
         self,
-        member: int,
+        replica: int,
         incarnation: int,
         sequence: int,
         num_examples: int,
         version: int | None = None,
         num_known: int = 0,
     ) -> RecordRange | None:
-        """Take in a push, which uses the member's oldest ticket. Either way the member asks for its next one.
+        """Take in a push, which uses the replica's oldest ticket. Either way the replica asks for its next one.
 
         Parameters
         ----------
-        member, incarnation, sequence : int
+        replica, incarnation, sequence : int
         num_examples : int
         version : int, optional
             What it was computed on; the present one if left out.
         num_known : int
-            Tickets that the member holds besides.
+            Tickets that the replica holds besides.
 
         Returns
         -------
         RecordRange or None
             The records that it used: none if it came too late; None for the repeat of one that was taken in before.
         """
-        life = self._members.get(member, incarnation)
+        life = self._replicas.get(replica, incarnation)
         if sequence == life.sequence:
-            self.ask(member, incarnation, num_known)
+            self.ask(replica, incarnation, num_known)
             return None
         if sequence != life.sequence + 1:
             raise Refusal(
-                "sequence", f"push {sequence} of replica {member} is out of turn; push {life.sequence} was the last"
+                "sequence",
+                f"push {sequence} of {replica_name(replica)} is out of turn; push {life.sequence} was the last",
             )
-        if self._updates.holds_push_of(member):
-            raise Refusal("sequence", f"push {sequence} of replica {member} came before the answer to the last one")
+        if self._updates.holds_push_of(replica):
+            raise Refusal(
+                "sequence", f"push {sequence} of {replica_name(replica)} came before the answer to the last one"
+            )
         if not life.tickets:
-            raise Refusal("ticket", f"replica {member} has no ticket for push {sequence}")
+            raise Refusal("ticket", f"{replica_name(replica)} has no ticket for push {sequence}")
         ticket = life.tickets.popleft()
         life.sequence = sequence
         self._updates.log.forget(life.log_told)  # it has handed that on before it pushed
         self._updates.take(ticket, incarnation, sequence, self.global_step if version is None else version)
-        self.ask(member, incarnation, num_known)
+        self.ask(replica, incarnation, num_known)
         records = ticket.records
         if ticket.is_void:
             return RecordRange(records.epoch, records.start, records.start)
@@ -162,28 +166,28 @@ class Job:
         self.num_examples += num_examples
         return records
 
-    def lost(self, member: int, incarnation: int) -> None:
-        """Take note that a life of `member` is over; its tickets and its split return. Repeats do nothing."""
-        life = self._members.living.get(member)
+    def lost(self, replica: int, incarnation: int) -> None:
+        """Take note that a life of `replica` is over; its tickets and its split return. Repeats do nothing."""
+        life = self._replicas.living.get(replica)
         if life is None or life.incarnation != incarnation:
             return
-        self._take_back(member, life)
-        self._members.bury(member)
-        self._waiting.pop(member, None)
+        self._take_back(replica, life)
+        self._replicas.bury(replica)
+        self._waiting.pop(replica, None)
         self._tell_living()
 
     def end_stream(self, num_records: int) -> None:
         """Take note that the stream has ended: tickets for records beyond its end return."""
         self.input.end_stream(num_records)
-        for life in self._members.living.values():
+        for life in self._replicas.living.values():
             for ticket in [t for t in life.tickets if t.records.start >= num_records]:
                 life.tickets.remove(ticket)
                 self._updates.unused(ticket)
 
-    def return_tickets(self, member: int, incarnation: int) -> None:
-        """Take back the tickets of a member that will not use them; the member waits."""
-        self._take_back(member, self._members.get(member, incarnation))
-        self.ask(member, incarnation)
+    def return_tickets(self, replica: int, incarnation: int) -> None:
+        """Take back the tickets of a replica that will not use them; the replica waits."""
+        self._take_back(replica, self._replicas.get(replica, incarnation))
+        self.ask(replica, incarnation)
 
     def stop(self, reason: str) -> None:
         """Give no more tickets; the job ends once those given are used."""
@@ -200,7 +204,7 @@ class Job:
     def resume(self, step: int) -> None:
         """Take note that every shard has copied the cut of `step`, or need not. Repeats do nothing."""
         if self._cuts.resume(step, self.global_step):
-            self._members.forget_past()
+            self._replicas.forget_past()
             self._updates.log.forget(self._cuts.num_heard)
 
     def forget_saver(self) -> None:
@@ -232,7 +236,7 @@ class Job:
             cuts.announce(self._updates.log.end, is_final=is_final)
             instructions.append(CutReady(self.cut(), is_final))
         if cuts.phase is Phase.FINISHED:
-            instructions += [Finished(member, self.global_step) for member in self._waiting]
+            instructions += [JobFinished(replica, self.global_step) for replica in self._waiting]
             self._waiting.clear()
         return instructions
 
@@ -240,7 +244,7 @@ class Job:
         """Return what a cut made now holds of the job."""
         return Cut(
             self.global_step,
-            self._members.lives(),
+            self._replicas.lives(),
             self.input.to_facts(),
             self.num_examples,
             self._updates.log.start,
@@ -268,9 +272,9 @@ class Job:
         return self.phase is Phase.FINISHED
 
     @property
-    def members(self) -> dict[int, int]:
-        """The living members and their incarnations."""
-        return {member: life.incarnation for member, life in self._members.living.items()}
+    def replicas(self) -> dict[int, int]:
+        """The living replicas and their incarnations."""
+        return {replica: life.incarnation for replica, life in self._replicas.living.items()}
 
     def statistics(self) -> dict[str, Any]:
         """Return counters, as plain data."""
@@ -278,7 +282,7 @@ class Job:
             "phase": self.phase.name.lower(),
             "global_step": self.global_step,
             "tickets_given": self.num_given,
-            "members": len(self._members.living),
+            "replicas": len(self._replicas.living),
             "examples": self.num_examples,
             "epochs_completed": self.input.epochs_completed,
             "repeats": self.input.num_repeats,
@@ -289,19 +293,19 @@ class Job:
     # Inside
 
     def _tell_living(self) -> None:
-        here_or_to_come = self.num_replicas - len(self._members.gone)
-        self._updates.living(max(here_or_to_come, len(self._members.living)))
+        here_or_to_come = self.num_replicas - len(self._replicas.gone)
+        self._updates.living(max(here_or_to_come, len(self._replicas.living)))
 
-    def _take_back(self, member: int, life: Member) -> None:
+    def _take_back(self, replica: int, life: Replica) -> None:
         for ticket in life.tickets:
             self._updates.unused(ticket)
-            self.input.give_back(member, None if ticket.is_void else ticket.records)
-        self.input.give_back(member, None)
+            self.input.give_back(replica, None if ticket.is_void else ticket.records)
+        self.input.give_back(replica, None)
         life.tickets.clear()
 
     def _settle(self, decided: list[Decided], void: list[BatchTicket]) -> list[Instruction]:
         for ticket in void:
-            self.input.put_back(ticket.member, ticket.records)
+            self.input.put_back(ticket.replica, ticket.records)
         return list(decided)
 
     def _train(self) -> list[Instruction]:
@@ -322,45 +326,45 @@ class Job:
         """Return the answers to those who wait, and whether someone could not be answered for want of input."""
         answers: list[Instruction] = []
         is_starved = False
-        for member in list(self._waiting):
-            life = self._members.living[member]
+        for replica in list(self._waiting):
+            life = self._replicas.living[replica]
             tickets, num_known = life.tickets, life.num_known
             while len(tickets) > num_known and tickets[-1].is_void:
                 tickets.pop()
-            if self._updates.holds_push_of(member):
+            if self._updates.holds_push_of(replica):
                 continue
             if len(tickets) == num_known:
-                is_starved |= not self._give_ticket(member, life)
+                is_starved |= not self._give_ticket(replica, life)
             if len(tickets) > num_known:
-                answers.append(self._granted(member, life))
+                answers.append(self._granted(replica, life))
             elif num_known:
-                answers.append(NoTicket(member, self.global_step, self._log_for(life)))
+                answers.append(NoTicket(replica, self.global_step, self._log_for(life)))
             else:
                 continue
-            del self._waiting[member]
+            del self._waiting[replica]
         return answers, is_starved
 
-    def _give_ticket(self, member: int, life: Member) -> bool:
+    def _give_ticket(self, replica: int, life: Replica) -> bool:
         """Give a ticket if that may be; return False if only the input has nothing to give."""
         if self.stop_reason is not None or self._cuts.phase is Phase.CUT_REQUESTED:
             return True
-        if not self._updates.has_room(member, self._cuts.last_ticket_step):
+        if not self._updates.has_room(replica, self._cuts.last_ticket_step):
             return True
-        records = self.input.take(member)
+        records = self.input.take(replica)
         if records is None:
             return False
-        ticket = BatchTicket(member, self.global_step, records)
+        ticket = BatchTicket(replica, self.global_step, records)
         self._updates.give(ticket)
         life.tickets.append(ticket)
         return True
 
-    def _granted(self, member: int, life: Member) -> Granted:
+    def _granted(self, replica: int, life: Replica) -> Granted:
         ticket = life.tickets[life.num_known]
-        staleness = self._updates.staleness.get(member, 0)
-        return Granted(member, ticket.step, ticket.records, staleness, self._log_for(life))
+        staleness = self._updates.staleness.get(replica, 0)
+        return Granted(replica, ticket.step, ticket.records, staleness, self._log_for(life))
 
-    def _log_for(self, life: Member) -> bytes:
-        """Return what a member is to hand on to the other shards before its next push."""
+    def _log_for(self, life: Replica) -> bytes:
+        """Return what a replica is to hand on to the other shards before its next push."""
         log = self._updates.log
         life.log_told = log.end
         return log.encode() if self.num_shards > 1 else b""

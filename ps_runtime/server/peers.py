@@ -5,13 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.protocol.message import NO_MEMBER, Life, Message
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Life, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
+from psflow.ps_runtime.specs.roles import Role, RoleId
 
-__all__ = ["CHIEF", "Peer"]
+__all__ = ["CHIEF", "Peer", "replica_name"]
 
 CHIEF = 0
 """The chief's index among the training replicas."""
+
+
+def replica_name(replica: int) -> str:
+    """Return the role that is training replica number `replica`, as people know it: ``chief-0``, ``worker-0``."""
+    if replica == NO_REPLICA:
+        return "a role that trains nothing"
+    return str(RoleId(Role.CHIEF, 0) if replica == CHIEF else RoleId(Role.WORKER, replica - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +28,7 @@ class Peer:
 
     name: str
     purpose: Purpose
-    member: int
+    replica: int
     incarnation: int
 
     @classmethod
@@ -34,28 +42,30 @@ class Peer:
         """
         facts = message.json()
         try:
-            who = cls(str(facts["name"])[:80], Purpose(facts["purpose"]), message.member, message.incarnation)
+            who = cls(str(facts["name"])[:80], Purpose(facts["purpose"]), message.replica, message.incarnation)
         except (KeyError, ValueError):
             raise ProtocolError("peer", "HELLO must give a name and a purpose") from None
-        if who.purpose is Purpose.TRAIN and who.member == NO_MEMBER:
+        if who.purpose is Purpose.TRAIN and who.replica == NO_REPLICA:
             raise ProtocolError(who.name, "only a training replica may train")
         return who
 
     @property
     def life(self) -> Life:
-        """Member and incarnation."""
-        return (self.member, self.incarnation)
+        """Replica and incarnation."""
+        return (self.replica, self.incarnation)
 
     def check(self, message: Message, digest: int) -> None:
-        """Raise ProtocolError if `message` claims to be of another member, another life or another model."""
-        if (message.member, message.incarnation) != (self.member, self.incarnation):
-            raise ProtocolError(self.name, f"speaks as replica {message.member}, incarnation {message.incarnation}")
+        """Raise ProtocolError if `message` claims to be of another replica, another life or another model."""
+        if (message.replica, message.incarnation) != (self.replica, self.incarnation):
+            raise ProtocolError(
+                self.name, f"speaks as {replica_name(message.replica)}, incarnation {message.incarnation}"
+            )
         if message.digest != digest:
             raise ProtocolError(self.name, "speaks of another model")
 
     def must_be_chief(self, message: Message) -> None:
         """Raise ProtocolError unless the peer is the chief."""
-        if self.member != CHIEF:
+        if self.replica != CHIEF:
             raise ProtocolError(self.name, f"{message.kind.name} is for the chief alone")
 
     def must_train(self, message: Message) -> None:

@@ -20,6 +20,7 @@ from psflow.ps_runtime.protocol.decisions import Decision, Entry
 from psflow.ps_runtime.protocol.message import Life, Room
 from psflow.ps_runtime.protocol.payloads import PushBuffer, PushLayout
 from psflow.ps_runtime.server.instructions import Refusal
+from psflow.ps_runtime.server.peers import replica_name
 from psflow.ps_runtime.server.push_sum import PushSum, RowGradients
 from psflow.ps_runtime.specs.layout import Group, ShardLayout
 from psflow.ps_runtime.specs.tables import TableSpec
@@ -253,13 +254,14 @@ class Shard:
         }
 
     def _carry_out(self, entry: Entry) -> None:
-        life = (entry.member, entry.incarnation)
+        life = (entry.replica, entry.incarnation)
         held = self._held.get(life)
         if held is None or held.sequence != entry.sequence:
             if entry.decision is Decision.DROP:
                 return
             raise Refusal(
-                "log", f"push {entry.sequence} of replica {entry.member} was decided, but never reached this shard"
+                "log",
+                f"push {entry.sequence} of {replica_name(entry.replica)} was decided, but never reached this shard",
             )
         self._settled[life] = entry.sequence
         if entry.decision is Decision.APPLY:

@@ -40,42 +40,42 @@ class Updates:
         """Those given, not used and not void."""
         self.log = EntryLog()
         self.staleness: dict[int, int] = {}
-        """Of the last push of each member that became an update."""
+        """Of the last push of each replica that became an update."""
         self._has_other_shards = num_shards > 1
         self._rule = consistency_state(consistency, num_replicas)
         self._pulled: dict[Life, int] = {}
         self._dropped: list[Entry] = []
         self._num_pushes = self._num_dropped = self._staleness_sum = self._max_staleness = 0
 
-    def has_room(self, member: int, end: float) -> bool:
-        """Return whether `member` may have one more ticket, where no update may come after step `end`."""
-        return self._rule.has_room(member, end - self.global_step, self.tickets)
+    def has_room(self, replica: int, end: float) -> bool:
+        """Return whether `replica` may have one more ticket, where no update may come after step `end`."""
+        return self._rule.has_room(replica, end - self.global_step, self.tickets)
 
     def give(self, ticket: BatchTicket) -> None:
         """Take note that a ticket is given."""
         self.tickets.add(ticket)
-        self._rule.granted(ticket.member)
+        self._rule.granted(ticket.replica)
 
     def unused(self, ticket: BatchTicket) -> None:
         """Take note that a ticket will not be used."""
         if not ticket.is_void:
             self.tickets.remove(ticket)
-            self._rule.returned(ticket.member)
+            self._rule.returned(ticket.replica)
 
     def take(self, ticket: BatchTicket, incarnation: int, sequence: int, version: int) -> None:
         """Take in the push that uses a ticket; `version` is what it was computed on. A void ticket drops it."""
-        member = ticket.member
+        replica = ticket.replica
         if ticket.is_void:
-            self._dropped.append(Entry(Decision.DROP, member, incarnation, sequence))
+            self._dropped.append(Entry(Decision.DROP, replica, incarnation, sequence))
             return
         self.tickets.remove(ticket)
         pulled = max(ticket.step, min(version, self.global_step))
-        self._pulled[member, incarnation] = pulled
-        self._rule.take(member, incarnation, sequence, pulled)
+        self._pulled[replica, incarnation] = pulled
+        self._rule.take(replica, incarnation, sequence, pulled)
 
-    def holds_push_of(self, member: int) -> bool:
-        """Return whether a push of `member` waits for those of others."""
-        return self._rule.holds_push_of(member)
+    def holds_push_of(self, replica: int) -> bool:
+        """Return whether a push of `replica` waits for those of others."""
+        return self._rule.holds_push_of(replica)
 
     def living(self, num_living: int) -> None:
         """Take note of how many replicas are alive, those included that have not come yet."""
@@ -127,8 +127,8 @@ class Updates:
         return [Decided(start, entries)], void
 
     def _count(self, entry: Entry) -> None:
-        staleness = self.global_step - self._pulled.pop((entry.member, entry.incarnation))
-        self.staleness[entry.member] = staleness
+        staleness = self.global_step - self._pulled.pop((entry.replica, entry.incarnation))
+        self.staleness[entry.replica] = staleness
         self._num_pushes += 1
         self._staleness_sum += staleness
         self._max_staleness = max(self._max_staleness, staleness)

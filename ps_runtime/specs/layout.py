@@ -123,8 +123,8 @@ def _lay_out(
     keys = sorted({group_key(p) for p in pieces})
     for key in keys:
         start = end = _aligned(end)
-        members = [p for p in pieces if group_key(p) == key]
-        for p in sorted(members, key=lambda p: (order[p.variable], p.row_start)):
+        grouped = [p for p in pieces if group_key(p) == key]
+        for p in sorted(grouped, key=lambda p: (order[p.variable], p.row_start)):
             placed.append(Piece(p.variable, p.row_start, p.row_stop, p.shape, p.dtype, end))
             end += p.nbytes
         untrained, optimizer, dtype = key

@@ -12,7 +12,7 @@ _NAME = re.compile("(ps|chief|worker|evaluator)-(0|[1-9][0-9]{0,5})")
 
 
 class Role(StrEnum):
-    """What a member of a job does."""
+    """What a process of a job does."""
 
     PS = "ps"
     CHIEF = "chief"

@@ -33,7 +33,7 @@ class Marks:
     """
 
     def __init__(self, nbytes: int) -> None:
-        self._patience_secs = copy_secs(nbytes)
+        self._timeout_secs = copy_secs(nbytes)
         self._nap_secs = nap_secs(nbytes)
         self._marks: dict[int, memoryview] = {}
         self._ahead: dict[int, int] = {}
@@ -68,7 +68,7 @@ class Marks:
         """Wait until those have read the bytes before `stop`; break the promise to those who take too long."""
         while self._ahead and (late := self._late(stop)):
             if self._deadline is None:
-                self._deadline = Deadline(self._patience_secs)
+                self._deadline = Deadline(self._timeout_secs)
             if self._deadline.has_passed:
                 for reader in late:
                     self._marks[reader][PROMISED] = 0

@@ -48,7 +48,7 @@ class ArenaReader:
         """As they are now, which may be in the midst of a change; read-only."""
         self._words = header_words(memory.bytes)
         self._mark = mark
-        self._patience_secs = 10 * copy_secs(self.bytes.size)
+        self._timeout_secs = 10 * copy_secs(self.bytes.size)
         self._nap_secs = nap_secs(self.bytes.size)
 
     @property
@@ -90,14 +90,14 @@ class ArenaReader:
             os.sched_yield()  # the owner may be waiting for this very core
             if not (now := words[COUNTER]) & 1:
                 return int(now)
-        deadline = Deadline(self._patience_secs)
+        deadline = Deadline(self._timeout_secs)
         while (now := words[COUNTER]) & 1 and not deadline.has_passed:
             time.sleep(self._nap_secs)
         return int(now)
 
     def _read_in_step(self, into: NDArray[np.uint8]) -> int | None:
         words, mark = self._words, self._mark
-        deadline = Deadline(self._patience_secs)
+        deadline = Deadline(self._timeout_secs)
         for _ in range(_COPIES):
             before: int = words[COUNTER]
             version: int = words[NEXT_VERSION if before & 1 else VERSION]

@@ -87,7 +87,7 @@ class SocketConnection(Connection):
         self._descriptors = Descriptors(sock)
         self._is_waiting = False
         self._end: PsflowError | None = None
-        self._patience_secs = 0.0
+        self._receive_timeout_secs = 0.0
         self._num_requests = self._bytes_out = self._bytes_in = 0
         self._send_timeout_secs = send_timeout_secs
         self._set_timeout(socket.SO_SNDTIMEO, send_timeout_secs)
@@ -202,9 +202,9 @@ class SocketConnection(Connection):
         deadline = Deadline(timeout_secs)
         remaining_secs = timeout_secs
         while True:
-            if remaining_secs != self._patience_secs:
+            if remaining_secs != self._receive_timeout_secs:
                 self._set_timeout(socket.SO_RCVTIMEO, remaining_secs)
-                self._patience_secs = remaining_secs
+                self._receive_timeout_secs = remaining_secs
             message = self._read(into)
             if message is not None:
                 return message

@@ -19,9 +19,9 @@ from psflow.ps_runtime.protocol.handler import Handler, Reply
 from psflow.ps_runtime.protocol.message import HEADER, Kind, Message, refusal
 from psflow.ps_runtime.transport.address import Address, host_boot_id, new_unix_name
 from psflow.ps_runtime.transport.arena import Arena
-from psflow.ps_runtime.transport.link import Link, Spares, say_at_once
 from psflow.ps_runtime.transport.listeners import is_same_user, listen_on_tcp, listen_on_unix, tune
 from psflow.ps_runtime.transport.marks import LARGE_BYTES, Marks
+from psflow.ps_runtime.transport.server_connection import ServerConnection, Spares, say_at_once
 from psflow.ps_runtime.transport.sharing import new_mailbox, what_is_shared
 from psflow.ps_runtime.transport.waiting import Waiting
 
@@ -79,10 +79,10 @@ class SocketServer:
         self._hello_timeout_secs = hello_timeout_secs
         self._clock = clock
         self._numbers = itertools.count(1)
-        self._links: dict[int, Link] = {}
+        self._connections: dict[int, ServerConnection] = {}
         self._spares = Spares()
         self._strangers: dict[int, float] = {}  # deadlines of those not accepted yet, oldest first
-        self._lost: deque[Link] = deque()
+        self._lost: deque[ServerConnection] = deque()
         self._posted: deque[Callable[[], Iterable[Reply]]] = deque()
         self._is_closed = False
         self._transports_before: set[str] = set()
@@ -100,7 +100,7 @@ class SocketServer:
             self.close()
             raise
         if arena is not None and self._lent is not None:
-            arena.readers = _ArenaReaders(self._marks, self._links)
+            arena.readers = _ArenaReaders(self._marks, self._connections)
 
     def _listen(self, tcp_host: str | None, unix: bool) -> Address:
         port: int | None = None
@@ -155,12 +155,14 @@ class SocketServer:
     @property
     def transports(self) -> set[str]:
         """The transports that peers have come by, of those that the handler knew."""
-        return self._transports_before | {link.transport for link in self._links.values() if link.is_handled}
+        return self._transports_before | {
+            connection.transport for connection in self._connections.values() if connection.is_handled
+        }
 
     def statistics(self) -> dict[str, int]:
         """Return counts: `connections` open now; `accepted`, `refused`, `messages`, `bytes_in`, `bytes_out` in all."""
         return {
-            "connections": len(self._links),
+            "connections": len(self._connections),
             "accepted": self._num_accepted,
             "refused": self._num_refused,
             "messages": self._num_messages,
@@ -179,10 +181,10 @@ class SocketServer:
         self._selector.close()
         for sock in [*self._listeners, self._wake_reader, self._wake_writer]:
             sock.close()
-        for link in self._links.values():
-            self._marks.remove(link.number)
-            link.close()
-        self._links.clear()
+        for connection in self._connections.values():
+            self._marks.remove(connection.number)
+            connection.close()
+        self._connections.clear()
         self._strangers.clear()
 
     def __enter__(self) -> Self:
@@ -200,7 +202,7 @@ class SocketServer:
             return  # gone again, or no descriptor is free: they stay in the backlog
         if listener.family == socket.AF_UNIX and not is_same_user(sock):
             self._turn_away(sock, "another-user", "this ps belongs to another user")
-        elif len(self._links) >= self._max_connections:
+        elif len(self._connections) >= self._max_connections:
             self._turn_away(sock, "full", f"this ps has {self._max_connections} connections, its maximum")
         else:
             self._welcome(sock)
@@ -214,42 +216,42 @@ class SocketServer:
         sock.setblocking(False)
         tune(sock)
         number = next(self._numbers)
-        link = Link(number, sock, self._handler, self._spares, self._lent)
-        self._links[number] = link
+        connection = ServerConnection(number, sock, self._handler, self._spares, self._lent)
+        self._connections[number] = connection
         self._strangers[number] = self._clock() + self._hello_timeout_secs
         self._num_accepted += 1
-        self._selector.register(sock, _READ, partial(self._serve, link))
+        self._selector.register(sock, _READ, partial(self._serve, connection))
 
     def _drop_strangers(self) -> None:
         now = self._clock()
         late = [number for number, deadline in self._strangers.items() if deadline <= now]
         for number in late:
             reason = f"no valid HELLO came within {self._hello_timeout_secs:g} s"
-            self._refuse(self._links[number], reason)
+            self._refuse(self._connections[number], reason)
         self._bury()
 
-    def _refuse(self, link: Link, reason: str) -> None:
+    def _refuse(self, connection: ServerConnection, reason: str) -> None:
         self._num_refused += 1
-        if not link.is_sending:
-            say_at_once(link.socket, refusal("protocol", reason))
-        self._lose(link)
+        if not connection.is_sending:
+            say_at_once(connection.socket, refusal("protocol", reason))
+        self._lose(connection)
 
-    def _lose(self, link: Link) -> None:
+    def _lose(self, connection: ServerConnection) -> None:
         """Disconnect a peer; the handler hears of it after the present event."""
-        if self._links.pop(link.number, None) is not None:
-            self._strangers.pop(link.number, None)
-            if link.is_handled:
-                self._transports_before.add(link.transport)
-            self._marks.remove(link.number)
-            self._selector.unregister(link.socket)
-            link.close()
-            self._lost.append(link)
+        if self._connections.pop(connection.number, None) is not None:
+            self._strangers.pop(connection.number, None)
+            if connection.is_handled:
+                self._transports_before.add(connection.transport)
+            self._marks.remove(connection.number)
+            self._selector.unregister(connection.socket)
+            connection.close()
+            self._lost.append(connection)
 
     def _bury(self) -> None:
         while self._lost:
-            link = self._lost.popleft()
-            if link.is_handled:
-                self._deliver(self._handler.disconnected(link.number))
+            connection = self._lost.popleft()
+            if connection.is_handled:
+                self._deliver(self._handler.disconnected(connection.number))
 
     # events
 
@@ -259,86 +261,86 @@ class SocketServer:
             self._deliver(self._posted.popleft()())
             self._bury()
 
-    def _serve(self, link: Link, events: int) -> None:
-        if link.number not in self._links:
+    def _serve(self, connection: ServerConnection, events: int) -> None:
+        if connection.number not in self._connections:
             return  # lost earlier in this round
         message = None
         try:
-            if events & _WRITE and not link.flush():
-                self._watch(link, _READ)
+            if events & _WRITE and not connection.flush():
+                self._watch(connection, _READ)
             if events & _READ:
-                message = link.read()
+                message = connection.read()
         except ProtocolError as error:
-            self._refuse(link, error.reason)
+            self._refuse(connection, error.reason)
         except BrokenPeerError:
-            self._lose(link)
+            self._lose(connection)
         if message is not None:
-            self._handle(link, message)
+            self._handle(connection, message)
         if self._lost:
             self._bury()
 
-    def _handle(self, link: Link, message: Message) -> None:
+    def _handle(self, connection: ServerConnection, message: Message) -> None:
         self._num_messages += 1
         self._bytes_in += HEADER.size + len(message.body)
-        link.is_answered = False
+        connection.is_answered = False
         try:
             if message.kind is Kind.SHARE:
-                self._share(link)
+                self._share(connection)
             else:
-                link.is_handled = True
-                self._deliver(self._handler.handle(link.number, message))
+                connection.is_handled = True
+                self._deliver(self._handler.handle(connection.number, message))
         except ProtocolError as error:
-            self._refuse(link, error.reason)
+            self._refuse(connection, error.reason)
         if self._strangers:
-            self._strangers.pop(link.number, None)
+            self._strangers.pop(connection.number, None)
 
-    def _share(self, link: Link) -> None:
+    def _share(self, connection: ServerConnection) -> None:
         """Answer SHARE, which no handler ever sees: nothing changes but the way that bodies come."""
         kinds = (kind for kind in Kind if not kind.is_reply and kind is not Kind.HELLO)
-        request_bytes = max(self._handler.max_body_bytes(link.number, kind) for kind in kinds)
-        if link.transport != "unix" or not request_bytes:
+        request_bytes = max(self._handler.max_body_bytes(connection.number, kind) for kind in kinds)
+        if connection.transport != "unix" or not request_bytes:
             raise ProtocolError("peer", "expected SHARE once, after HELLO, over a Unix socket")
         try:
             mailbox = new_mailbox(request_bytes, self._arena)
         except OSError as error:
-            self._deliver([(link.number, refusal("memory", error.strerror or str(error)))])
+            self._deliver([(connection.number, refusal("memory", error.strerror or str(error)))])
             return
         try:
-            self._bytes_out += link.share(mailbox, *what_is_shared(mailbox, self._arena))
+            self._bytes_out += connection.share(mailbox, *what_is_shared(mailbox, self._arena))
         except BrokenPeerError:
-            self._lose(link)
+            self._lose(connection)
         else:
-            self._marks.add(link.number, mailbox.mark)
+            self._marks.add(connection.number, mailbox.mark)
 
     def _deliver(self, replies: Iterable[Reply]) -> None:
         for number, message in replies:
-            link = self._links.get(number)
-            if link is None:
+            connection = self._connections.get(number)
+            if connection is None:
                 continue  # vanished while its reply was held
-            assert not link.is_answered, f"connection {number} gets a reply that it did not ask for"
+            assert not connection.is_answered, f"connection {number} gets a reply that it did not ask for"
             try:
-                self._bytes_out += link.send(message)
+                self._bytes_out += connection.send(message)
             except BrokenPeerError:
-                self._lose(link)
+                self._lose(connection)
             else:
-                if link.is_sending:
-                    self._watch(link, _READ | _WRITE)
+                if connection.is_sending:
+                    self._watch(connection, _READ | _WRITE)
 
-    def _watch(self, link: Link, events: int) -> None:
-        self._selector.modify(link.socket, events, partial(self._serve, link))
+    def _watch(self, connection: ServerConnection, events: int) -> None:
+        self._selector.modify(connection.socket, events, partial(self._serve, connection))
 
 
 class _ArenaReaders:
     """All who read a large arena: those who map it, and those whom it is being sent to."""
 
-    def __init__(self, marks: Marks, links: Mapping[int, Link]) -> None:
+    def __init__(self, marks: Marks, connections: Mapping[int, ServerConnection]) -> None:
         self._marks = marks
-        self._links = links
+        self._connections = connections
 
     def begin(self, counter: int) -> None:
         self._marks.begin(counter)  # at once: who sees the counter before the promise begins again
-        for link in self._links.values():
-            link.detach()
+        for connection in self._connections.values():
+            connection.detach()
 
     def await_past(self, stop: int) -> None:
         self._marks.await_past(stop)

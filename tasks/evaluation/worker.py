@@ -14,7 +14,7 @@ from distributed import get_worker
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import EvaluationRecord
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.cluster.role_task import Lifeline
+from psflow.ps_runtime.cluster.role_task import Liveness
 from psflow.ps_runtime.config.environment import telemetry_off
 from psflow.ps_runtime.errors import InputError, PsflowError, StoppedError
 from psflow.ps_runtime.model.caller import ModelCaller
@@ -134,9 +134,9 @@ def evaluate_checkpoint(pickled: bytes, replay: str, step: int, indexes: Sequenc
     telemetry_off()
     worker = get_worker()
     worker.log_event(replay, {"begun": step})
-    lifeline = Lifeline(worker, worker.get_current_task(), f"evaluation of step {step}")
+    liveness = Liveness(worker, worker.get_current_task(), f"evaluation of step {step}")
     with one_thread():
-        return _job(pickled, replay).evaluate(step, indexes, lifeline.check)
+        return _job(pickled, replay).evaluate(step, indexes, liveness.check)
 
 
 async def forget(replay: str) -> None:

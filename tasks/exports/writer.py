@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.config.environment import telemetry_off
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.optimizers import Optimizer
-from psflow.tasks.serving.code import ENGINE, ExportedCode, ModelFnSource, module_of_optimizer, source_of
+from psflow.tasks.serving.code import ENGINE, ModelFnSource, RequiredCode, module_of_optimizer, source_of
 from psflow.tasks.tracking.store import keep_quiet
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class MlflowModelWriter:
         keep_quiet()
         source = source_of(bundle.model_fn)
         modules = {module_of_optimizer(rule) for rule in _optimizers_in(bundle.params)}
-        code = ExportedCode(source, tuple(sorted(modules)))
+        code = RequiredCode(source, tuple(sorted(modules)))
         with tempfile.TemporaryDirectory(prefix="psflow-export-") as temporary:
             model, beside = Path(temporary, "model"), Path(temporary, "code")
             _write_model(model, bundle, source, self._columns_for(bundle.features))

@@ -17,7 +17,7 @@ from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.estimator.installed import is_installed
 from psflow.ps_runtime.optimizers import Optimizer
 
-__all__ = ["ExportedCode", "ModelFnSource", "module_of_optimizer", "source_of"]
+__all__ = ["ModelFnSource", "RequiredCode", "module_of_optimizer", "source_of"]
 
 ENGINE = "psflow"
 ENGINE_ROOT = Path(psflow.__file__).parents[1]
@@ -104,7 +104,7 @@ def _module_of(path: Path, name: str) -> tuple[str, Path]:
 
 
 @dataclass
-class ExportedCode:
+class RequiredCode:
     """The files that a model_fn needs, by their paths below the import root, and the libraries that these import.
 
     Followed are imports of psflow's engine, and of the user's own code: what lies beside or below the file of model_fn,

@@ -100,7 +100,7 @@ def _resume(client: MlflowClient, run_id: str) -> Run:
     from mlflow.exceptions import MlflowException
 
     try:
-        client.set_tag(run_id, OWNER, owner_text())  # before it runs: else it would be taken for a stray
+        client.set_tag(run_id, OWNER, owner_text())  # before it runs: else it would be taken for orphaned
         client.update_run(run_id, status="RUNNING")
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":

@@ -14,7 +14,7 @@ from psflow.flows.evaluate import evaluate
 from psflow.flows.parameters.evaluate import EvaluateParameters
 from psflow.flows.parameters.resolved_config import write_config
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.running.building import build_training
+from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.tasks.prefect_server.api import prefect_api

@@ -27,7 +27,7 @@ START_SECS = 150.0
 END_SECS = 10.0
 """For all roles to end after a cancellation."""
 CLOSE_SECS = 45.0
-"""For ``psflow serve`` to look for strays, and close them."""
+"""For ``psflow serve`` to look for orphaned runs, and close them."""
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ import pytest
 
 from psflow.flows import cli
 from psflow.flows.parameters.train import parse_parameters
-from psflow.flows.running.building import build_training
-from psflow.flows.running.planning import plan_attempt
+from psflow.flows.planning.building import build_training
+from psflow.flows.planning.planned import plan_attempt
 from psflow.ps_runtime.config.files import load
 from psflow.ps_runtime.errors import ConfigError, InputError, ModelDirError, ModelFnError, UsageError
 from tests.flows.conftest import Project

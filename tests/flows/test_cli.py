@@ -46,7 +46,7 @@ PREDICT = ["predict", "--model", "models:/x@best", "--input", "a.csv", "--output
 @pytest.fixture
 def flow(monkeypatch):
     """Put a function in place of the flows, so that only the command line is under test."""
-    monkeypatch.setattr("psflow.flows.running.head_start.head_start", lambda *_, **__: contextlib.nullcontext())
+    monkeypatch.setattr("psflow.flows.starting.head_start.head_start", lambda *_, **__: contextlib.nullcontext())
 
     def flow(function):
         for name in ("train", "predict"):
@@ -96,7 +96,7 @@ def test_predict_shows_what_it_did(flow, capsys):
 
 
 def test_down_shows_a_line_for_each_fact(monkeypatch, capsys):
-    monkeypatch.setattr("psflow.flows.running.local_servers.down", lambda timeout: {"rows": 3, "best": {"step": 2}})
+    monkeypatch.setattr("psflow.flows.local_servers.down", lambda timeout: {"rows": 3, "best": {"step": 2}})
     assert cli.run(["down"]) == 0
     assert capsys.readouterr().out.split() == ["rows", "3", "best.step", "2"]
 
@@ -222,8 +222,8 @@ def test_help_loads_none_of_the_libraries_that_take_long():
 
 NOISY = """
 import atexit, contextlib, os, sys, types
-import psflow.flows.running.head_start
-psflow.flows.running.head_start.head_start = lambda *_, **__: contextlib.nullcontext()
+import psflow.flows.starting.head_start
+psflow.flows.starting.head_start.head_start = lambda *_, **__: contextlib.nullcontext()
 def flow(*_):
     print("for people"); os.system("echo from a child")
     atexit.register(print, "at exit")

@@ -16,7 +16,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from psflow.flows import cli
 from psflow.flows.parameters.configuration import read_settings
 from psflow.flows.parameters.train import parse_parameters
-from psflow.flows.running.building import build_training
+from psflow.flows.planning.building import build_training
 from psflow.tasks.prefect_server.api import prefect_api
 from tests.flows.conftest import TABLE_CONF
 from tests.full_disk import run_on_small_disk
@@ -28,7 +28,7 @@ OWN = "or one of your own as package.module:name"
 def directory(table: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Have a small project, and no flow that begins: whatever is refused is refused before."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
-    monkeypatch.setattr("psflow.flows.running.head_start.head_start", lambda *_: nullcontext())
+    monkeypatch.setattr("psflow.flows.starting.head_start.head_start", lambda *_: nullcontext())
     monkeypatch.setattr("psflow.flows.train.invoke", _only_prepare)
     monkeypatch.setattr("psflow.ps_runtime.cluster.connecting.CONNECT_TIMEOUT_SECS", 0.2)
     return table
@@ -94,7 +94,7 @@ def test_mlflow_is_down(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 def test_prefect_is_down(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("psflow.flows.running.planning.prepare_store", lambda: "a store")
+    monkeypatch.setattr("psflow.flows.planning.planned.prepare_store", lambda: "a store")
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}):
         assert said(capsys, "train", "t.yaml", exit_code=1) == (
             "psflow: the Prefect API at http://127.0.0.1:1/api did not answer within 0.1 s: "

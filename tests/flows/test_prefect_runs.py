@@ -20,12 +20,12 @@ from prefect.logging.handlers import APILogWorker
 from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
 
 from psflow.flows.parameters.train import parse_parameters
-from psflow.flows.running.interrupts import INTERRUPTIONS, Interrupts
-from psflow.flows.running.invocation import Invocation
-from psflow.flows.running.task_runs import TaskRuns
+from psflow.flows.prefect_runs.task_runs import TaskRuns
+from psflow.flows.starting.invocation import Invocation
+from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.flows.watching import plotting
 from psflow.flows.watching import watch as watching
-from psflow.flows.watching.links import Links
+from psflow.flows.watching.page_links import PageLinks
 from psflow.flows.watching.watch import Watch, Watched
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError
 from psflow.ps_runtime.roles.events import Export
@@ -87,7 +87,7 @@ def test_all_that_is_logged_of_a_job_goes_to_the_server_of_its_flow_run(
 
     @flow
     def watched() -> None:
-        links = Links("f1", None, None, str(tmp_path), "m")
+        links = PageLinks("f1", None, None, str(tmp_path), "m")
         with Watch(Watched(job, parse_parameters(CONF, {}), None, links), tracker, get_run_logger()) as watch:
             for event in (METRICS, EVALUATION, BEST):
                 watch.handle(event)

@@ -11,7 +11,7 @@ from psflow.flows import cli
 from psflow.flows.looking.plan import plan
 from psflow.flows.parameters.configuration import read_settings
 from psflow.flows.parameters.train import parse_parameters
-from psflow.flows.running.building import build_training
+from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.errors import ConfigError

@@ -62,7 +62,7 @@ def test_where_nothing_was_done_nothing_runs_and_nothing_is_made(directory: Path
 def test_running_jobs_are_told_with_their_roles_and_the_straggler(directory: Path) -> None:
     copy_store(directory)
     run_id = record("living", owner_text())
-    stray = record("stray", owner_text().replace(f'"pid": {os.getpid()}', '"pid": 4194303'))
+    orphaned = record("orphaned", owner_text().replace(f'"pid": {os.getpid()}', '"pid": 4194303'))
     untold = record("untold", owner_text().replace(f'"pid": {os.getpid()}', '"pid": 4194303'))
     (directory / "runs" / "untold").mkdir(parents=True)
     (directory / "runs" / "untold" / "job.json").write_text(JobRecord("untold", facts={"ended_step": 1500}).to_json())
@@ -70,13 +70,13 @@ def test_running_jobs_are_told_with_their_roles_and_the_straggler(directory: Pat
     mlflow_client(prepare_store()).set_terminated(ended, "FINISHED")
     answer = status()
     jobs = {job["run_id"]: job for job in answer.facts["jobs"]}
-    assert set(jobs) == {run_id, stray, untold}
+    assert set(jobs) == {run_id, orphaned, untold}
     job = jobs[run_id]
     assert job["model_dir"] == f"{directory}/runs/living"
     assert job["progress"] == "step 600/1500 (40 %)"
     assert [role["role"] for role in job["roles"]] == ["ps-0", "chief-0", "worker-0"]
     assert job["stragglers"] == ["worker-0 makes 20 steps/s, the median of the replicas is 60"]
-    assert jobs[stray]["stragglers"] == ["its process is gone; the command that started it resumes it"]
+    assert jobs[orphaned]["stragglers"] == ["its process is gone; the command that started it resumes it"]
     assert jobs[untold]["stragglers"] == [
         "training reached step 1500, but MLflow could not be reached; the same command writes what is on disk"
     ]

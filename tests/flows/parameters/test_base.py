@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.base import FlowParameters
 from psflow.flows.parameters.train import TrainParameters
 
 
-class Kind(Parameters):
+class Kind(FlowParameters):
     name: Literal["one"]
     size: Literal[1, 2] = 1
 

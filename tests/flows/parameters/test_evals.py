@@ -6,7 +6,7 @@ import pytest
 
 from psflow.flows.parameters.resolved_config import read_config, resolve, write_config
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.running.building import build_training
+from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.config.files import load
 from psflow.ps_runtime.errors import ConfigError
 

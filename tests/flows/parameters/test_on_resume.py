@@ -7,12 +7,12 @@ from typing import Annotated
 import pytest
 from pydantic import Field
 
-from psflow.flows.parameters.base import Parameters
+from psflow.flows.parameters.base import FlowParameters
 from psflow.flows.parameters.on_resume import OnResume, check_declared, declared
 from psflow.flows.parameters.train import TrainParameters
 
 
-class _Below(Parameters):
+class _Below(FlowParameters):
     known: Annotated[int, OnResume.FREE] = Field(1)
     forgotten: int = Field(1)
 

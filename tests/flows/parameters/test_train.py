@@ -11,7 +11,7 @@ from psflow.flows.parameters.input import MODELS, DataInput, FunctionInput
 from psflow.flows.parameters.model import CannedModel, FunctionModel
 from psflow.flows.parameters.predict import PredictParameters, parse_predict_parameters
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.running.building import build_training
+from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.config.files import COMMAND_LINE, Origin, load
 from psflow.ps_runtime.data.csv_table import Csv
 from psflow.ps_runtime.data.digits import Digits

@@ -12,7 +12,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from psflow.flows.parameters.resolved_config import write_config
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.running.building import build_training
+from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.tasks.tracking import Tracker, prepare_store

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from psflow.flows.parameters.pipeline import PipelineParameters
+from psflow.flows.planning.planned import plan_attempt
 from psflow.flows.replay.ahead import check_after_training, check_without_training
-from psflow.flows.running.planning import plan_attempt
 from psflow.ps_runtime.errors import UsageError
 from tests.flows.replay.conftest import CONFIG
 

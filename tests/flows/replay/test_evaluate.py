@@ -14,7 +14,7 @@ from psflow.flows.cli import run
 from psflow.flows.evaluate import evaluate
 from psflow.flows.parameters.evaluate import EvaluateParameters
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.running.building import build_training
+from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.checkpoint.store import CheckpointStore

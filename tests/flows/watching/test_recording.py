@@ -12,7 +12,7 @@ import pytest
 
 from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.watching import recording
-from psflow.flows.watching.links import Links
+from psflow.flows.watching.page_links import PageLinks
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.config.files import parse
 from psflow.ps_runtime.data.dataset import Dataset
@@ -38,7 +38,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Any:
     files: dict[str, bytes] = {}
     tracker = SimpleNamespace(put_file=files.__setitem__, files=files)
     monkeypatch.setattr(recording.Tracker, "open", lambda uri, **told: SimpleNamespace(**vars(tracker), **told))
-    links = Links("f1", "http://host/f1", None, "/models/runs/t", "psflow-t")
+    links = PageLinks("f1", "http://host/f1", None, "/models/runs/t", "psflow-t")
     dataset = Dataset({"x": np.zeros((2, 1), np.float32)})
     attempt: Any = SimpleNamespace(
         record=SimpleNamespace(job_id="a1b2c3d4", run_id=None, facts={"forked_from": FORKED_FROM}),

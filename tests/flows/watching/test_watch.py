@@ -14,7 +14,7 @@ import pytest
 
 from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.watching import watch as module
-from psflow.flows.watching.links import Links
+from psflow.flows.watching.page_links import PageLinks
 from psflow.flows.watching.watch import Watch, Watched
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, LogMessage, Metrics, PsListening, RecordedEvent
 from psflow.ps_runtime.transport.address import Address
@@ -79,7 +79,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> S
 
 def watch(seen: Seen, tmp_path: Path, *past: RecordedEvent, plots: bool = True) -> Watch:
     job: Any = SimpleNamespace(model_dir=str(tmp_path), attempt=1, train_spec=SimpleNamespace(max_steps=600))
-    links = Links("f1", None, "http://host/dask", str(tmp_path), "m")
+    links = PageLinks("f1", None, "http://host/dask", str(tmp_path), "m")
     watched = Watched(job, parse_parameters({**CONF, "plots": plots}, {}), None, links, past)
     return Watch(watched, seen.tracker, logging.getLogger("flow"))
 

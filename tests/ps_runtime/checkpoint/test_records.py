@@ -9,7 +9,7 @@ from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.records import (
     EvaluationLog,
     EvaluationRecord,
-    Finished,
+    FinishedMarker,
     clear_finished,
     read_finished,
     write_finished,
@@ -20,7 +20,7 @@ from psflow.ps_runtime.errors import CheckpointError
 def test_finished_comes_and_goes(url: str) -> None:
     assert read_finished(url) is None
     write_finished(url, 500, "max_steps")
-    assert read_finished(url) == Finished(500, "max_steps")
+    assert read_finished(url) == FinishedMarker(500, "max_steps")
     clear_finished(url)
     clear_finished(url)
     assert read_finished(url) is None

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.client.link import Dial, Identity, Links, never_stop
+from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients, never_stop
 from psflow.ps_runtime.errors import BrokenPeerError
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
-from psflow.ps_runtime.server.job_desk import JobDesk
+from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.layout import piece_views, place
@@ -101,11 +101,11 @@ class Ps:
         self.key = JobKey("job", "token", model.digest)
         optimizers = rules_of(model)
         shards = [Shard(layout, optimizers, model.tables, num_ps) for layout in place(model, num_ps)]
-        self.desk = JobDesk(job, Stream() if is_stream else None, shards[0])
+        self.job_requests = JobRequests(job, Stream() if is_stream else None, shards[0])
         self.handlers, self.servers, self.storages = [], [], []
         for index, shard in enumerate(shards):
             storage = Storage()
-            storage.handler = PsHandler(self.key, shard, storage, self.desk if index == 0 else None)
+            storage.handler = PsHandler(self.key, shard, storage, self.job_requests if index == 0 else None)
             storage.server = InProcessServer(storage.handler)
             self.storages.append(storage)
             self.handlers.append(storage.handler)
@@ -118,9 +118,11 @@ class Ps:
     def _dial_of(self, index: int) -> Dial:
         return lambda timeout_secs: FragileConnection(self.servers[index].connect(f"ps-{index}"), self)
 
-    def links(self, purpose: Purpose = Purpose.TRAIN, member: int = 0, check: Callable[[], None] = never_stop) -> Links:
-        identity = Identity("job", "token", self.model.digest, f"{purpose}-{member}", purpose, member, 1)
-        return Links(self.dials, identity, check, SECS)
+    def shards(
+        self, purpose: Purpose = Purpose.TRAIN, replica: int = 0, check: Callable[[], None] = never_stop
+    ) -> ShardClients:
+        identity = Identity("job", "token", self.model.digest, f"{purpose}-{replica}", purpose, replica, 1)
+        return ShardClients(self.dials, identity, check, SECS)
 
     def slot(self, variable: str, name: str) -> np.ndarray:
         """Return a slot of a variable that lies on one shard in one piece."""

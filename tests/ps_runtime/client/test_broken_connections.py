@@ -24,7 +24,7 @@ SECS = 200.0
 
 
 def run(ps: Any) -> tuple[dict[str, Any], dict[str, np.ndarray], int]:
-    """Train and save as a chief does; return the job's counters, the values, and how often a link came back."""
+    """Train and save as a chief does; return the job's counters, the values, and how often a client came back."""
     written: list[Any] = []
 
     def save() -> None:
@@ -36,14 +36,14 @@ def run(ps: Any) -> tuple[dict[str, Any], dict[str, np.ndarray], int]:
             saving.committed(cut.step)
         saving.finish()
 
-    with ps.links(Purpose.SAVE) as saving_links, ps.links() as links:
-        saving = SavingClient(saving_links, MODEL, SECS)
+    with ps.shards(Purpose.SAVE) as saving_shards, ps.shards() as shards:
+        saving = SavingClient(saving_shards, MODEL, SECS)
         saving.initialize(START)
         saving.request_cut()
         saving.open()
         saver = threading.Thread(target=save)
         saver.start()
-        client = TrainingClient(links, MODEL, SECS, SECS)
+        client = TrainingClient(shards, MODEL, SECS, SECS)
         answer = client.next_grant()
         while isinstance(answer, Grant):
             client.pull()
@@ -54,11 +54,11 @@ def run(ps: Any) -> tuple[dict[str, Any], dict[str, np.ndarray], int]:
         saver.join(SECS)
         assert not saver.is_alive()
         client.leave()
-        num_reconnects = sum(facts["reconnects"] for facts in links.statistics()["links"])
-        num_reconnects += sum(facts["reconnects"] for facts in saving_links.statistics()["links"])
+        num_reconnects = sum(facts["reconnects"] for facts in shards.statistics()["shards"])
+        num_reconnects += sum(facts["reconnects"] for facts in saving_shards.statistics()["shards"])
     assert [step for step, _ in written] == [0, NUM_STEPS]
     assert written[-1][1] == [{"step": NUM_STEPS, "shard": index} for index in range(len(ps.handlers))]
-    return ps.desk.job.statistics(), ps.values(), num_reconnects
+    return ps.job_requests.job.statistics(), ps.values(), num_reconnects
 
 
 def check(ps: Any) -> int:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.client.link import Identity, Links, never_stop
 from psflow.ps_runtime.client.rows import RowClient
+from psflow.ps_runtime.client.shard_client import Identity, ShardClients, never_stop
 from psflow.ps_runtime.client.splitting import Splits
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
@@ -64,16 +64,16 @@ class Scene:
             self._threads = [threading.Thread(target=self._serve, args=(server,)) for server in self.servers]
             for thread in self._threads:
                 thread.start()
-        self.links = Links(dials, Identity("job", "token", 0, "worker-0", Purpose.TRAIN), never_stop, SECS)
-        self.links.__enter__()
-        self.client = RowClient(self.links, SPECS, Splits(num_ps))
+        self.shards = ShardClients(dials, Identity("job", "token", 0, "worker-0", Purpose.TRAIN), never_stop, SECS)
+        self.shards.__enter__()
+        self.client = RowClient(self.shards, SPECS, Splits(num_ps))
 
     def _serve(self, server: SocketServer) -> None:
         while not self._is_over:
             server.run_once(SECS)
 
     def close(self) -> None:
-        self.links.close()
+        self.shards.close()
         self._is_over = True
         for server in self.servers:
             if isinstance(server, SocketServer):

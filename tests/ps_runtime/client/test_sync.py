@@ -49,12 +49,12 @@ def joined(model, parts):
 class Training:
     def __init__(self, stack, ps_of, model, num_ps, num_replicas, consistency):
         ps = ps_of(model, num_ps, consistency=consistency, num_replicas=num_replicas)
-        saving = SavingClient(stack.enter_context(ps.links(Purpose.SAVE)), model, SECS)
+        saving = SavingClient(stack.enter_context(ps.shards(Purpose.SAVE)), model, SECS)
         saving.initialize({v.name: np.ones(v.shape, v.dtype) for v in model.variables})
         saving.open()
-        self.job = ps.desk.job
-        links = [stack.enter_context(ps.links(member=member)) for member in range(num_replicas)]
-        self.replicas = [TrainingClient(some, model, SECS) for some in links]
+        self.job = ps.job_requests.job
+        shards = [stack.enter_context(ps.shards(replica=replica)) for replica in range(num_replicas)]
+        self.replicas = [TrainingClient(some, model, SECS) for some in shards]
         for replica in self.replicas:
             assert replica.next_grant().global_step == 0
 

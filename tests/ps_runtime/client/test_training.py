@@ -42,11 +42,11 @@ class Chief:
 
     def __init__(self, stack: ExitStack, ps: Any, values: Any) -> None:
         self.ps = ps
-        self.saving = SavingClient(stack.enter_context(ps.links(Purpose.SAVE)), ps.model, SECS)
+        self.saving = SavingClient(stack.enter_context(ps.shards(Purpose.SAVE)), ps.model, SECS)
         self.saving.initialize(values)
         assert self.saving.open() == 0
-        self.links = stack.enter_context(ps.links())
-        self.client = TrainingClient(self.links, ps.model, SECS)
+        self.shards = stack.enter_context(ps.shards())
+        self.client = TrainingClient(self.shards, ps.model, SECS)
 
 
 @pytest.fixture(params=[1, 2, 5])
@@ -104,7 +104,7 @@ def test_the_variables_are_the_same_arrays_after_each_pull(chief):
 def test_a_gradient_made_where_it_goes_is_pushed_as_any_other(chief):
     client = chief.client
     buffers = client.gradient_buffers()
-    assert set(buffers) == ({"left", "right", "plain"} if len(chief.links) == 1 else set())
+    assert set(buffers) == ({"left", "right", "plain"} if len(chief.shards) == 1 else set())
     client.next_grant()
     left = buffers.get("left", np.zeros(3, np.float32))
     left[:] = [1, 2, 3]
@@ -180,44 +180,44 @@ def assert_equal(found: Any, expected: Any) -> None:
 
 def test_a_grant_that_does_not_come_is_waited_for_in_vain(ps_of):
     ps = ps_of(MODEL)
-    with ps.links() as links:
-        client = TrainingClient(links, MODEL, start_timeout_secs=0.01)
+    with ps.shards() as shards:
+        client = TrainingClient(shards, MODEL, start_timeout_secs=0.01)
         with pytest.raises(WaitTimeoutError, match=r"^ps-0 did not grant the first ticket within 0.01 s$"):
             client.next_grant()
 
 
 def test_an_input_that_fails_is_an_error_of_the_input(ps_of):
     ps = ps_of(MODEL, input_spec=InputSpec(None))
-    with ps.links() as links:
-        ps.servers[0].post(lambda: ps.desk.stream_failed("the input_fn failed: ValueError: boom"))
+    with ps.shards() as shards:
+        ps.servers[0].post(lambda: ps.job_requests.stream_failed("the input_fn failed: ValueError: boom"))
         with pytest.raises(InputError, match="the input_fn failed: ValueError: boom"):
-            TrainingClient(links, MODEL, SECS).fetch(0)
+            TrainingClient(shards, MODEL, SECS).fetch(0)
 
 
 def test_a_batch_and_the_end_of_a_stream_are_fetched(ps_of):
     ps = ps_of(MODEL, input_spec=InputSpec(None))
-    with ps.links() as links:
-        client = TrainingClient(links, MODEL, SECS)
-        ps.servers[0].post(lambda: ps.desk.batch_read(0, b"first"))
+    with ps.shards() as shards:
+        client = TrainingClient(shards, MODEL, SECS)
+        ps.servers[0].post(lambda: ps.job_requests.batch_read(0, b"first"))
         assert bytes(client.fetch(0)) == b"first"
         with pytest.raises(RefusedError, match="batch 1 of the input is not for train-0"):
             client.fetch(1)
-        ps.servers[0].post(lambda: ps.desk.stream_ended(1))
+        ps.servers[0].post(lambda: ps.job_requests.stream_ended(1))
         assert client.fetch(1) is None
 
 
 def test_who_leaves_needs_nobody_to_hear_it(ps_of):
     ps = ps_of(MODEL, 2)
-    with ps.links() as links:
-        client = TrainingClient(links, MODEL, SECS)
+    with ps.shards() as shards:
+        client = TrainingClient(shards, MODEL, SECS)
         ps.servers[1].close()
         client.leave()
     assert [handler.left for handler in ps.handlers] == [{0}, set()]
 
 
 def test_a_checkpoint_that_cannot_be_restored_is_an_error_of_the_checkpoint(ps_of):
-    with ps_of(MODEL, 2).links(Purpose.SAVE) as links:
-        saving = SavingClient(links, MODEL, SECS)
+    with ps_of(MODEL, 2).shards(Purpose.SAVE) as shards:
+        saving = SavingClient(shards, MODEL, SECS)
         with pytest.raises(CheckpointError, match=r"^checkpoint of step 7: no files of step 7$"):
             saving.restore(7)
 
@@ -225,8 +225,8 @@ def test_a_checkpoint_that_cannot_be_restored_is_an_error_of_the_checkpoint(ps_o
 def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_checkpoint(ps_of):
     ps = ps_of(MODEL, 2)
     ps.storages[1].error = "no space left on device"
-    with ps.links(Purpose.SAVE) as links:
-        saving = SavingClient(links, MODEL, SECS)
+    with ps.shards(Purpose.SAVE) as shards:
+        saving = SavingClient(shards, MODEL, SECS)
         saving.initialize(ONES)
         saving.request_cut()
         saving.open()

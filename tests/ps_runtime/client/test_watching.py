@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from psflow.ps_runtime.client.link import Identity, Link, never_stop
+from psflow.ps_runtime.client.shard_client import Identity, ShardClient, never_stop
 from psflow.ps_runtime.client.watching import WatchingClient
 from psflow.ps_runtime.errors import BrokenPeerError, RefusedError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
@@ -15,13 +15,13 @@ SECS = 200.0
 
 def link_to(ps, token="token"):
     identity = Identity("job", token, MODEL.digest, "evaluator-0", Purpose.WATCH)
-    return Link(ps.dials[0], identity, never_stop, reconnect_secs=0.0)
+    return ShardClient(ps.dials[0], identity, never_stop, reconnect_secs=0.0)
 
 
 def tell(ps, step):
     def committed():
-        ps.desk.checkpoint_step = step
-        return ps.desk.due()
+        ps.job_requests.checkpoint_step = step
+        return ps.job_requests.due()
 
     ps.servers[0].post(committed)
 
@@ -52,12 +52,12 @@ def test_that_ps_0_has_left_already_is_no_error():
         raise BrokenPeerError("ps-0", "connection refused")
 
     identity = Identity("job", "token", 0, "evaluator-0", Purpose.WATCH)
-    watching = WatchingClient(Link(dial, identity, never_stop), SECS)
+    watching = WatchingClient(ShardClient(dial, identity, never_stop), SECS)
     assert not watching.wait(-1, SECS)
     assert watching.transport == "none"
     watching.close()
 
 
 def test_who_is_not_let_in_is_told_so(ps_of):
-    with pytest.raises(RefusedError, match="not a member of this job"):
+    with pytest.raises(RefusedError, match="not part of this job"):
         WatchingClient(link_to(ps_of(MODEL), token="guessed"), SECS)

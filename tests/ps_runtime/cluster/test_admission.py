@@ -10,7 +10,7 @@ import dask
 import pytest
 from distributed import Client, Event, LocalCluster, wait
 
-from psflow.ps_runtime.cluster.admission import Patience, admission
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
 from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
 from tests.leak_guard import no_leaks
 
@@ -57,7 +57,7 @@ def test_a_full_cluster_is_an_error_at_once_where_that_is_asked_for(client: Clie
     with (
         taken(client, "psflow-0a1b-3-ps-0"),
         pytest.raises(CapacityError, match=words),
-        admission(client, 2, Patience(3600, waits_for_slots=False, say=said.append), never_stop),
+        admission(client, 2, AdmissionPolicy(3600, waits_for_slots=False, say=said.append), never_stop),
     ):
         pass
     assert said == []
@@ -66,7 +66,7 @@ def test_a_full_cluster_is_an_error_at_once_where_that_is_asked_for(client: Clie
 def test_more_roles_than_there_are_slots_at_all_wait_for_nothing(client: Client) -> None:
     with (
         pytest.raises(CapacityError, match=r"the job has 3 roles, but .* has 2 free slots"),
-        admission(client, 3, Patience(3600), never_stop),
+        admission(client, 3, AdmissionPolicy(3600), never_stop),
     ):
         pass
 
@@ -79,7 +79,7 @@ def test_it_says_what_it_waits_for_and_goes_on_when_that_is_there(client: Client
             said.append(line)
             let_go.set()
 
-        with admission(client, 2, Patience(3600, say=say), never_stop) as slots:
+        with admission(client, 2, AdmissionPolicy(3600, say=say), never_stop) as slots:
             assert len(set(slots)) == 2
     assert len(said) == 1
     assert said[0].startswith("waiting up to 3600 s for 2 slots of the Dask cluster at inproc://")
@@ -91,7 +91,7 @@ def test_after_its_time_a_full_cluster_is_an_error(client: Client) -> None:
     with (
         taken(client, "theirs"),
         pytest.raises(CapacityError, match="has 1 free slots"),
-        admission(client, 2, Patience(0.01, say=said.append), never_stop),
+        admission(client, 2, AdmissionPolicy(0.01, say=said.append), never_stop),
     ):
         pass
     assert said[0].endswith("taken by 1 other tasks")
@@ -100,18 +100,18 @@ def test_after_its_time_a_full_cluster_is_an_error(client: Client) -> None:
 def test_of_two_that_start_at_once_one_waits_for_the_other(client: Client) -> None:
     said: list[str] = []
     with (
-        admission(client, 2, Patience(1), never_stop),
+        admission(client, 2, AdmissionPolicy(1), never_stop),
         pytest.raises(
             WaitTimeoutError, match=r"^another job on the Dask \S+ at \S+ did not finish starting within 0\.01 s: start"
         ),
-        admission(client, 2, Patience(0.01, say=said.append), never_stop),
+        admission(client, 2, AdmissionPolicy(0.01, say=said.append), never_stop),
     ):
         pass
     entered = threading.Event()
-    with admission(client, 2, Patience(1), never_stop):
+    with admission(client, 2, AdmissionPolicy(1), never_stop):
 
         def second() -> None:
-            with admission(client, 2, Patience(30, say=said.append), never_stop):
+            with admission(client, 2, AdmissionPolicy(30, say=said.append), never_stop):
                 entered.set()
 
         thread = threading.Thread(target=second)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.cluster import launch as module
-from psflow.ps_runtime.cluster.admission import Patience
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 from psflow.ps_runtime.roles.event_codec import encode_event
@@ -82,4 +82,4 @@ def test_a_role_that_is_late_is_named_with_what_it_did_not_do(
     for event in events:
         run._take_event((0.0, encode_event(event)))
     with pytest.raises(WaitTimeoutError, match=words):
-        run.start(Patience(0))
+        run.start(AdmissionPolicy(0))

@@ -17,7 +17,7 @@ import pytest
 
 from psflow import TrainSpec
 from psflow.ps_runtime.cluster import presence
-from psflow.ps_runtime.cluster.admission import Patience
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
 from psflow.ps_runtime.cluster.launch import ClusterJob
@@ -93,7 +93,7 @@ def test_a_role_is_missed_though_nobody_tells_that_its_worker_left(
             Attempt(estimator(tmp_path), TrainSpec(endless, 10**8), EVAL, num_workers=1) as attempt,
             ClusterJob(client, attempt.job(), lambda event: None) as run,
         ):
-            run.start(Patience(10))
+            run.start(AdmissionPolicy(10))
             client.unsubscribe_topic("all")  # as another job on the same client does when it ends
             client.subscribe_topic("all", lambda event: None)
             os.kill(pids[run._slots[run.job.roles[-1]]], signal.SIGKILL)  # whom no other role misses
@@ -114,7 +114,7 @@ def test_a_role_that_dask_begins_again_has_failed(tmp_path: Path) -> None:
         Attempt(estimator(tmp_path), TrainSpec(endless, 10**8), EVAL) as attempt,
         ClusterJob(client, attempt.job(), lambda event: None) as run,
     ):
-        run.start(Patience(10))
+        run.start(AdmissionPolicy(10))
         client.log_event(f"psflow-{run.job.job_id}-{run.job.attempt}", encode_event(RoleStarted(role="ps-0", number=1)))
         with pytest.raises(RoleFailedError, match=r"^ps-0 failed: it was lost, and Dask started it again"):
             run.join(before(time.monotonic() + 300))

@@ -29,7 +29,7 @@ from psflow import (
 )
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.cluster.admission import Patience
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.errors import CapacityError, ModelDirError, RoleFailedError
@@ -114,7 +114,7 @@ def test_every_role_ends_by_itself_at_exactly_max_steps(
     assert len(reports) == num_ps + num_workers + 2
     assert_ended_well(reports, tmp_path, 203)
     assert EvaluationLog(str(tmp_path)).evaluated("") == {0, 50, 100, 150, 200, 203}
-    assert {link["transport"] for link in reports["chief-0"]["statistics"]["links"]} == {used}
+    assert {shard["transport"] for shard in reports["chief-0"]["statistics"]["shards"]} == {used}
     assert_free(client)
 
 
@@ -229,7 +229,7 @@ def test_a_job_that_waits_for_slots_can_be_stopped(client: Client, tmp_path: Pat
             ClusterJob(client, attempt.job(), events.append) as run,
             pytest.raises(KeyboardInterrupt),
         ):
-            run.start(Patience(300), check)
+            run.start(AdmissionPolicy(300), check)
     finally:
         let_go.set()
         wait(busy)

@@ -54,7 +54,7 @@ def batches() -> Iterator[Any]:
         yield data.read(0, start, start + BATCH_SIZE)
 
 
-class Rows(SessionRunHook):
+class BatchRows(SessionRunHook):
     """Keeps the rows and global steps that it sees."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.optimizers import Momentum
-from tests.ps_runtime.estimator.regression import FailAt, Rows, arrays_of, batches, regression, shuffled, steps_of
+from tests.ps_runtime.estimator.regression import BatchRows, FailAt, arrays_of, batches, regression, shuffled, steps_of
 
 # Resuming
 
@@ -36,7 +36,7 @@ def test_a_resumed_job_ends_with_the_same_bits(make, input_fn, interrupted_at):
         seen.append(steps_of(broken.model_dir)[-1])
         assert seen[-1] % 5 == 0
         assert seen[-1] <= step
-    rows = Rows()
+    rows = BatchRows()
     broken.train(input_fn, [rows], max_steps=10)
     assert rows.steps[0] == seen[-1] + 1
     arrays = arrays_of(whole.model_dir, 10)

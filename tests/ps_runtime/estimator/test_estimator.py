@@ -22,8 +22,8 @@ from tests.ps_runtime.estimator.ratings import SGD
 from tests.ps_runtime.estimator.regression import (
     NUM_BATCHES,
     NUM_RECORDS,
+    BatchRows,
     FailAt,
-    Rows,
     batches,
     records,
     regression,
@@ -36,7 +36,7 @@ from tests.ps_runtime.estimator.regression import (
 
 @pytest.mark.parametrize("max_steps", [1, 5, 13])
 def test_trains_to_exactly_max_steps(make, max_steps):
-    seen = Rows()
+    seen = BatchRows()
     estimator = make()
     assert estimator.train(shuffled, [seen], max_steps=max_steps) is estimator
     assert seen.steps == list(range(1, max_steps + 1))
@@ -48,7 +48,7 @@ def test_steps_add_to_what_is_there_and_max_steps_do_not(make):
     estimator = make()
     estimator.train(shuffled, steps=4).train(shuffled, steps=3)
     assert steps_of(estimator.model_dir)[-1] == 7
-    seen = Rows()
+    seen = BatchRows()
     estimator.train(shuffled, [seen], max_steps=7)
     assert seen.steps == []
     estimator.train(shuffled, [seen], max_steps=9)
@@ -73,7 +73,7 @@ def test_refuses_contradictory_ends(make, arguments, said):
 @pytest.mark.parametrize("input_fn", [records, batches])
 @pytest.mark.parametrize("max_steps", [None, 1000])
 def test_an_input_that_ends_is_read_once_and_ends_training(make, input_fn, max_steps):
-    seen = Rows()
+    seen = BatchRows()
     estimator = make()
     estimator.train(input_fn, [seen], max_steps=max_steps)
     assert sorted(seen.rows) == list(range(NUM_RECORDS))
@@ -85,7 +85,7 @@ def test_an_input_that_ends_is_read_once_and_ends_training(make, input_fn, max_s
 def test_an_input_that_was_read_to_its_end_is_read_again_by_the_next_call(make, input_fn):
     estimator = make()
     estimator.train(input_fn)
-    seen = Rows()
+    seen = BatchRows()
     estimator.train(input_fn, [seen])
     assert sorted(seen.rows) == list(range(NUM_RECORDS))
     assert steps_of(estimator.model_dir)[-1] == 2 * NUM_BATCHES
@@ -117,7 +117,7 @@ def test_a_hook_may_end_training_before_its_first_step(make):
         def after_create_session(self, session, coord):
             coord.request_stop("not today")
 
-    seen = Rows()
+    seen = BatchRows()
     estimator = make()
     estimator.train(shuffled, [Unwilling(), seen], max_steps=20)
     assert seen.steps == []
@@ -315,7 +315,7 @@ def test_a_gradient_that_is_a_variable_is_that_of_its_step_in_a_pipeline_too(mak
 
 
 def test_without_checkpoints_it_ends_cleanly(make):
-    seen = Rows()
+    seen = BatchRows()
     estimator = make(save_checkpoints_steps=None, save_checkpoints_secs=None)
     estimator.train(shuffled, [seen], max_steps=12)
     assert seen.steps[-1] == 12

@@ -18,7 +18,7 @@ from psflow.ps_runtime.specs.run_config import RunConfig
 from tests.ps_runtime.estimator.regression import (
     NUM_BATCHES,
     NUM_RECORDS,
-    Rows,
+    BatchRows,
     batches,
     records,
     regression,
@@ -104,6 +104,6 @@ def test_evaluating_and_predicting_leave_the_model_dir_as_it_is(make):
     estimator.evaluate(records)
     list(estimator.predict(records))
     assert files_in(estimator.model_dir) == before
-    seen = Rows()
+    seen = BatchRows()
     estimator.train(shuffled, [seen], max_steps=4)
     assert seen.steps == [4]

@@ -53,7 +53,7 @@ def test_every_checkpoint_is_evaluated_once_also_over_restarts(make, evaluate_on
     assert sorted(e.global_step for e in EvaluationLog(estimator.model_dir).read()) == [0, 5, 10, 12]
 
 
-def test_a_patient_evaluator_still_evaluates_the_final_checkpoint(make):
+def test_an_evaluator_with_a_long_throttle_still_evaluates_the_final_checkpoint(make):
     estimator = make()
     run(estimator, EvalSpec(records, 1, start_delay_secs=3600, throttle_secs=3600))
     assert steps_of(estimator.model_dir)[-1] == 12

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.client.link import Dial
+from psflow.ps_runtime.client.shard_client import Dial
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.roles.context import RoleContext

@@ -15,7 +15,7 @@ from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.ps import LINGER_SECS, LOST_AFTER_SECS, SLICE_SECS
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
-from psflow.ps_runtime.server.job_desk import JobDesk
+from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.layout import place
@@ -60,17 +60,17 @@ def server(monkeypatch):
 def handler():
     job = Job(InputSpec(100), None, None)
     shard = Shard(place(MODEL, 1)[0], [SGD])
-    return PsHandler(JobKey("job", "token", MODEL.digest), shard, None, JobDesk(job, None, shard))
+    return PsHandler(JobKey("job", "token", MODEL.digest), shard, None, JobRequests(job, None, shard))
 
 
-def join(handler, connection, member=1):
-    facts = {"job_id": "job", "token": "token", "name": f"worker-{member}", "purpose": Purpose.TRAIN}
-    hello = Message.of(Kind.HELLO, facts, member=member, incarnation=3, digest=MODEL.digest)
+def join(handler, connection, replica=1):
+    facts = {"job_id": "job", "token": "token", "name": f"worker-{replica}", "purpose": Purpose.TRAIN}
+    hello = Message.of(Kind.HELLO, facts, replica=replica, incarnation=3, digest=MODEL.digest)
     assert [reply.kind for _, reply in handler.handle(connection, hello)] == [Kind.DONE]
 
 
-def leave(handler, connection, member=1):
-    handler.handle(connection, Message(Kind.LEAVE, member, 3, digest=MODEL.digest))
+def leave(handler, connection, replica=1):
+    handler.handle(connection, Message(Kind.LEAVE, replica, 3, digest=MODEL.digest))
 
 
 def serve(server, handler, until, num_replicas=1):
@@ -92,12 +92,12 @@ def test_a_replica_that_does_not_come_back_is_given_up(server, handler):
     seen = []
     server.plan = [
         (1.0, lambda: handler.disconnected(1)),
-        (1.0 + LOST_AFTER_SECS - SLICE_SECS, lambda: seen.append(handler.desk.job.members)),
+        (1.0 + LOST_AFTER_SECS - SLICE_SECS, lambda: seen.append(handler.job_requests.job.replicas)),
     ]
     serve(server, handler, until=1 + LOST_AFTER_SECS + 3 * SLICE_SECS)
     assert seen == [{1: 3}]
-    assert handler.desk.job.members == {}
-    assert handler.desk.absent == {}
+    assert handler.job_requests.job.replicas == {}
+    assert handler.job_requests.absent == {}
 
 
 def test_a_replica_that_comes_back_in_time_is_not(server, handler):
@@ -105,10 +105,10 @@ def test_a_replica_that_comes_back_in_time_is_not(server, handler):
     back_at = LOST_AFTER_SECS - 2.0
     server.plan = [(1.0, lambda: handler.disconnected(1)), (back_at, lambda: join(handler, 2))]
     serve(server, handler, until=3 * LOST_AFTER_SECS)
-    assert handler.desk.job.members == {1: 3}
+    assert handler.job_requests.job.replicas == {1: 3}
 
 
-def test_patience_begins_anew_with_each_connection_that_breaks(server, handler):
+def test_the_wait_begins_anew_with_each_connection_that_breaks(server, handler):
     join(handler, 1)
     at = LOST_AFTER_SECS - 2.0
 
@@ -120,11 +120,11 @@ def test_patience_begins_anew_with_each_connection_that_breaks(server, handler):
     server.plan = [
         (1.0, lambda: handler.disconnected(1)),
         (at, come_and_go),
-        (at + LOST_AFTER_SECS - SLICE_SECS, lambda: seen.append(handler.desk.job.members)),
+        (at + LOST_AFTER_SECS - SLICE_SECS, lambda: seen.append(handler.job_requests.job.replicas)),
     ]
     serve(server, handler, until=at + LOST_AFTER_SECS + 3 * SLICE_SECS)
     assert seen == [{1: 3}]
-    assert handler.desk.job.members == {}
+    assert handler.job_requests.job.replicas == {}
 
 
 def test_a_ps_serves_on_while_nobody_ends_the_job(server, handler):
@@ -133,8 +133,8 @@ def test_a_ps_serves_on_while_nobody_ends_the_job(server, handler):
 
 def test_a_finished_ps_leaves_with_the_last_good_bye(server, handler):
     handler.is_finished = True
-    for member in (0, 1):
-        join(handler, member, member)
+    for replica in (0, 1):
+        join(handler, replica, replica)
     server.plan = [(1.0, lambda: leave(handler, 0, 0)), (2.0, lambda: leave(handler, 1, 1))]
     assert serve(server, handler, until=100.0, num_replicas=2) == pytest.approx(2.0, abs=2 * SLICE_SECS)
 

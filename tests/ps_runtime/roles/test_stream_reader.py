@@ -15,7 +15,7 @@ from psflow.ps_runtime.roles.stream_reader import READ_AHEAD_BATCHES, StreamRead
 WAIT_SECS = 200
 
 
-class Desk:
+class JobRequestsStub:
     """Writes down what the reader tells."""
 
     def __init__(self):
@@ -41,7 +41,7 @@ def start():
     def start_reader(input_fn):
         job = SimpleNamespace(train_spec=SimpleNamespace(input_fn=input_fn), params={})
         readers.append(StreamReader(job, lambda event: event()))
-        readers[-1].desk = Desk()
+        readers[-1].job_requests = JobRequestsStub()
         return readers[-1]
 
     yield start_reader
@@ -64,18 +64,18 @@ def test_reads_a_few_batches_ahead_and_no_further(start):
     reader = start(counting)
     assert asked.empty()
     reader.want(0)
-    assert reader.desk.hear(READ_AHEAD_BATCHES + 1) == [(n, [n]) for n in range(READ_AHEAD_BATCHES + 1)]
+    assert reader.job_requests.hear(READ_AHEAD_BATCHES + 1) == [(n, [n]) for n in range(READ_AHEAD_BATCHES + 1)]
     reader.close()
-    assert reader.desk.news.empty()
+    assert reader.job_requests.news.empty()
     assert asked.qsize() <= READ_AHEAD_BATCHES + 2
 
 
 def test_reads_on_when_more_is_wanted_and_tells_the_end(start):
     reader = start(numbers(7))
     reader.want(0)
-    reader.desk.hear(5)
+    reader.job_requests.hear(5)
     reader.want(3)
-    assert reader.desk.hear(3) == [(5, [5]), (6, [6]), ("end", 7)]
+    assert reader.job_requests.hear(3) == [(5, [5]), (6, [6]), ("end", 7)]
 
 
 def test_tells_the_words_of_a_generator_that_fails(start):
@@ -85,13 +85,13 @@ def test_tells_the_words_of_a_generator_that_fails(start):
 
     reader = start(failing)
     reader.want(0)
-    assert reader.desk.hear(2)[1] == ("failed", "the input_fn failed: ZeroDivisionError: nothing left")
+    assert reader.job_requests.hear(2)[1] == ("failed", "the input_fn failed: ZeroDivisionError: nothing left")
 
 
 def test_tells_of_a_batch_that_is_none(start):
     reader = start(lambda: iter([(np.array([0]), None), 5]))
     reader.want(0)
-    kind, error = reader.desk.hear(2)[1]
+    kind, error = reader.job_requests.hear(2)[1]
     assert kind == "failed"
     assert "batch 1 of input_fn" in error
     assert "expected a tuple (features, labels), got int" in error
@@ -109,7 +109,7 @@ def test_closes_a_generator_that_waits_for_nobody(start):
 
     reader = start(endless)
     reader.want(0)
-    reader.desk.hear(1)
+    reader.job_requests.hear(1)
     reader.close()
     assert closed.wait(WAIT_SECS)
 
@@ -127,13 +127,13 @@ def test_leaves_a_generator_that_blocks_for_ever(start):
     reader.want(0)
     assert reached.wait(WAIT_SECS)
     reader.close()
-    assert reader.desk.hear(1) == [(0, [0])]
+    assert reader.job_requests.hear(1) == [(0, [0])]
     never.set()
     reader._thread.join(WAIT_SECS)
-    assert reader.desk.news.empty()
+    assert reader.job_requests.news.empty()
 
 
 def test_a_reader_that_nobody_asked_closes(start):
     reader = start(numbers(3))
     reader.close()
-    assert reader.desk.news.empty()
+    assert reader.job_requests.news.empty()

@@ -19,8 +19,8 @@ from psflow.ps_runtime.specs.run_config import RunConfig
 from tests.ps_runtime.estimator.regression import (
     NUM_BATCHES,
     NUM_RECORDS,
+    BatchRows,
     FailAt,
-    Rows,
     arrays_of,
     batches,
     records,
@@ -69,7 +69,7 @@ def test_an_interrupted_job_goes_on_with_the_same_bits_on_another_number_of_ps(r
     assert arrays_of(there.model_dir, 12) == arrays_of(make("here").model_dir, 12)
 
 
-class SharedRows(Rows):
+class SharedRows(BatchRows):
     """Keeps the rows that all replicas see; each has its own copy of a hook on a cluster, but not here."""
 
     lock = threading.Lock()

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import CheckpointError, ProtocolError
-from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message
 from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
-from psflow.ps_runtime.server.job_desk import JobDesk
+from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.layout import piece_views, place
@@ -74,10 +74,10 @@ class Servers:
         self.stream = Stream() if is_stream else None
         self.job = job
         shards = [Shard(layout, rules_of(model)) for layout in self.layouts]
-        self.desk = JobDesk(job, self.stream, shards[0])
+        self.job_requests = JobRequests(job, self.stream, shards[0])
         self.handlers = []
         for index, shard in enumerate(shards):
-            self.handlers.append(PsHandler(self.key, shard, Storage(saved), self.desk if index == 0 else None))
+            self.handlers.append(PsHandler(self.key, shard, Storage(saved), self.job_requests if index == 0 else None))
         self.inbox: dict[tuple[int, int], Message] = {}
         self._numbers = itertools.count(1)
 
@@ -104,13 +104,13 @@ class Servers:
         self.inbox.pop((ps, peer), None)
 
     def hello(
-        self, purpose: Purpose = Purpose.TRAIN, /, member: int = NO_MEMBER, incarnation: int = 0, **facts: Any
+        self, purpose: Purpose = Purpose.TRAIN, /, replica: int = NO_REPLICA, incarnation: int = 0, **facts: Any
     ) -> Message:
-        known = {"job_id": "job", "token": TOKEN, "name": f"{purpose}-{member}", "purpose": purpose}
-        return self.signed(Message.of(Kind.HELLO, known | facts), member, incarnation)
+        known = {"job_id": "job", "token": TOKEN, "name": f"{purpose}-{replica}", "purpose": purpose}
+        return self.signed(Message.of(Kind.HELLO, known | facts), replica, incarnation)
 
-    def signed(self, message: Message, member: int = NO_MEMBER, incarnation: int = 0) -> Message:
-        return dataclasses.replace(message, member=member, incarnation=incarnation, digest=self.model.digest)
+    def signed(self, message: Message, replica: int = NO_REPLICA, incarnation: int = 0) -> Message:
+        return dataclasses.replace(message, replica=replica, incarnation=incarnation, digest=self.model.digest)
 
     def push_body(self, ps: int, gradients: Mapping[str, np.ndarray], num_examples: int = 1) -> Any:
         """Return the body of a push of learning rate 1."""
@@ -145,7 +145,10 @@ class Servers:
 
     def state(self) -> str:
         """Return all that a refused request must leave as it is."""
-        parts = [repr(vars(self.job)), repr({k: v for k, v in vars(self.desk).items() if k not in ("job", "kinds")})]
+        parts = [
+            repr(vars(self.job)),
+            repr({k: v for k, v in vars(self.job_requests).items() if k not in ("job", "kinds")}),
+        ]
         for handler in self.handlers:
             shard = handler.shard
             held = {life: (held.sequence, held.push.bytes.tobytes()) for life, held in shard._held.items()}

@@ -9,7 +9,7 @@ import pytest
 
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
-from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
@@ -29,12 +29,12 @@ class StartedJob:
         self.saver = [self.join(ps, Purpose.SAVE, 0) for ps in (0, 1)]
         self.chief = [self.join(ps, Purpose.TRAIN, 0) for ps in (0, 1)]
         self.worker = [self.join(ps, Purpose.TRAIN, 1) for ps in (0, 1)]
-        self.watcher = self.join(0, Purpose.WATCH, NO_MEMBER)
+        self.watcher = self.join(0, Purpose.WATCH, NO_REPLICA)
 
-    def join(self, ps: int, purpose: Purpose, member: int) -> int:
+    def join(self, ps: int, purpose: Purpose, replica: int) -> int:
         peer = self.servers.connect()
-        incarnation = 0 if member == NO_MEMBER else 5
-        assert self.servers.send(ps, peer, self.servers.hello(purpose, member, incarnation)).kind is Kind.DONE
+        incarnation = 0 if replica == NO_REPLICA else 5
+        assert self.servers.send(ps, peer, self.servers.hello(purpose, replica, incarnation)).kind is Kind.DONE
         return peer
 
     def open(self) -> StartedJob:
@@ -45,8 +45,8 @@ class StartedJob:
         assert self.say(self.chief[0], Message(Kind.NEXT)).kind is Kind.GRANT
         return self
 
-    def say(self, peer: int, message: Message, member: int = 0, ps: int = 0, incarnation: int = 5) -> Message | None:
-        return self.servers.send(ps, peer, self.servers.signed(message, member, incarnation))
+    def say(self, peer: int, message: Message, replica: int = 0, ps: int = 0, incarnation: int = 5) -> Message | None:
+        return self.servers.send(ps, peer, self.servers.signed(message, replica, incarnation))
 
     def breaks(self, reason: str, peer: int, message: Message, **who: int) -> None:
         before = self.servers.state()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.protocol.decisions import Decision, Entry, EntryLog
-from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message
 from psflow.ps_runtime.specs.input import InputSpec
 from tests.ps_runtime.server.started_job import MODEL, StartedJob
 
@@ -83,10 +83,10 @@ def test_garbage_ends_a_peer_and_nothing_else(servers_of, data):
     job = StartedJob(servers_of, input_spec=input_spec)
     if data.draw(st.booleans()):
         job.open()
-    peers = [("saver", 0), ("chief", 0), ("worker", 1), ("watcher", NO_MEMBER), ("stranger", 0)]
+    peers = [("saver", 0), ("chief", 0), ("worker", 1), ("watcher", NO_REPLICA), ("stranger", 0)]
     for _ in range(data.draw(st.integers(1, 6))):
         ps = data.draw(st.sampled_from([0, 0, 0, 1]))
-        who, member = data.draw(st.sampled_from(peers))
+        who, replica = data.draw(st.sampled_from(peers))
         if who == "watcher":
             ps, peer = 0, job.watcher
         else:
@@ -95,7 +95,7 @@ def test_garbage_ends_a_peer_and_nothing_else(servers_of, data):
             continue
         message = Message(
             data.draw(st.sampled_from([k for k in Kind if not k.is_reply])),
-            data.draw(st.just(member) | NUMBERS),
+            data.draw(st.just(replica) | NUMBERS),
             data.draw(st.just(0 if who == "watcher" else 5) | NUMBERS),
             data.draw(BIG),
             data.draw(BIG),
@@ -117,8 +117,12 @@ def test_garbage_ends_a_peer_and_nothing_else(servers_of, data):
 
 def is_free(job: StartedJob, ps: int, peer: int) -> bool:
     """Whether a transport would let this peer say something: it is not waiting for an answer."""
-    desk, handler = job.servers.desk, job.servers.handlers[ps]
-    waiting = {*desk._waiting.values(), *desk._fetching, *desk._watching, desk._saver} if ps == 0 else set()
+    job_requests, handler = job.servers.job_requests, job.servers.handlers[ps]
+    waiting = (
+        {*job_requests._waiting.values(), *job_requests._fetching, *job_requests._watching, job_requests._saver}
+        if ps == 0
+        else set()
+    )
     return peer not in waiting and (handler._writing is None or handler._writing[1] != peer)
 
 
@@ -128,7 +132,7 @@ def is_free(job: StartedJob, ps: int, peer: int) -> bool:
 @pytest.mark.parametrize(
     ("start", "entry", "reason"),
     [
-        (0, Entry(Decision.APPLY, 1, 5, 1), "push 1 of replica 1 was decided, but never reached this shard"),
+        (0, Entry(Decision.APPLY, 1, 5, 1), "push 1 of worker-0 was decided, but never reached this shard"),
         (0, Entry.close(2), "a round of 2 gradients is closed, but 0 are summed here"),
         (0, Entry.close(0), "a round of 0 gradients is closed"),
         (1, Entry(Decision.DROP, 1, 5, 1), "expected log entries from 0 on, got them from 1 on"),
@@ -138,5 +142,5 @@ def test_a_log_must_fit_what_came_before_it(job, start, entry, reason):
     log = EntryLog(start)
     log.extend([entry])
     settled = job.servers.handlers[1].shard.num_settled
-    job.refuses(reason, job.worker[1], Message(Kind.PULL, body=log.encode()), member=1, ps=1)
+    job.refuses(reason, job.worker[1], Message(Kind.PULL, body=log.encode()), replica=1, ps=1)
     assert job.servers.handlers[1].shard.num_settled == settled

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from psflow.ps_runtime.protocol.decisions import Decision
-from psflow.ps_runtime.server.instructions import CutReady, Decided, Finished, Granted, NoTicket
+from psflow.ps_runtime.server.instructions import CutReady, Decided, Granted, JobFinished, NoTicket
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Sync
 from psflow.ps_runtime.specs.input import InputSpec
@@ -20,31 +20,31 @@ class Office:
     def __init__(self, consistency, num_replicas=2, num_records=None, max_steps=None, save_steps=None):
         spec = InputSpec(num_records or 1000, num_epochs=None if num_records is None else 1, split_batches=1)
         self.job = Job(spec, max_steps, save_steps, consistency=consistency, num_replicas=num_replicas)
-        self.tickets = {member: [] for member in range(num_replicas)}
+        self.tickets = {replica: [] for replica in range(num_replicas)}
         self.sequences = Counter()
         self.decisions = []
         self.finished = set()
         self.awaiting = set()
         self.cut = None
         self.job.open()
-        for member in self.tickets:
-            self.job.join(member, 0)
+        for replica in self.tickets:
+            self.job.join(replica, 0)
 
-    def come(self, *members):
-        self.awaiting.update(members or self.tickets)
-        for member in members or self.tickets:
-            self.job.ask(member, 0, len(self.tickets[member]))
+    def come(self, *replicas):
+        self.awaiting.update(replicas or self.tickets)
+        for replica in replicas or self.tickets:
+            self.job.ask(replica, 0, len(self.tickets[replica]))
         return self.hear()
 
-    def push(self, *members, version=None):
+    def push(self, *replicas, version=None):
         """Push on the oldest ticket of each; return who got a ticket since."""
         got = []
-        for member in members:
-            self.awaiting.add(member)
-            step = self.tickets[member].pop(0)
-            self.sequences[member] += 1
-            known = len(self.tickets[member])
-            self.job.push(member, 0, self.sequences[member], 1, step if version is None else version, known)
+        for replica in replicas:
+            self.awaiting.add(replica)
+            step = self.tickets[replica].pop(0)
+            self.sequences[replica] += 1
+            known = len(self.tickets[replica])
+            self.job.push(replica, 0, self.sequences[replica], 1, step if version is None else version, known)
             got += self.hear()
         return got
 
@@ -54,15 +54,15 @@ class Office:
             match instruction:
                 case Decided(_, entries):
                     self.decisions += entries
-                case Granted(member, step):
-                    self.tickets[member].append(step)
-                    self.awaiting.discard(member)
-                    got.append(member)
-                case NoTicket(member):
-                    got.append(-1 - member)
-                    self.awaiting.discard(member)
-                case Finished(member):
-                    self.finished.add(member)
+                case Granted(replica, step):
+                    self.tickets[replica].append(step)
+                    self.awaiting.discard(replica)
+                    got.append(replica)
+                case NoTicket(replica):
+                    got.append(-1 - replica)
+                    self.awaiting.discard(replica)
+                case JobFinished(replica):
+                    self.finished.add(replica)
                 case CutReady(cut, is_final):
                     self.cut = (cut.step, is_final)
         return got
@@ -70,7 +70,7 @@ class Office:
     @property
     def words(self):
         return " ".join(
-            f"{e.decision.name}{e.member if e.decision is not Decision.CLOSE else e.sequence}" for e in self.decisions
+            f"{e.decision.name}{e.replica if e.decision is not Decision.CLOSE else e.sequence}" for e in self.decisions
         )
 
 
@@ -109,9 +109,9 @@ def test_backup_workers_are_too_late_and_their_records_are_read_again():
     assert office.push(2) == [2]
     assert office.words == "SUM0 SUM1 CLOSE2 DROP2"
     while not office.cut:
-        for member in range(3):
-            if office.tickets[member]:
-                office.push(member)
+        for replica in range(3):
+            if office.tickets[replica]:
+                office.push(replica)
     assert office.cut == (office.job.global_step, True)
     facts = office.job.statistics()
     assert (facts["examples"], facts["pushes"], facts["dropped_pushes"] >= 1) == (6, 6, True)
@@ -147,9 +147,9 @@ def test_sync_never_hangs_when_the_input_ends_in_the_midst_of_a_round():
     office = Office(Sync(), num_replicas=2, num_records=3)
     office.come()
     assert sorted(office.push(0, 1)) == [0, 1] or office.tickets[0]
-    for member in (0, 1):
-        if office.tickets[member]:
-            office.push(member)
+    for replica in (0, 1):
+        if office.tickets[replica]:
+            office.push(replica)
     assert office.words.endswith("CLOSE1")
     assert office.cut == (2, True)
 
@@ -175,9 +175,9 @@ def test_sync_never_hangs_when_it_is_stopped_or_cut_in_the_midst_of_a_round():
 def test_a_cut_that_nobody_copies_leaves_the_log_as_it_is():
     job = Job(InputSpec(1000, num_epochs=None), None, None, consistency=Sync(1), num_replicas=2, num_shards=2)
     job.open()
-    for member in (0, 1):
-        job.join(member, 0)
-        job.ask(member, 0)
+    for replica in (0, 1):
+        job.join(replica, 0)
+        job.ask(replica, 0)
     job.due()
     job.push(1, 0, 1, 1)
     job.request_cut()
@@ -246,11 +246,11 @@ def test_the_bound_holds_over_a_long_trace_of_uneven_replicas(bound, num_replica
     office = Office(BoundedStaleness(bound), num_replicas, max_steps=num_steps, save_steps=997)
     chance = random.Random(bound)
     office.come()
-    speeds = [1 + 9 * member for member in range(num_replicas)]
+    speeds = [1 + 9 * replica for replica in range(num_replicas)]
     while office.cut != (num_steps, True):
-        for member in range(num_replicas) if depth else ():
-            if len(office.tickets[member]) == 1 and member not in office.awaiting:
-                office.come(member)
+        for replica in range(num_replicas) if depth else ():
+            if len(office.tickets[replica]) == 1 and replica not in office.awaiting:
+                office.come(replica)
         ready = [m for m in range(num_replicas) if office.tickets[m] and m not in office.awaiting]
         if ready:
             office.push(chance.choices(ready, [speeds[m] for m in ready])[0])

@@ -9,7 +9,7 @@ import pytest
 
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.protocol.cut import Cut
-from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message
 from psflow.ps_runtime.protocol.payloads import GRANT
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.instructions import Phase
@@ -30,22 +30,22 @@ class Talk:
         self.say(self.saver, Message(Kind.INITIALIZE, body=servers.arena_of(0, ONES).data))
         self.say(self.saver, Message(Kind.OPEN))
 
-    def come(self, member: int = 0, purpose: Purpose = Purpose.TRAIN, incarnation: int = 1) -> int:
+    def come(self, replica: int = 0, purpose: Purpose = Purpose.TRAIN, incarnation: int = 1) -> int:
         peer = self.servers.connect()
-        reply = self.servers.send(0, peer, self.servers.hello(purpose, member, incarnation))
+        reply = self.servers.send(0, peer, self.servers.hello(purpose, replica, incarnation))
         assert reply.kind is Kind.DONE
         return peer
 
-    def say(self, peer: int, message: Message, member: int = 0, incarnation: int = 1) -> Message | None:
-        return self.servers.send(0, peer, self.servers.signed(message, member, incarnation))
+    def say(self, peer: int, message: Message, replica: int = 0, incarnation: int = 1) -> Message | None:
+        return self.servers.send(0, peer, self.servers.signed(message, replica, incarnation))
 
     def hears(self, peer: int) -> Message | None:
         return self.servers.inbox.pop((0, peer), None)
 
-    def push(self, peer: int, member: int = 0) -> Message | None:
-        self.sequences[member] = self.sequences.get(member, 0) + 1
+    def push(self, peer: int, replica: int = 0) -> Message | None:
+        self.sequences[replica] = self.sequences.get(replica, 0) + 1
         body = self.servers.push_body(0, ONES)
-        return self.say(peer, Message(Kind.PUSH, sequence=self.sequences[member], body=body), member)
+        return self.say(peer, Message(Kind.PUSH, sequence=self.sequences[replica], body=body), replica)
 
     def post(self, replies: Any) -> None:
         self.servers.deliver(0, replies)
@@ -77,7 +77,7 @@ def test_a_grant_is_held_until_there_is_a_ticket(talk):
     assert talk.say(worker, Message(Kind.NEXT), 1) is None  # a cut is due at step 2
     talk.servers.disconnect(0, chief)
     assert talk.hears(worker) is None
-    talk.post(talk.servers.desk.lost(0, 1))
+    talk.post(talk.servers.job_requests.lost(0, 1))
     assert granted(talk.hears(worker)) == 1
 
 
@@ -92,16 +92,16 @@ def test_who_comes_back_is_told_its_ticket_again(talk):
 @pytest.mark.parametrize("comes_back", [0, 1, 2])
 @pytest.mark.parametrize("leaves_for_good", [True, False])
 def test_who_comes_back_or_is_lost_is_not_awaited_any_more_and_the_others_are(talk, comes_back, leaves_for_good):
-    peers = [talk.come(member) for member in range(3)]
+    peers = [talk.come(replica) for replica in range(3)]
     for peer in peers:
         talk.servers.disconnect(0, peer)
-    assert talk.servers.desk.absent == {peer: (member, 1) for member, peer in enumerate(peers)}
+    assert talk.servers.job_requests.absent == {peer: (replica, 1) for replica, peer in enumerate(peers)}
     if leaves_for_good:
-        talk.post(talk.servers.desk.lost(comes_back, 1))
+        talk.post(talk.servers.job_requests.lost(comes_back, 1))
     else:
         talk.come(comes_back)
-    awaited = [life for life, _ in talk.servers.desk.absent.values()]
-    assert awaited == [member for member in range(3) if member != comes_back]
+    awaited = [life for life, _ in talk.servers.job_requests.absent.values()]
+    assert awaited == [replica for replica in range(3) if replica != comes_back]
 
 
 def test_who_cannot_be_answered_gets_no_ticket(servers_of):
@@ -110,7 +110,7 @@ def test_who_cannot_be_answered_gets_no_ticket(servers_of):
     granted(talk.say(first, Message(Kind.NEXT)))
     assert talk.say(second, Message(Kind.NEXT), 1) is None
     talk.servers.disconnect(0, second)
-    talk.post(talk.servers.desk.lost(0, 1))
+    talk.post(talk.servers.job_requests.lost(0, 1))
     assert talk.servers.job.num_given == 0
 
 
@@ -134,8 +134,8 @@ def test_after_the_end_everyone_who_asks_is_told(talk):
     assert talk.hears(chief).kind is Kind.FINISHED
     assert talk.say(worker, Message(Kind.NEXT), 1).kind is Kind.FINISHED
     assert talk.servers.job.stop_reason == "enough"
-    for member, peer in enumerate((chief, worker)):
-        assert talk.say(peer, Message(Kind.LEAVE), member).kind is Kind.DONE
+    for replica, peer in enumerate((chief, worker)):
+        assert talk.say(peer, Message(Kind.LEAVE), replica).kind is Kind.DONE
     assert talk.servers.handlers[0].left == {0, 1}
 
 
@@ -181,7 +181,7 @@ def test_a_saver_that_comes_after_the_end_is_refused(talk):
         talk.say(talk.saver, Message(kind, step=0))
     refused = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
     assert refused.json() == {"code": "phase", "reason": "no further cut comes; the job is finished"}
-    assert talk.servers.desk._saver is None
+    assert talk.servers.job_requests._saver is None
 
 
 def test_a_saver_that_waits_gives_way_to_its_next_connection(talk):
@@ -191,7 +191,7 @@ def test_a_saver_that_waits_gives_way_to_its_next_connection(talk):
     assert talk.hears(former).json()["code"] == "connection"
     talk.servers.disconnect(0, former)
     talk.servers.job.request_cut()
-    talk.post(talk.servers.desk.due())
+    talk.post(talk.servers.job_requests.due())
     assert talk.hears(talk.saver).kind is Kind.CUT
 
 
@@ -262,11 +262,11 @@ def test_a_copy_that_is_refused_is_not_taken_for_made(talk):
 
 
 def watch(talk: Talk, peer: int, seen: int) -> Message | None:
-    return talk.say(peer, Message(Kind.WATCH, step=seen), NO_MEMBER, 0)
+    return talk.say(peer, Message(Kind.WATCH, step=seen), NO_REPLICA, 0)
 
 
 def test_watchers_hear_of_later_checkpoints_and_of_the_end(talk):
-    watcher = talk.come(NO_MEMBER, Purpose.WATCH, 0)
+    watcher = talk.come(NO_REPLICA, Purpose.WATCH, 0)
     assert watch(talk, watcher, -1) is None
     talk.say(talk.saver, Message(Kind.COMMITTED, step=2))
     assert talk.hears(watcher).json() == {"checkpoint": 2, "is_finished": False}
@@ -282,7 +282,7 @@ def test_watchers_hear_of_later_checkpoints_and_of_the_end(talk):
 
 
 def test_a_watcher_that_is_gone_is_forgotten(talk):
-    watcher = talk.come(NO_MEMBER, Purpose.WATCH, 0)
+    watcher = talk.come(NO_REPLICA, Purpose.WATCH, 0)
     watch(talk, watcher, -1)
     talk.servers.disconnect(0, watcher)
     talk.say(talk.saver, Message(Kind.COMMITTED, step=2))
@@ -297,27 +297,27 @@ def test_a_batch_is_fetched_once_it_is_read_and_kept_until_it_is_used(stream):
     assert granted(stream.say(chief, Message(Kind.NEXT))) == 0
     assert stream.say(chief, Message(Kind.FETCH, step=0)) is None
     assert stream.servers.stream.wanted == 0
-    stream.post(stream.servers.desk.batch_read(0, b"first"))
+    stream.post(stream.servers.job_requests.batch_read(0, b"first"))
     assert bytes(stream.hears(chief).body) == b"first"
     assert bytes(stream.say(chief, Message(Kind.FETCH, step=0)).body) == b"first"
     assert granted(stream.push(chief)) == 1
-    assert stream.servers.desk._batches == {}
+    assert stream.servers.job_requests._batches == {}
     assert stream.say(chief, Message(Kind.FETCH, step=0)).json()["code"] == "batch"
 
 
 def test_the_first_batch_may_be_looked_at_before_any_ticket(stream):
     chief = stream.come()
-    stream.post(stream.servers.desk.batch_read(0, b"first"))
+    stream.post(stream.servers.job_requests.batch_read(0, b"first"))
     assert bytes(stream.say(chief, Message(Kind.FETCH, step=0)).body) == b"first"
 
 
 def test_beyond_the_end_there_is_no_batch_and_no_ticket(stream):
     chief = stream.come()
     granted(stream.say(chief, Message(Kind.NEXT)))
-    stream.post(stream.servers.desk.batch_read(0, b"first"))
+    stream.post(stream.servers.job_requests.batch_read(0, b"first"))
     assert granted(stream.push(chief)) == 1
     assert stream.say(chief, Message(Kind.FETCH, step=1)) is None
-    stream.post(stream.servers.desk.stream_ended(1))
+    stream.post(stream.servers.job_requests.stream_ended(1))
     assert stream.hears(chief).kind is Kind.DONE
     assert stream.say(chief, Message(Kind.NEXT)) is None
     told = stream.say(stream.saver, Message(Kind.AWAIT_CUT))
@@ -330,7 +330,7 @@ def test_a_stream_that_ends_while_a_cut_is_copied_still_ends_the_job(stream):
     stream.say(stream.saver, Message(Kind.REQUEST_CUT))
     assert stream.push(chief) is None
     assert stream.say(stream.saver, Message(Kind.AWAIT_CUT)).kind is Kind.CUT
-    stream.post(stream.servers.desk.stream_ended(1))
+    stream.post(stream.servers.job_requests.stream_ended(1))
     stream.say(stream.saver, Message(Kind.RESUME, step=1))
     assert stream.say(stream.saver, Message(Kind.AWAIT_CUT)).kind is Kind.FINAL_CUT
     stream.say(stream.saver, Message(Kind.RESUME, step=1))
@@ -341,8 +341,8 @@ def test_a_stream_that_ends_while_a_cut_is_copied_still_ends_the_job(stream):
 def test_a_failed_stream_is_told_to_whoever_needs_more_of_it(stream):
     chief = stream.come()
     granted(stream.say(chief, Message(Kind.NEXT)))
-    stream.post(stream.servers.desk.batch_read(0, b"first"))
-    stream.post(stream.servers.desk.stream_failed("the input_fn failed: ValueError: boom"))
+    stream.post(stream.servers.job_requests.batch_read(0, b"first"))
+    stream.post(stream.servers.job_requests.stream_failed("the input_fn failed: ValueError: boom"))
     assert bytes(stream.say(chief, Message(Kind.FETCH, step=0)).body) == b"first"
     granted(stream.push(chief))
     reply = stream.say(chief, Message(Kind.FETCH, step=1))

@@ -8,10 +8,10 @@ from psflow.ps_runtime.server.input_position import InputPosition
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 
 
-def drain(position: InputPosition, member: int = 0) -> list[tuple[int, int, int]]:
-    """Use up all that `member` can have."""
+def drain(position: InputPosition, replica: int = 0) -> list[tuple[int, int, int]]:
+    """Use up all that `replica` can have."""
     used = []
-    while (records := position.take(member)) is not None:
+    while (records := position.take(replica)) is not None:
         position.commit(records)
         used.append((records.epoch, records.start, records.stop))
     return used
@@ -21,14 +21,14 @@ def again(position: InputPosition) -> InputPosition:
     return InputPosition.restored(position.spec, json.loads(json.dumps(position.to_facts())))
 
 
-def test_one_member_reads_each_epoch_in_order_with_a_small_last_batch():
+def test_one_replica_reads_each_epoch_in_order_with_a_small_last_batch():
     position = InputPosition(InputSpec(5, batch_size=2, num_epochs=2, split_batches=2))
     assert drain(position) == [(0, 0, 2), (0, 2, 4), (0, 4, 5), (1, 0, 2), (1, 2, 4), (1, 4, 5)]
     assert (position.epochs_completed, position.num_used, position.num_repeats) == (2, 10, 0)
     assert position.is_exhausted
 
 
-def test_each_member_has_a_split_of_its_own():
+def test_each_replica_has_a_split_of_its_own():
     position = InputPosition(InputSpec(8, batch_size=1, split_batches=4))
     first, second = position.take(0), position.take(1)
     assert (first, second) == (RecordRange(0, 0, 1), RecordRange(0, 4, 5))
@@ -36,7 +36,7 @@ def test_each_member_has_a_split_of_its_own():
     assert not position.is_exhausted
 
 
-def test_what_a_lost_member_had_is_granted_first():
+def test_what_a_lost_replica_had_is_granted_first():
     position = InputPosition(InputSpec(12, batch_size=2, split_batches=2))
     lost = position.take(0)
     position.give_back(0, lost)
@@ -70,14 +70,14 @@ def test_nothing_is_missed_of_a_stream_whose_end_is_not_known():
     assert position.num_misses == 0
 
 
-def test_a_batch_that_is_put_back_is_the_next_of_its_member_and_its_split_stays_whole():
+def test_a_batch_that_is_put_back_is_the_next_of_its_replica_and_its_split_stays_whole():
     position = InputPosition(InputSpec(12, batch_size=2, split_batches=3))
     position.put_back(0, position.take(0))
     assert position.take(1) == RecordRange(0, 6, 8)
     assert [position.take(0) for _ in range(4)] == [(0, 0, 2), (0, 2, 4), (0, 4, 6), None]
 
 
-def test_a_batch_that_is_put_back_when_its_member_reads_another_split_brings_nothing_else_back():
+def test_a_batch_that_is_put_back_when_its_replica_reads_another_split_brings_nothing_else_back():
     position = InputPosition(InputSpec(8, batch_size=2, split_batches=2))
     granted = [position.take(0) for _ in range(3)]
     position.put_back(0, granted[1])
@@ -107,15 +107,15 @@ def test_a_stream_is_used_to_its_end_and_no_further(num_batches, known_after):
 @pytest.mark.parametrize("end", [0, 3, 5, 8, 9, 11])
 def test_the_end_of_a_stream_cuts_off_open_and_returned_splits(end):
     position = InputPosition(InputSpec(None, split_batches=4))
-    tickets = [position.take(member) for member in range(3)]
+    tickets = [position.take(replica) for replica in range(3)]
     position.give_back(1, tickets[1])
     position.end_stream(end)
     position.end_stream(end)
     for ticket in (tickets[0], tickets[2]):
         if ticket.start < end:
             position.commit(ticket)
-    for member in (0, 2):
-        drain(position, member)
+    for replica in (0, 2):
+        drain(position, replica)
     assert (position.num_used, position.num_misses, position.is_exhausted) == (end, 0, True)
 
 

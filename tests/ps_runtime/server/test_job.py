@@ -10,7 +10,7 @@ from psflow.ps_runtime.specs.input import InputSpec
 
 
 def cutting(max_steps: int | None = None) -> Job:
-    """Return a job of one member that stands at step 1, whose saver knows that a cut is due."""
+    """Return a job of one replica that stands at step 1, whose saver knows that a cut is due."""
     job = Job(InputSpec(1000, num_epochs=None), max_steps, None)
     job.open()
     job.join(0, 5)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from psflow.ps_runtime.protocol.cut import Cut
-from psflow.ps_runtime.server.instructions import CutReady, Finished, Granted, Phase, Refusal
+from psflow.ps_runtime.server.instructions import CutReady, Granted, JobFinished, Phase, Refusal
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 
-MEMBERS = st.integers(0, 2)
-PATIENCE = 500
+REPLICAS = st.integers(0, 2)
+MAX_EVENTS = 500
 
 
 @dataclass
@@ -67,121 +67,121 @@ class JobMachine(RuleBasedStateMachine):
         if self.save_steps:
             self.world.boundary = (self.world.step // self.save_steps + 1) * self.save_steps
 
-    # events of members
+    # events of replicas
 
-    @rule(member=MEMBERS, is_new=st.booleans())
-    def join(self, member, is_new):
+    @rule(replica=REPLICAS, is_new=st.booleans())
+    def join(self, replica, is_new):
         world = self.world
-        if is_new or member not in world.incarnations:
-            self.newest[member] += 1
-            self.drop(member)
-        world.incarnations[member] = incarnation = self.newest[member]
-        assert self.job.join(member, incarnation) == world.sequences.setdefault((member, incarnation), 0)
+        if is_new or replica not in world.incarnations:
+            self.newest[replica] += 1
+            self.drop(replica)
+        world.incarnations[replica] = incarnation = self.newest[replica]
+        assert self.job.join(replica, incarnation) == world.sequences.setdefault((replica, incarnation), 0)
         self.settle()
 
-    @rule(member=MEMBERS, age=st.integers(1, 3))
-    def an_old_life_is_refused(self, member, age):
-        oldest = max((i for m, i in self.world.sequences if m == member), default=0)
+    @rule(replica=REPLICAS, age=st.integers(1, 3))
+    def an_old_life_is_refused(self, replica, age):
+        oldest = max((i for m, i in self.world.sequences if m == replica), default=0)
         if oldest < age:
             return
         before = repr(vars(self.job))
         with pytest.raises(Refusal, match="is over"):
-            self.job.join(member, oldest - age)
-        with pytest.raises(Refusal, match="not a member"):
-            self.job.push(member, oldest - age, 1, 1)
+            self.job.join(replica, oldest - age)
+        with pytest.raises(Refusal, match="not a replica"):
+            self.job.push(replica, oldest - age, 1, 1)
         assert repr(vars(self.job)) == before
 
-    @rule(member=MEMBERS)
-    def ask(self, member):
-        if member not in self.world.incarnations:
+    @rule(replica=REPLICAS)
+    def ask(self, replica):
+        if replica not in self.world.incarnations:
             return
-        self.job.ask(member, self.world.incarnations[member])
-        self.world.asking.add(member)
+        self.job.ask(replica, self.world.incarnations[replica])
+        self.world.asking.add(replica)
         self.settle()
 
-    @rule(member=MEMBERS)
-    def away(self, member):
-        if member not in self.world.incarnations:
+    @rule(replica=REPLICAS)
+    def away(self, replica):
+        if replica not in self.world.incarnations:
             return
-        self.job.away(member, self.world.incarnations[member])
-        self.world.asking.discard(member)
+        self.job.away(replica, self.world.incarnations[replica])
+        self.world.asking.discard(replica)
         self.settle()
 
-    @rule(member=MEMBERS)
-    def push(self, member):
+    @rule(replica=REPLICAS)
+    def push(self, replica):
         world = self.world
-        if member not in world.tickets or self.is_beyond(member):
+        if replica not in world.tickets or self.is_beyond(replica):
             return
-        life = (member, world.incarnations[member])
-        records = world.tickets.pop(member)
+        life = (replica, world.incarnations[replica])
+        records = world.tickets.pop(replica)
         assert self.job.push(*life, world.sequences[life] + 1, 7) == records
         world.sequences[life] += 1
         world.used.update((records.epoch, record) for record in range(records.start, records.stop))
         world.step += 1
-        world.asking.add(member)
+        world.asking.add(replica)
         self.settle()
 
-    @rule(member=MEMBERS, num_pushes=st.integers(0, 6))
-    def train(self, member, num_pushes):
-        if member not in self.world.incarnations:
-            self.join(member, False)
-        self.ask(member)
+    @rule(replica=REPLICAS, num_pushes=st.integers(0, 6))
+    def train(self, replica, num_pushes):
+        if replica not in self.world.incarnations:
+            self.join(replica, False)
+        self.ask(replica)
         for _ in range(num_pushes):
-            if member in self.world.tickets and not self.is_beyond(member):
-                self.push(member)
+            if replica in self.world.tickets and not self.is_beyond(replica):
+                self.push(replica)
 
-    @rule(member=MEMBERS)
-    def repeat(self, member):
-        if member not in self.world.incarnations:
+    @rule(replica=REPLICAS)
+    def repeat(self, replica):
+        if replica not in self.world.incarnations:
             return
-        life = (member, self.world.incarnations[member])
+        life = (replica, self.world.incarnations[replica])
         step = self.job.global_step
         assert self.job.push(*life, self.world.sequences[life], 7) is None
         assert self.job.global_step == step
-        self.world.asking.add(member)
+        self.world.asking.add(replica)
         self.settle()
 
-    @rule(member=MEMBERS, ahead=st.integers(1, 3))
-    def a_push_without_a_ticket_or_out_of_turn_is_refused(self, member, ahead):
-        if member not in self.world.incarnations:
+    @rule(replica=REPLICAS, ahead=st.integers(1, 3))
+    def a_push_without_a_ticket_or_out_of_turn_is_refused(self, replica, ahead):
+        if replica not in self.world.incarnations:
             return
-        if ahead == 1 and member in self.world.tickets:
+        if ahead == 1 and replica in self.world.tickets:
             return
-        life = (member, self.world.incarnations[member])
+        life = (replica, self.world.incarnations[replica])
         before = repr(vars(self.job))
         with pytest.raises(Refusal, match=r"has no ticket|out of turn"):
             self.job.push(*life, self.world.sequences[life] + ahead, 7)
         assert repr(vars(self.job)) == before
 
-    @rule(member=MEMBERS)
-    def lose(self, member):
-        if member not in self.world.incarnations:
+    @rule(replica=REPLICAS)
+    def lose(self, replica):
+        if replica not in self.world.incarnations:
             return
-        self.job.lost(member, self.world.incarnations[member])
-        self.job.lost(member, self.world.incarnations[member])
-        self.drop(member)
-        self.newest[member] += 1
+        self.job.lost(replica, self.world.incarnations[replica])
+        self.job.lost(replica, self.world.incarnations[replica])
+        self.drop(replica)
+        self.newest[replica] += 1
         self.settle()
 
-    def is_beyond(self, member):
+    def is_beyond(self, replica):
         """Whether a ticket is for a batch that the stream turns out not to have."""
-        return self.spec.is_stream and self.world.tickets[member].start >= self.num_records
+        return self.spec.is_stream and self.world.tickets[replica].start >= self.num_records
 
-    def drop(self, member):
-        self.world.incarnations.pop(member, None)
-        self.world.tickets.pop(member, None)
-        self.world.asking.discard(member)
+    def drop(self, replica):
+        self.world.incarnations.pop(replica, None)
+        self.world.tickets.pop(replica, None)
+        self.world.asking.discard(replica)
 
     @precondition(lambda self: self.job.phase in (Phase.TRAINING, Phase.CUT_REQUESTED))
-    @rule(member=MEMBERS)
-    def stop(self, member):
-        if member not in self.world.tickets:
+    @rule(replica=REPLICAS)
+    def stop(self, replica):
+        if replica not in self.world.tickets:
             return
-        self.job.return_tickets(member, self.world.incarnations[member])
+        self.job.return_tickets(replica, self.world.incarnations[replica])
         self.job.stop("enough")
         self.is_stopped = True
-        del self.world.tickets[member]
-        self.world.asking.add(member)
+        del self.world.tickets[replica]
+        self.world.asking.add(replica)
         self.settle()
 
     # events of the chief and of the reader
@@ -247,8 +247,8 @@ class JobMachine(RuleBasedStateMachine):
     @rule()
     def make_a_cut(self):
         self.request_cut()
-        for member in [m for m in self.world.tickets if not self.is_beyond(m)]:
-            self.push(member)
+        for replica in [m for m in self.world.tickets if not self.is_beyond(m)]:
+            self.push(replica)
         self.saver_comes()
         self.saver_resumes()
 
@@ -260,7 +260,7 @@ class JobMachine(RuleBasedStateMachine):
         self.job = Job(self.spec, self.max_steps, self.save_steps)
         self.job.join(0, 0)  # the chief is there before it restores: an old life of it goes, a living one stays
         self.job.restore(Cut.from_facts(cut.to_facts()))
-        was_there = 0 in self.job.members
+        was_there = 0 in self.job.replicas
         assert was_there == (max((i for m, i in cut.lives if m == 0), default=0) == 0)
         self.world = World(dict(cut.lives), used.copy(), cut.step)
         if was_there:
@@ -276,17 +276,17 @@ class JobMachine(RuleBasedStateMachine):
     def settle(self):
         for instruction in self.job.due(self.saver_waits):
             match instruction:
-                case Granted(member, step, records):
+                case Granted(replica, step, records):
                     assert step <= self.world.step
-                    assert member in self.world.asking
-                    self.world.asking.remove(member)
-                    known = self.world.tickets.setdefault(member, records)
+                    assert replica in self.world.asking
+                    self.world.asking.remove(replica)
+                    known = self.world.tickets.setdefault(replica, records)
                     assert known == records, "the ticket that is out is told again"
                     if self.spec.is_stream and records.start >= self.num_records:
                         assert not self.stream_has_ended
-                case Finished(member, step):
-                    assert (member in self.world.asking, step) == (True, self.world.step)
-                    self.world.asking.remove(member)
+                case JobFinished(replica, step):
+                    assert (replica in self.world.asking, step) == (True, self.world.step)
+                    self.world.asking.remove(replica)
                 case CutReady(cut, _):
                     assert self.world.tickets == {}
                     assert self.saver_waits
@@ -303,7 +303,7 @@ class JobMachine(RuleBasedStateMachine):
         assert job.num_examples >= 0
         assert job.input.num_repeats == 0
         assert all(count == 1 for count in world.used.values())
-        if not world.tickets and not job.members:
+        if not world.tickets and not job.replicas:
             assert job.input.num_misses == 0
 
     @invariant()
@@ -323,22 +323,22 @@ class JobMachine(RuleBasedStateMachine):
         if not hasattr(self, "job"):
             return
         self.open()
-        for _ in range(PATIENCE):
+        for _ in range(MAX_EVENTS):
             self.saver_comes()
             self.saver_resumes()
             if self.job.phase is Phase.DRAINED:
                 self.finish()
             if self.job.is_finished and not self.world.asking:
                 break
-            for member in range(3):
-                if member not in self.world.incarnations:
-                    self.join(member, False)
-                if member in self.world.tickets and self.is_beyond(member):
+            for replica in range(3):
+                if replica not in self.world.incarnations:
+                    self.join(replica, False)
+                if replica in self.world.tickets and self.is_beyond(replica):
                     self.stream_ends()
-                if member in self.world.tickets:
-                    self.push(member)
+                if replica in self.world.tickets:
+                    self.push(replica)
                 elif not self.job.is_finished:
-                    self.ask(member)
+                    self.ask(replica)
             if self.spec.is_stream and self.world.step >= self.num_records:
                 self.stream_ends()
         assert self.job.is_finished, self.job.statistics()

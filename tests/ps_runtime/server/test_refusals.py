@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from psflow.ps_runtime.errors import ProtocolError
-from psflow.ps_runtime.protocol.message import MAX_JSON_BYTES, NO_MEMBER, Kind, Message
+from psflow.ps_runtime.protocol.message import MAX_JSON_BYTES, NO_REPLICA, Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.specs.input import InputSpec
 from tests.ps_runtime.server.started_job import VALUES, StartedJob
@@ -42,9 +42,9 @@ def test_a_peer_may_send_no_more_than_its_message_can_hold(job):
     "facts",
     [{"token": "another"}, {"token": ""}, {"token": None}, {"token": 7}, {"token": "\ud800"}, {"job_id": "another"}],
 )
-def test_who_does_not_know_the_job_is_no_member(job, facts):
+def test_a_peer_that_does_not_know_the_job_is_not_let_in(job, facts):
     hello = job.servers.hello(Purpose.TRAIN, 0, 9, **facts)
-    job.breaks("not a member of this job", job.servers.connect(), hello, incarnation=9)
+    job.breaks("not part of this job", job.servers.connect(), hello, incarnation=9)
 
 
 @pytest.mark.parametrize("facts", [{"purpose": "rule"}, {"purpose": None}, {"purpose": []}, {"purpose": {"a": 1}}])
@@ -72,23 +72,29 @@ def test_a_second_hello_breaks_the_protocol(job):
 @pytest.mark.parametrize("ps", [0, 1])
 def test_an_old_life_is_refused(job, ps):
     hello = job.servers.hello(Purpose.TRAIN, 1, 4)
-    job.refuses("incarnation 4 of", job.servers.connect(), hello, member=1, incarnation=4, ps=ps)
+    job.refuses("incarnation 4 of", job.servers.connect(), hello, replica=1, incarnation=4, ps=ps)
 
 
 def test_who_is_no_replica_may_not_train(job):
-    hello = job.servers.hello(Purpose.TRAIN, NO_MEMBER, 5)
-    job.breaks("only a training replica may train", job.servers.connect(), hello, member=NO_MEMBER)
+    hello = job.servers.hello(Purpose.TRAIN, NO_REPLICA, 5)
+    job.breaks("only a training replica may train", job.servers.connect(), hello, replica=NO_REPLICA)
 
 
 # who may say what
 
 
-def test_another_members_name_breaks_the_protocol(job):
-    job.breaks("speaks as replica 0", job.worker[0], Message(Kind.NEXT), member=0)
+def test_another_replicas_name_breaks_the_protocol(job):
+    job.breaks("speaks as chief-0", job.worker[0], Message(Kind.NEXT), replica=0)
 
 
 def test_another_life_breaks_the_protocol(job):
-    job.breaks("speaks as replica 1, incarnation 6", job.worker[0], Message(Kind.NEXT), member=1, incarnation=6)
+    job.breaks("speaks as worker-0, incarnation 6", job.worker[0], Message(Kind.NEXT), replica=1, incarnation=6)
+
+
+def test_a_worker_is_no_role_that_trains_nothing(job):
+    job.breaks(
+        "speaks as a role that trains nothing, incarnation 5", job.worker[0], Message(Kind.NEXT), replica=NO_REPLICA
+    )
 
 
 def test_another_model_breaks_the_protocol(job):
@@ -116,7 +122,7 @@ CHIEF_ONLY = [
 
 @pytest.mark.parametrize("kind", CHIEF_ONLY)
 def test_some_things_only_the_chief_may_say(job, kind):
-    job.breaks(f"{kind.name} is for the chief alone", job.worker[0], Message(kind), member=1)
+    job.breaks(f"{kind.name} is for the chief alone", job.worker[0], Message(kind), replica=1)
 
 
 @pytest.mark.parametrize("kind", [Kind.NEXT, Kind.STOP, Kind.FETCH, Kind.PUSH])
@@ -134,7 +140,7 @@ def test_only_ps_0_speaks_for_the_job(job, kind):
 
 def test_a_push_needs_a_ticket(job):
     body = job.servers.push_body(0, VALUES)
-    job.refuses("has no ticket", job.worker[0], Message(Kind.PUSH, sequence=1, body=body), member=1)
+    job.refuses("has no ticket", job.worker[0], Message(Kind.PUSH, sequence=1, body=body), replica=1)
 
 
 def test_a_push_out_of_turn_is_refused(job):
@@ -143,9 +149,9 @@ def test_a_push_out_of_turn_is_refused(job):
 
 
 def test_a_life_that_is_over_pushes_no_more(job):
-    job.servers.deliver(0, job.servers.desk.lost(0, 5))
+    job.servers.deliver(0, job.servers.job_requests.lost(0, 5))
     body = job.servers.push_body(0, VALUES)
-    job.refuses("not a member of this job", job.chief[0], Message(Kind.PUSH, sequence=1, body=body))
+    job.refuses("not part of this job", job.chief[0], Message(Kind.PUSH, sequence=1, body=body))
 
 
 @pytest.mark.parametrize("change", [-1, 1, -1000])

@@ -31,7 +31,7 @@ MODEL = ModelSpec(
     ),
     (GradientDescent(learning_rate=1.0).config(),),
 )
-MEMBERS = st.integers(0, 2)
+REPLICAS = st.integers(0, 2)
 START = {v.name: np.full(v.shape, 100, v.dtype) for v in MODEL.variables}
 
 
@@ -92,15 +92,15 @@ class TornPushes(RuleBasedStateMachine):
         assert reply is None or reply.kind is not Kind.REFUSED, reply
         return reply
 
-    def send(self, member, ps, message):
-        replica = self.replicas[member]
-        message = self.servers.signed(message, member, replica.incarnation)
+    def send(self, index, ps, message):
+        replica = self.replicas[index]
+        message = self.servers.signed(message, index, replica.incarnation)
         replica.last[ps] = message
-        return self.hear(member, ps, self.servers.send(ps, replica.connections[ps], message))
+        return self.hear(index, ps, self.servers.send(ps, replica.connections[ps], message))
 
-    def hear(self, member, ps, reply):
+    def hear(self, index, ps, reply):
         """Let the replica learn from an answer of ps-0."""
-        replica = self.replicas[member]
+        replica = self.replicas[index]
         assert reply is None or reply.kind is not Kind.REFUSED, reply
         if ps == 0 and reply is not None and reply.kind is Kind.GRANT:
             if replica.last[0].kind is Kind.PUSH:
@@ -110,25 +110,25 @@ class TornPushes(RuleBasedStateMachine):
         return reply
 
     def hear_what_was_held(self):
-        for member, replica in self.replicas.items():
+        for index, replica in self.replicas.items():
             reply = self.servers.inbox.pop((0, replica.connections[0]), None)
             if reply is not None:
-                self.hear(member, 0, reply)
+                self.hear(index, 0, reply)
 
     # what replicas do
 
-    @rule(member=MEMBERS)
-    def a_new_life(self, member):
+    @rule(index=REPLICAS)
+    def a_new_life(self, index):
         """Come anew; the connections of the life before are noticed to be broken later, or never."""
-        self.newest[member] += 1
-        replica = Replica(self.newest[member], [self.servers.connect() for _ in range(self.num_ps)])
-        former = self.replicas.pop(member, None)
-        self.replicas[member] = replica
+        self.newest[index] += 1
+        replica = Replica(self.newest[index], [self.servers.connect() for _ in range(self.num_ps)])
+        former = self.replicas.pop(index, None)
+        self.replicas[index] = replica
         for ps, peer in enumerate(replica.connections):
-            hello = self.servers.hello(member=member, incarnation=replica.incarnation)
+            hello = self.servers.hello(replica=index, incarnation=replica.incarnation)
             reply = self.servers.send(ps, peer, hello)
             assert (reply.kind, reply.sequence) == (Kind.DONE, 0)
-        self.committed[member, replica.incarnation] = 0
+        self.committed[index, replica.incarnation] = 0
         if former is not None:
             self.servers.inbox.pop((0, former.connections[0]), None)
             for ps, message in former.last.items():
@@ -138,30 +138,30 @@ class TornPushes(RuleBasedStateMachine):
                 self.servers.disconnect(ps, peer)
         self.hear_what_was_held()
 
-    @rule(member=MEMBERS, num_messages=st.integers(1, 7), data=st.data())
-    def train(self, member, num_messages, data):
+    @rule(index=REPLICAS, num_messages=st.integers(1, 7), data=st.data())
+    def train(self, index, num_messages, data):
         """Push on, shard by shard, and stop anywhere."""
-        if member not in self.replicas:
-            self.a_new_life(member)
-        self.ask(member)
+        if index not in self.replicas:
+            self.a_new_life(index)
+        self.ask(index)
         for _ in range(num_messages):
-            self.push_to_the_next_shard(member, data)
+            self.push_to_the_next_shard(index, data)
 
-    def ask(self, member):
-        if not self.replicas[member].ticket and not self.replicas[member].awaits:
-            self.replicas[member].awaits = True
-            self.send(member, 0, Message(Kind.NEXT))
+    def ask(self, index):
+        if not self.replicas[index].ticket and not self.replicas[index].awaits:
+            self.replicas[index].awaits = True
+            self.send(index, 0, Message(Kind.NEXT))
             self.hear_what_was_held()
 
-    def push_to_the_next_shard(self, member, data):
-        replica = self.replicas[member]
+    def push_to_the_next_shard(self, index, data):
+        replica = self.replicas[index]
         if not replica.ticket:
             return
         ps, sequence = replica.at, replica.acknowledged + 1
-        life = (member, replica.incarnation)
+        life = (index, replica.incarnation)
         if ps == 1 or self.num_ps == 1:
             for other in range(self.num_ps):
-                self.pull(member, other)
+                self.pull(index, other)
             self.draw_gradients(replica, data)
         body = self.servers.push_body(ps, replica.gradients)
         if ps:
@@ -170,7 +170,7 @@ class TornPushes(RuleBasedStateMachine):
         else:
             replica.ticket, replica.awaits = False, True
             self.commit(life, sequence, replica.gradients)
-        self.send(member, ps, Message(Kind.PUSH, sequence=sequence, body=body))
+        self.send(index, ps, Message(Kind.PUSH, sequence=sequence, body=body))
         self.hear_what_was_held()
 
     def draw_gradients(self, replica, data):
@@ -190,48 +190,48 @@ class TornPushes(RuleBasedStateMachine):
             self.values[name] = self.values[name] - gradient
         self.history.append(dict(self.values))
 
-    @rule(member=MEMBERS, ps=st.integers(0, 2))
-    def pull(self, member, ps):
-        replica = self.replicas.get(member)
+    @rule(index=REPLICAS, ps=st.integers(0, 2))
+    def pull(self, index, ps):
+        replica = self.replicas.get(index)
         if replica is None or ps >= self.num_ps or replica.awaits:
             return
         if not replica.ticket:
             return
-        reply = self.send(member, ps, Message(Kind.PULL, body=replica.log if ps else b""))
+        reply = self.send(index, ps, Message(Kind.PULL, body=replica.log if ps else b""))
         assert reply.kind is Kind.PARAMETERS
 
-    @rule(member=MEMBERS, ps=st.integers(0, 2), old_is_noticed_first=st.booleans())
-    def come_back_and_repeat(self, member, ps, old_is_noticed_first):
+    @rule(index=REPLICAS, ps=st.integers(0, 2), old_is_noticed_first=st.booleans())
+    def come_back_and_repeat(self, index, ps, old_is_noticed_first):
         """Lose a connection after the request went through, with or without its answer; say all of it again."""
-        replica = self.replicas.get(member)
+        replica = self.replicas.get(index)
         if replica is None or ps >= self.num_ps or ps not in replica.last:
             return
         former, replica.connections[ps] = replica.connections[ps], self.servers.connect()
         if old_is_noticed_first:
             self.servers.disconnect(ps, former)
-        hello = self.servers.hello(member=member, incarnation=replica.incarnation)
+        hello = self.servers.hello(replica=index, incarnation=replica.incarnation)
         reply = self.servers.send(ps, replica.connections[ps], hello)
-        assert reply.sequence == (self.committed[member, replica.incarnation] if ps == 0 else 0)
+        assert reply.sequence == (self.committed[index, replica.incarnation] if ps == 0 else 0)
         if not old_is_noticed_first:
             with pytest.raises(ProtocolError, match="a later connection or incarnation has replaced this one"):
                 self.servers.send(ps, former, replica.last[ps])  # it was under way for long
             self.servers.disconnect(ps, former)
         repeated = replica.last[ps]
-        if ps == 0 and repeated.kind is Kind.PUSH and repeated.sequence < self.committed[member, replica.incarnation]:
+        if ps == 0 and repeated.kind is Kind.PUSH and repeated.sequence < self.committed[index, replica.incarnation]:
             return
         if ps == 0 and not replica.awaits and repeated.kind is not Kind.PULL:
             replica.ticket, replica.awaits = False, True
-        self.send(member, ps, repeated)
+        self.send(index, ps, repeated)
         self.hear_what_was_held()
 
-    @rule(member=MEMBERS)
-    def die_for_good(self, member):
-        replica = self.replicas.pop(member, None)
+    @rule(index=REPLICAS)
+    def die_for_good(self, index):
+        replica = self.replicas.pop(index, None)
         if replica is not None:
             for ps, peer in enumerate(replica.connections):
                 self.servers.disconnect(ps, peer)
-            assert (member, replica.incarnation) in self.servers.desk.absent.values()
-            self.servers.deliver(0, self.servers.desk.lost(member, replica.incarnation))
+            assert (index, replica.incarnation) in self.servers.job_requests.absent.values()
+            self.servers.deliver(0, self.servers.job_requests.lost(index, replica.incarnation))
             self.hear_what_was_held()
 
     # what the chief does
@@ -262,8 +262,8 @@ class TornPushes(RuleBasedStateMachine):
 
     def let_tickets_return(self):
         """Let those who hold a ticket, or were pushing, be lost: a cut waits for nobody else."""
-        for member in list(self.replicas):
-            self.die_for_good(member)
+        for index in list(self.replicas):
+            self.die_for_good(index)
         return self.servers.inbox.pop((0, self.saver[0]))
 
     @rule(num_ps=st.integers(1, 3))
@@ -272,7 +272,7 @@ class TornPushes(RuleBasedStateMachine):
         if not self.saved:
             return
         (step, saved), *_ = self.saved.items()
-        self.newest = {member: incarnation + 1 for member, incarnation in self.newest.items()}
+        self.newest = {index: incarnation + 1 for index, incarnation in self.newest.items()}
         self.committed = dict(self.saved_committed)
         self.values = {name: value.copy() for name, value in saved.variables.items()}
         self.step = step
@@ -300,8 +300,8 @@ class TornPushes(RuleBasedStateMachine):
 
     @invariant()
     def who_is_connected_is_not_absent(self):
-        lives = {(member, replica.incarnation) for member, replica in self.replicas.items()}
-        assert not lives & set(self.servers.desk.absent.values())
+        lives = {(index, replica.incarnation) for index, replica in self.replicas.items()}
+        assert not lives & set(self.servers.job_requests.absent.values())
 
     @invariant()
     def nobody_waits_without_need(self):

@@ -16,23 +16,23 @@ ANY = RecordRange(0, 0, 1)
 INCARNATION = 4
 
 
-def give(updates: Updates, *members: int) -> list[BatchTicket]:
-    tickets = [BatchTicket(member, updates.global_step, ANY) for member in members]
+def give(updates: Updates, *replicas: int) -> list[BatchTicket]:
+    tickets = [BatchTicket(replica, updates.global_step, ANY) for replica in replicas]
     for ticket in tickets:
         updates.give(ticket)
     return tickets
 
 
-def entry(decision: Decision, member: int, sequence: int) -> Entry:
-    return Entry(decision, member, INCARNATION, sequence)
+def entry(decision: Decision, replica: int, sequence: int) -> Entry:
+    return Entry(decision, replica, INCARNATION, sequence)
 
 
-def applied(member: int, sequence: int) -> Entry:
-    return entry(Decision.APPLY, member, sequence)
+def applied(replica: int, sequence: int) -> Entry:
+    return entry(Decision.APPLY, replica, sequence)
 
 
-def summed(member: int, sequence: int) -> Entry:
-    return entry(Decision.SUM, member, sequence)
+def summed(replica: int, sequence: int) -> Entry:
+    return entry(Decision.SUM, replica, sequence)
 
 
 def test_a_push_uses_its_ticket_and_becomes_an_update() -> None:
@@ -188,7 +188,7 @@ def test_a_push_that_would_make_another_one_too_stale_waits() -> None:
     slow, quick = give(updates, 0, 1)
     updates.take(quick, INCARNATION, 1, 0)
     assert updates.settle() == ([], [])
-    assert [updates.holds_push_of(member) for member in (0, 1)] == [False, True]
+    assert [updates.holds_push_of(replica) for replica in (0, 1)] == [False, True]
     updates.unused(slow)
     assert updates.settle() == ([Decided(0, [applied(1, 1)])], [])
     assert not updates.holds_push_of(1)

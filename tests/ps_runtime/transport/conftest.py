@@ -18,7 +18,7 @@ from psflow.ps_runtime.transport.connecting import connect
 from psflow.ps_runtime.transport.in_process import InProcessServer
 from psflow.ps_runtime.transport.socket_server import SocketServer
 
-PATIENCE_SECS = 200.0
+TIMEOUT_SECS = 200.0
 
 
 class Probe:
@@ -58,7 +58,7 @@ class Probe:
             case Kind.COMMITTED:
                 return [*self.release(), (peer, Message(Kind.DONE))]
             case Kind.NEXT:
-                return [(peer, refusal("unknown-member", "worker 7 is no member"))]
+                return [(peer, refusal("unknown-replica", "worker 7 is no replica"))]
             case Kind.STOP:
                 raise ZeroDivisionError("a bug of the handler")
         raise ProtocolError("peer", f"{message.kind.name} is not for now")
@@ -79,7 +79,7 @@ class Probe:
 
     def wait_for(self, condition: Callable[[], bool]) -> None:
         with self.changed:
-            assert self.changed.wait_for(condition, PATIENCE_SECS)
+            assert self.changed.wait_for(condition, TIMEOUT_SECS)
 
 
 class Ps:
@@ -103,7 +103,7 @@ class Ps:
         assert isinstance(self.server, SocketServer)
         try:
             while not self._is_stopping:
-                self.server.run_once(PATIENCE_SECS)
+                self.server.run_once(TIMEOUT_SECS)
         except ZeroDivisionError as error:
             self.error = error
         finally:
@@ -113,8 +113,8 @@ class Ps:
         if isinstance(self.server, InProcessServer):
             connection: Connection = self.server.connect("ps-0")
         else:
-            connection = connect(self.server.address, self.kind, PATIENCE_SECS, "ps-0")
-            connection.share(PATIENCE_SECS)
+            connection = connect(self.server.address, self.kind, TIMEOUT_SECS, "ps-0")
+            connection.share(TIMEOUT_SECS)
         self._connections.append(connection)
         return connection
 
@@ -122,7 +122,7 @@ class Ps:
         """Wait until the event under way is over."""
         is_over = threading.Event()
         self.server.post(lambda: is_over.set() or [])
-        assert is_over.wait(PATIENCE_SECS)
+        assert is_over.wait(TIMEOUT_SECS)
 
     def _stop(self) -> Iterable[Reply]:
         self._is_stopping = True
@@ -134,7 +134,7 @@ class Ps:
         else:
             with contextlib.suppress(ClosedError):  # its loop may have failed
                 self.server.post(self._stop)
-            self._thread.join(PATIENCE_SECS)
+            self._thread.join(TIMEOUT_SECS)
 
     def abandon(self) -> None:
         for connection in self._connections:

@@ -18,7 +18,7 @@ BIG = 8 * 1024 * 1024
 def test_header_and_body_arrive_as_they_were_sent(ps, size):
     sent = Message(Kind.STATISTICS, 3, 2, 2**64 - 1, 17, -5, 2**63, 6, b"x" * size)
     reply = ps.connect().request(sent, SECS)
-    assert (reply.kind, reply.member, reply.incarnation, reply.sequence) == (Kind.DONE, 3, 2, 2**64 - 1)
+    assert (reply.kind, reply.replica, reply.incarnation, reply.sequence) == (Kind.DONE, 3, 2, 2**64 - 1)
     assert (reply.version, reply.step, reply.digest, reply.flags) == (17, -5, 2**63, 6)
     assert bytes(reply.body) == b"x" * size
 
@@ -257,9 +257,9 @@ def test_a_reply_does_not_change_with_the_arena(ps):
 
 def test_a_refusal_is_an_answer_and_the_connection_goes_on(ps):
     connection = ps.connect()
-    with pytest.raises(RefusedError, match=r"ps-0.* refused: worker 7 is no member") as caught:
+    with pytest.raises(RefusedError, match=r"ps-0.* refused: worker 7 is no replica") as caught:
         connection.request(Message(Kind.NEXT), SECS)
-    assert caught.value.code == "unknown-member"
+    assert caught.value.code == "unknown-replica"
     assert connection.request(Message(Kind.PULL), SECS).kind is Kind.PARAMETERS
     assert ps.probe.gone == []
 

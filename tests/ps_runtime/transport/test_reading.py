@@ -54,8 +54,8 @@ def test_a_reader_waits_for_the_end_of_a_change_but_not_for_ever(ends, clock):
     ends.publish(1)
     ends.arena.begin(2)
     assert ends.read() is None
-    patience = 10 * copy_secs(ends.into.size)
-    assert patience <= clock.now < 1.5 * patience
+    timeout_secs = 10 * copy_secs(ends.into.size)
+    assert timeout_secs <= clock.now < 1.5 * timeout_secs
     ends.arena.bytes[:] = 2
     clock.on_sleep = ends.arena.end
     assert ends.read() == 2

@@ -23,7 +23,7 @@ from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Adagrad, ExponentialDecay, GradientDescent
 from psflow.ps_runtime.tables.table import Table
 from psflow.tasks.exports.writer import MlflowModelWriter, check_exportable
-from psflow.tasks.serving.code import ExportedCode, source_of
+from psflow.tasks.serving.code import RequiredCode, source_of
 
 ROOT = Path(__file__).parents[3]
 COLUMNS = ("a", "b", "c", "d")
@@ -306,7 +306,7 @@ def test_code_of_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     path = package / "nets" / "deep.py"
     namespace: dict[str, Any] = {"__name__": "my_models.nets.deep"}
     exec(compile(path.read_text().replace("from ..tools import x", ""), str(path), "exec"), namespace)
-    code = ExportedCode(source_of(namespace["model_fn"]))
+    code = RequiredCode(source_of(namespace["model_fn"]))
     mine = {below.as_posix() for below in code.files if below.parts[0] == "my_models"}
     assert mine == {
         "my_models/__init__.py",

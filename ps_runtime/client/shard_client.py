@@ -1,4 +1,4 @@
-"""A link to one ps: a connection that says who it is, waits in slices, and comes back when it breaks."""
+"""A client of one shard: it says who it is, waits in slices, and comes back when it breaks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Self, TypeVar
 
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, TransportError, WaitTimeoutError
-from psflow.ps_runtime.protocol.message import NO_MEMBER, Kind, Message
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.transport.base import Connection
 
-__all__ = ["Dial", "Identity", "Link", "Links", "never_stop"]
+__all__ = ["Dial", "Identity", "ShardClient", "ShardClients", "never_stop"]
 
 _T = TypeVar("_T")
 
@@ -43,7 +43,7 @@ class Identity:
     digest: int
     name: str
     purpose: Purpose
-    member: int = NO_MEMBER
+    replica: int = NO_REPLICA
     incarnation: int = 0
 
     def hello(self) -> Message:
@@ -53,12 +53,12 @@ class Identity:
 
     def sign(self, message: Message) -> Message:
         """Put the speaker into the header of `message`."""
-        message.member, message.incarnation, message.digest = self.member, self.incarnation, self.digest
+        message.replica, message.incarnation, message.digest = self.replica, self.incarnation, self.digest
         return message
 
 
-class Link:
-    """One ps, as a role sees it.
+class ShardClient:
+    """One shard, as a role sees it.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class Link:
     def connection(self) -> Connection:
         """The connection of now."""
         if self._connection is None:
-            raise ClosedError(f"the link of {self._identity.name}")
+            raise ClosedError(f"the connection of {self._identity.name}")
         return self._connection
 
     def send(self, message: Message) -> None:
@@ -193,8 +193,8 @@ class Link:
                 time.sleep(SLICE_SECS)
 
 
-class Links:
-    """The links of one role to all ps, in the order of the shards.
+class ShardClients:
+    """The clients of one role of all shards, in their order.
 
     Parameters
     ----------
@@ -208,13 +208,13 @@ class Links:
     def __init__(
         self, dials: Sequence[Dial], identity: Identity, check: Callable[[], None], timeout_secs: float
     ) -> None:
-        self._links = [Link(dial, identity, check) for dial in dials]
+        self._shards = [ShardClient(dial, identity, check) for dial in dials]
         self._timeout_secs = timeout_secs
 
     def __enter__(self) -> Self:
         try:
-            for link in self._links:
-                link.open(self._timeout_secs)
+            for shard in self._shards:
+                shard.open(self._timeout_secs)
         except BaseException:
             self.close()
             raise
@@ -224,29 +224,29 @@ class Links:
         self.close()
 
     def __len__(self) -> int:
-        return len(self._links)
+        return len(self._shards)
 
-    def __iter__(self) -> Iterator[Link]:
-        return iter(self._links)
+    def __iter__(self) -> Iterator[ShardClient]:
+        return iter(self._shards)
 
-    def __getitem__(self, index: int) -> Link:
-        return self._links[index]
+    def __getitem__(self, index: int) -> ShardClient:
+        return self._shards[index]
 
     def request_all(self, message: Message, what: str, timeout_secs: float) -> list[Message]:
         """Send one request to every ps, then wait for all replies."""
-        for link in self._links:
-            link.send(replace(message))
-        return [link.receive(what, timeout_secs) for link in self._links]
+        for shard in self._shards:
+            shard.send(replace(message))
+        return [shard.receive(what, timeout_secs) for shard in self._shards]
 
     def close(self) -> None:
         """End all connections. Idempotent."""
-        for link in self._links:
-            link.close()
+        for shard in self._shards:
+            shard.close()
 
     @property
     def transport(self) -> str:
-        """The transport in use; several, if the links differ."""
-        return "+".join(sorted({link.connection.transport for link in self._links}))
+        """The transport in use; several, if the connections differ."""
+        return "+".join(sorted({shard.connection.transport for shard in self._shards}))
 
     def bytes_moved(self) -> tuple[int, int]:
         """Return how many bytes the connections of now have sent and received.
@@ -256,12 +256,12 @@ class Links:
         ClosedError
             While a connection is away.
         """
-        facts = [link.connection.statistics() for link in self._links]
+        facts = [shard.connection.statistics() for shard in self._shards]
         return sum(int(f["bytes_out"]) for f in facts), sum(int(f["bytes_in"]) for f in facts)
 
     def statistics(self) -> dict[str, Any]:
-        """Return the transport of each link and how often it came back, as plain data."""
+        """Return the transport of each shard and how often it came back, as plain data."""
         facts: list[Mapping[str, Any]] = [
-            {"transport": link.connection.transport, "reconnects": link.num_reconnects} for link in self._links
+            {"transport": shard.connection.transport, "reconnects": shard.num_reconnects} for shard in self._shards
         ]
-        return {"links": facts}
+        return {"shards": facts}

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from psflow.flows.running import head_start as module
-from psflow.flows.running.head_start import head_start
+from psflow.flows.starting import head_start as module
+from psflow.flows.starting.head_start import head_start
 
 
 class Server:

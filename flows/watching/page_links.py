@@ -15,11 +15,11 @@ from psflow.tasks.prefect_server.api import has_pages
 from psflow.tasks.tracking.pages import link
 from psflow.tasks.tracking.run import NOTE
 
-__all__ = ["Links", "current_links"]
+__all__ = ["PageLinks", "current_links"]
 
 
 @dataclass(frozen=True)
-class Links:
+class PageLinks:
     """The places of one attempt at a job.
 
     Parameters
@@ -61,7 +61,7 @@ class Links:
         return "\n".join(f"- {what}: {where}" for what, where in places.items())
 
 
-def current_links(client: Client, model_dir: str, parameters: TrainParameters) -> Links:
+def current_links(client: Client, model_dir: str, parameters: TrainParameters) -> PageLinks:
     """Return the places of the job that the current flow run trains on a cluster.
 
     Notes
@@ -69,7 +69,7 @@ def current_links(client: Client, model_dir: str, parameters: TrainParameters) -
     A cluster of our own has a dashboard only if bokeh is installed here; of another one its scheduler knows.
     """
     has_dashboard = parameters.cluster.address is not None or find_spec("bokeh") is not None
-    return Links(
+    return PageLinks(
         prefect_flow_run=flow_run.id,
         prefect_page=url_for("flow-run", flow_run.id) if flow_run.id is not None and has_pages() else None,
         dask_dashboard=(client.dashboard_link or None) if has_dashboard else None,

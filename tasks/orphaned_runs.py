@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.data.files import without_secrets
-from psflow.tasks.owners import OWNER, ended_step, is_stray
+from psflow.tasks.owners import OWNER, ended_step, is_orphaned
 from psflow.tasks.tracking.running import unended_runs
 from psflow.tasks.tracking.store import mlflow_client, prepare_store
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
     from prefect.client.schemas.objects import FlowRun
 
-__all__ = ["FLOW_RUN_TAG", "NOT_TOLD", "close_flow_runs", "close_mlflow_runs", "close_strays"]
+__all__ = ["FLOW_RUN_TAG", "NOT_RECORDED", "close_flow_runs", "close_mlflow_runs", "close_orphaned_runs"]
 
 FLOW_RUN_TAG = "psflow"
 MAX_FLOW_RUNS = 200
@@ -22,12 +22,12 @@ MAX_FLOW_RUNS = 200
 MESSAGE = (
     "its process is gone, killed or lost with its host; the command that started it resumes from the last checkpoint"
 )
-NOT_TOLD = "training reached step {}, but MLflow could not be reached; the same command writes what is on disk"
+NOT_RECORDED = "training reached step {}, but MLflow could not be reached; the same command writes what is on disk"
 
 _log = logging.getLogger(__name__)
 
 
-def close_strays() -> int:
+def close_orphaned_runs() -> int:
     """Say of each run in the Prefect API and the MLflow store in use that it ended, if its process is gone.
 
     Returns
@@ -57,10 +57,12 @@ def close_flow_runs() -> int:
     running = {"type": {"any_": ["RUNNING", "CANCELLING"]}}
     mine = FlowRunFilter.model_validate({"tags": {"all_": [FLOW_RUN_TAG]}, "state": running})
     with get_client(sync_client=True) as client:
-        strays = [r for r in client.read_flow_runs(flow_run_filter=mine, limit=MAX_FLOW_RUNS) if is_stray(r.labels)]
-        for run in strays:
+        orphaned = [
+            r for r in client.read_flow_runs(flow_run_filter=mine, limit=MAX_FLOW_RUNS) if is_orphaned(r.labels)
+        ]
+        for run in orphaned:
             _crash(client, run)
-    return len(strays)
+    return len(orphaned)
 
 
 def _crash(client: SyncPrefectClient, run: FlowRun) -> None:
@@ -78,13 +80,13 @@ def _crash(client: SyncPrefectClient, run: FlowRun) -> None:
 def close_mlflow_runs() -> int:
     """Mark MLflow runs of psflow without a process as killed, or as finished if training was; return how many."""
     client = mlflow_client(prepare_store())
-    strays = [run for run in unended_runs(client, OWNER) if is_stray(run.data.tags)]
-    for run in strays:
+    orphaned = [run for run in unended_runs(client, OWNER) if is_orphaned(run.data.tags)]
+    for run in orphaned:
         step = ended_step(run.data.tags)
         if step is None:
             client.set_terminated(run.info.run_id, "KILLED")
             _log.warning("MLflow run %r is marked as killed: %s", run.info.run_name, MESSAGE)
         else:
             client.set_terminated(run.info.run_id, "FINISHED")
-            _log.warning("MLflow run %r is marked as finished: %s", run.info.run_name, NOT_TOLD.format(step))
-    return len(strays)
+            _log.warning("MLflow run %r is marked as finished: %s", run.info.run_name, NOT_RECORDED.format(step))
+    return len(orphaned)

@@ -8,23 +8,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.client.link import Link, Links
+from psflow.ps_runtime.client.shard_client import ShardClient, ShardClients
 from psflow.ps_runtime.protocol.message import NO_BODY, Kind, Message
 from psflow.ps_runtime.specs.layout import ShardLayout, piece_views
 from psflow.ps_runtime.specs.variables import ModelSpec
 
-__all__ = ["REPLY_TIMEOUT_SECS", "Parameters"]
+__all__ = ["REPLY_TIMEOUT_SECS", "PulledVariables"]
 
 REPLY_TIMEOUT_SECS = 60.0
 """For replies that no ps ever holds."""
 
 
-class Parameters:
+class PulledVariables:
     """The variables of a model, one version of each shard.
 
     Parameters
     ----------
-    links : Links
+    shards : ShardClients
         Opened.
     model : ModelSpec
     layouts : sequence of ShardLayout
@@ -37,15 +37,17 @@ class Parameters:
     `variables` holds views that `finish` refreshes in place. Not thread-safe.
     """
 
-    def __init__(self, links: Links, model: ModelSpec, layouts: Sequence[ShardLayout], *, in_place: bool) -> None:
-        self._links = links
+    def __init__(
+        self, shards: ShardClients, model: ModelSpec, layouts: Sequence[ShardLayout], *, in_place: bool
+    ) -> None:
+        self._shards = shards
         self._layouts = layouts
-        self._readers = [link.connection.arena if in_place else None for link in links]
+        self._readers = [shard.connection.arena if in_place else None for shard in shards]
         self._arenas = [
             np.zeros(layout.nbytes, np.uint8) if reader is None else reader.bytes
             for layout, reader in zip(layouts, self._readers, strict=True)
         ]
-        self.versions = [0] * len(links)
+        self.versions = [0] * len(shards)
         """Of each shard, when it was last pulled."""
         self._asked: dict[int, Message] = {}
         self._split: dict[str, tuple[NDArray[Any], list[tuple[slice, NDArray[Any]]]]] = {}
@@ -57,33 +59,33 @@ class Parameters:
         Nothing else may be asked of the ps before `finish`.
         """
         for index, layout in enumerate(self._layouts):
-            link = self._links[index]
-            if index == 0 and link.connection.arena is not None:
+            shard = self._shards[index]
+            if index == 0 and shard.connection.arena is not None:
                 continue
-            is_read = link.connection.arena is not None or not layout.nbytes  # what is asked is the version then
+            is_read = shard.connection.arena is not None or not layout.nbytes  # what is asked is the version then
             ask = Message(Kind.PULL, flags=NO_BODY if is_read else 0, body=log if index else b"")
             self._asked[index] = ask
-            link.send(ask)
+            shard.send(ask)
 
     def finish(self) -> None:
         """Refresh `variables`. Blocks."""
         for index, ask in self._asked.items():
             self._receive(index, ask)
         self._asked.clear()
-        for index, link in enumerate(self._links):
-            if link.connection.arena is not None:
-                self._read(index, link)
+        for index, shard in enumerate(self._shards):
+            if shard.connection.arena is not None:
+                self._read(index, shard)
         for whole, parts in self._split.values():
             for rows, part in parts:
                 whole[rows] = part
 
     def _receive(self, index: int, ask: Message) -> None:
         into = None if ask.flags & NO_BODY else self._arenas[index].data
-        reply = self._links[index].receive("send the parameters", REPLY_TIMEOUT_SECS, into)
+        reply = self._shards[index].receive("send the parameters", REPLY_TIMEOUT_SECS, into)
         self.versions[index] = reply.version
 
-    def _read(self, index: int, link: Link) -> None:
-        reader = link.connection.arena
+    def _read(self, index: int, shard: ShardClient) -> None:
+        reader = shard.connection.arena
         assert reader is not None
         if self._readers[index] is not None:
             self.versions[index] = reader.version
@@ -91,7 +93,7 @@ class Parameters:
         version = reader.read(self._arenas[index])
         if version is None:  # it changed all the while: the ps itself has one version for sure
             ask = Message(Kind.PULL)
-            link.send(ask)
+            shard.send(ask)
             self._receive(index, ask)
         else:
             self.versions[index] = version

@@ -9,7 +9,7 @@ import cloudpickle
 import pytest
 
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.running.building import build_training
+from psflow.flows.planning.building import build_training
 
 MODEL = """
 import elsewhere_of_t

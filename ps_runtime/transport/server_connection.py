@@ -14,7 +14,7 @@ from psflow.ps_runtime.protocol.message import HEADER, REPLY_IN_SECOND_HALF, Kin
 from psflow.ps_runtime.transport.inbox import Inbox
 from psflow.ps_runtime.transport.mailbox import INLINE_BYTES, Mailbox
 
-__all__ = ["Link", "Spares", "say_at_once"]
+__all__ = ["ServerConnection", "Spares", "say_at_once"]
 
 
 _NOTHING = memoryview(b"")
@@ -40,7 +40,7 @@ class Spares:
         self._spares = sorted([*self._spares, spare], key=len)[-_MOST_SPARES:]
 
 
-class Link:
+class ServerConnection:
     """A peer of a `SocketServer`; nothing here ever waits for it.
 
     Parameters

@@ -1,4 +1,4 @@
-"""A link waits in slices, looks up between them, and comes back; told by a clock of its own."""
+"""A client of a shard waits in slices, looks up between them, and comes back; told by a clock of its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 
-from psflow.ps_runtime.client import link as module
-from psflow.ps_runtime.client.link import DIAL_SECS, RECONNECT_SECS, SLICE_SECS, Identity, Link, Links, never_stop
+from psflow.ps_runtime.client import shard_client as module
+from psflow.ps_runtime.client.shard_client import (
+    DIAL_SECS,
+    RECONNECT_SECS,
+    SLICE_SECS,
+    Identity,
+    ShardClient,
+    ShardClients,
+    never_stop,
+)
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, RefusedError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.protocol.message import Kind, Message
@@ -106,10 +114,10 @@ def slow_after_hello(clock: Clock, delay_secs: float) -> Line:
     return line
 
 
-def opened(line: Line, check: Callable[[], None] = never_stop, **options: Any) -> Link:
-    link = Link(lambda timeout_secs: line, IDENTITY, check, **options)
-    link.open(5.0)
-    return link
+def opened(line: Line, check: Callable[[], None] = never_stop, **options: Any) -> ShardClient:
+    shard = ShardClient(lambda timeout_secs: line, IDENTITY, check, **options)
+    shard.open(5.0)
+    return shard
 
 
 class Check:
@@ -127,11 +135,11 @@ class Check:
 
 def test_hello_says_who_speaks_and_learns_what_the_ps_remembers(clock):
     line = Line(clock, welcome)
-    link = opened(line)
+    shard = opened(line)
     (hello,) = line.sent
-    assert (hello.kind, hello.member, hello.incarnation, hello.digest) == (Kind.HELLO, 2, 3, 7)
+    assert (hello.kind, hello.replica, hello.incarnation, hello.digest) == (Kind.HELLO, 2, 3, 7)
     assert hello.json() == {"job_id": "job", "token": "token", "name": "worker-1", "purpose": "train"}
-    assert (link.sequence, link.num_reconnects) == (41, 0)
+    assert (shard.sequence, shard.num_reconnects) == (41, 0)
 
 
 def test_no_secret_is_in_the_text_of_an_identity():
@@ -141,36 +149,36 @@ def test_no_secret_is_in_the_text_of_an_identity():
 def test_every_request_is_signed(clock):
     line = Line(clock, welcome)
     opened(line).request(Message(Kind.PULL), "the parameters", 5.0)
-    assert (line.sent[1].member, line.sent[1].incarnation, line.sent[1].digest) == (2, 3, 7)
+    assert (line.sent[1].replica, line.sent[1].incarnation, line.sent[1].digest) == (2, 3, 7)
 
 
 def test_a_wait_ends_in_time_and_says_what_for_and_for_whom(clock):
-    link = opened(slow_after_hello(clock, 60.0))
+    shard = opened(slow_after_hello(clock, 60.0))
     with pytest.raises(WaitTimeoutError, match=r"^ps-7 at nowhere did not grant the next ticket within 7 s$"):
-        link.request(Message(Kind.NEXT), "grant the next ticket", 7.0)
+        shard.request(Message(Kind.NEXT), "grant the next ticket", 7.0)
     assert clock.elapsed == pytest.approx(7.0)
 
 
 def test_a_short_wait_is_no_longer_than_asked(clock):
-    link = opened(slow_after_hello(clock, 60.0))
+    shard = opened(slow_after_hello(clock, 60.0))
     with pytest.raises(WaitTimeoutError):
-        link.request(Message(Kind.WATCH), "news", 0.1)
+        shard.request(Message(Kind.WATCH), "news", 0.1)
     assert clock.elapsed == pytest.approx(0.1)
 
 
 def test_a_role_that_is_told_to_end_does_so_within_two_slices_of_a_wait(clock):
     check = Check(raises_at=1)
-    link = opened(slow_after_hello(clock, 60.0), check)
+    shard = opened(slow_after_hello(clock, 60.0), check)
     with pytest.raises(StoppedError, match="worker-1 was stopped: it was told to"):
-        link.request(Message(Kind.NEXT), "grant the next ticket", 50.0)
+        shard.request(Message(Kind.NEXT), "grant the next ticket", 50.0)
     assert clock.elapsed <= 2 * SLICE_SECS
 
 
 def test_a_role_looks_up_also_where_no_wait_is_long(clock):
     check = Check()
-    link = opened(slow_after_hello(clock, 0.01), check)
+    shard = opened(slow_after_hello(clock, 0.01), check)
     for _ in range(100):
-        link.request(Message(Kind.PULL), "the parameters", 5.0)
+        shard.request(Message(Kind.PULL), "the parameters", 5.0)
     assert check.count == pytest.approx(clock.elapsed / SLICE_SECS, abs=1)
 
 
@@ -182,7 +190,7 @@ def test_a_ps_may_take_its_time_to_let_a_role_in(clock):
         dialled.append(timeout_secs)
         return Line(clock, welcome, delay_secs=300.0)  # it restores a large model
 
-    Link(dial, IDENTITY, check).open(600.0)
+    ShardClient(dial, IDENTITY, check).open(600.0)
     assert clock.elapsed == pytest.approx(300.0)
     assert check.count >= 1000
     assert dialled == [DIAL_SECS]
@@ -191,7 +199,7 @@ def test_a_ps_may_take_its_time_to_let_a_role_in(clock):
 def test_a_ps_that_never_lets_a_role_in_is_named(clock):
     line = Line(clock, welcome, delay_secs=300.0)
     with pytest.raises(WaitTimeoutError, match=r"^ps-7 at nowhere did not accept worker-1 within 20 s$"):
-        Link(lambda timeout_secs: line, IDENTITY, never_stop).open(20.0)
+        ShardClient(lambda timeout_secs: line, IDENTITY, never_stop).open(20.0)
     assert line.is_closed
 
 
@@ -223,53 +231,55 @@ def broken(clock: Clock) -> Line:
 
 def test_a_request_is_said_again_by_another_connection(clock):
     first, second = broken(clock), Line(clock, welcome)
-    link = Link(lines(first, second), IDENTITY, never_stop)
-    link.open(5.0)
-    assert link.request(Message(Kind.PUSH, sequence=42), "grant the next ticket", 5.0).sequence == 42
+    shard = ShardClient(lines(first, second), IDENTITY, never_stop)
+    shard.open(5.0)
+    assert shard.request(Message(Kind.PUSH, sequence=42), "grant the next ticket", 5.0).sequence == 42
     assert first.is_closed
     assert [m.kind for m in second.sent] == [Kind.HELLO, Kind.PUSH]
-    assert link.num_reconnects == 1
+    assert shard.num_reconnects == 1
 
 
 def test_a_ps_that_is_away_for_a_moment_is_found_again(clock):
     away = BrokenPeerError("ps-7", "connection refused")
-    link = Link(lines(broken(clock), away, away, Line(clock, welcome)), IDENTITY, never_stop)
-    link.open(5.0)
-    assert link.request(Message(Kind.PULL), "the parameters", 5.0).kind is Kind.DONE
+    shard = ShardClient(lines(broken(clock), away, away, Line(clock, welcome)), IDENTITY, never_stop)
+    shard.open(5.0)
+    assert shard.request(Message(Kind.PULL), "the parameters", 5.0).kind is Kind.DONE
 
 
 def test_a_ps_that_stays_away_is_given_up_and_the_first_error_told(clock):
     check = Check()
-    link = Link(lines(broken(clock), BrokenPeerError("ps-7", "connection refused")), IDENTITY, check)
-    link.open(5.0)
+    shard = ShardClient(lines(broken(clock), BrokenPeerError("ps-7", "connection refused")), IDENTITY, check)
+    shard.open(5.0)
     with pytest.raises(BrokenPeerError, match="no connection to ps-7: the line went dead"):
-        link.request(Message(Kind.PULL), "the parameters", 5.0)
+        shard.request(Message(Kind.PULL), "the parameters", 5.0)
     assert RECONNECT_SECS <= clock.elapsed <= RECONNECT_SECS + 2 * SLICE_SECS
     assert check.count >= RECONNECT_SECS / SLICE_SECS
 
 
 def test_a_role_that_is_told_to_end_does_not_look_for_a_ps(clock):
-    link = Link(lines(broken(clock), BrokenPeerError("ps-7", "connection refused")), IDENTITY, Check(raises_at=3))
-    link.open(5.0)
+    shard = ShardClient(
+        lines(broken(clock), BrokenPeerError("ps-7", "connection refused")), IDENTITY, Check(raises_at=3)
+    )
+    shard.open(5.0)
     with pytest.raises(StoppedError):
-        link.request(Message(Kind.PULL), "the parameters", 5.0)
+        shard.request(Message(Kind.PULL), "the parameters", 5.0)
     assert clock.elapsed <= 3 * SLICE_SECS
 
 
-def test_who_has_no_patience_tries_once(clock):
-    link = Link(lines(broken(clock), BrokenPeerError("ps-7", "connection refused")), IDENTITY, never_stop, 0.0)
-    link.open(5.0)
+def test_a_client_with_no_time_to_reconnect_tries_once(clock):
+    shard = ShardClient(lines(broken(clock), BrokenPeerError("ps-7", "connection refused")), IDENTITY, never_stop, 0.0)
+    shard.open(5.0)
     with pytest.raises(BrokenPeerError, match="the line went dead"):
-        link.request(Message(Kind.WATCH), "news", 5.0)
+        shard.request(Message(Kind.WATCH), "news", 5.0)
     assert clock.elapsed == 0.0
 
 
 def test_a_life_that_is_over_does_not_come_back(clock):
     refused = Line(clock, lambda message: RefusedError("ps-7", "incarnation", "incarnation 3 is over"))
-    link = Link(lines(broken(clock), refused), IDENTITY, never_stop)
-    link.open(5.0)
+    shard = ShardClient(lines(broken(clock), refused), IDENTITY, never_stop)
+    shard.open(5.0)
     with pytest.raises(RefusedError, match="incarnation 3 is over"):
-        link.request(Message(Kind.PULL), "the parameters", 5.0)
+        shard.request(Message(Kind.PULL), "the parameters", 5.0)
 
 
 # the end
@@ -277,8 +287,8 @@ def test_a_life_that_is_over_does_not_come_back(clock):
 
 @pytest.mark.parametrize("error", [BrokenPeerError("ps-7", "gone"), RefusedError("ps-7", "x", "y")])
 def test_last_words_need_no_listener(clock, error):
-    link = opened(Line(clock, lambda m: welcome(m) if m.kind is Kind.HELLO else error))
-    link.say_last(Message(Kind.LEAVE), 5.0)
+    shard = opened(Line(clock, lambda m: welcome(m) if m.kind is Kind.HELLO else error))
+    shard.say_last(Message(Kind.LEAVE), 5.0)
     assert clock.elapsed == 0.0
 
 
@@ -289,12 +299,12 @@ def test_last_words_wait_for_an_answer_but_not_for_ever(clock):
 
 def test_a_closed_link_says_so(clock):
     line = Line(clock, welcome)
-    link = opened(line)
-    link.close()
-    link.close()
+    shard = opened(line)
+    shard.close()
+    shard.close()
     assert line.is_closed
-    with pytest.raises(ClosedError, match="the link of worker-1 is closed"):
-        link.send(Message(Kind.PULL))
+    with pytest.raises(ClosedError, match="the connection of worker-1 is closed"):
+        shard.send(Message(Kind.PULL))
 
 
 def test_links_that_cannot_all_be_opened_are_all_closed(clock):
@@ -303,15 +313,15 @@ def test_links_that_cannot_all_be_opened_are_all_closed(clock):
     def away(timeout_secs: float) -> Connection:
         raise BrokenPeerError("ps-1", "connection refused")
 
-    with pytest.raises(BrokenPeerError, match="ps-1"), Links([lambda _: good, away], IDENTITY, never_stop, 5.0):
+    with pytest.raises(BrokenPeerError, match="ps-1"), ShardClients([lambda _: good, away], IDENTITY, never_stop, 5.0):
         pass
     assert good.is_closed
 
 
 def test_one_request_goes_to_every_ps_before_any_answer_is_awaited(clock):
     first, second = slow_after_hello(clock, 3.0), slow_after_hello(clock, 3.0)
-    with Links([lambda _: first, lambda _: second], IDENTITY, never_stop, 5.0) as links:
-        links.request_all(Message(Kind.SNAPSHOT), "to copy a cut", 5.0)
+    with ShardClients([lambda _: first, lambda _: second], IDENTITY, never_stop, 5.0) as shards:
+        shards.request_all(Message(Kind.SNAPSHOT), "to copy a cut", 5.0)
         assert clock.elapsed == pytest.approx(3.0)
-        assert links.transport == "tcp"
-        assert links.statistics() == {"links": [{"transport": "tcp", "reconnects": 0}] * 2}
+        assert shards.transport == "tcp"
+        assert shards.statistics() == {"shards": [{"transport": "tcp", "reconnects": 0}] * 2}

@@ -10,9 +10,9 @@ from prefect.logging import get_logger
 
 from psflow.flows.parameters.cluster import ClusterParameters
 from psflow.flows.parameters.train import TrainParameters
-from psflow.flows.running.beginning import Beginning, begin, placed
-from psflow.flows.running.building import build_training
-from psflow.flows.running.turns import await_turn
+from psflow.flows.planning.beginning import Beginning, begin, placed
+from psflow.flows.planning.building import build_training
+from psflow.flows.planning.turns import await_turn
 from psflow.ps_runtime.cluster.admission import check_capacity
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.config.files import Settings

@@ -11,7 +11,7 @@ import psutil
 
 from psflow.ps_runtime.errors import TransportError
 
-__all__ = ["Sample", "Vitals"]
+__all__ = ["RoleMetrics", "Sample"]
 
 FIRST_SECS = 1.0
 MAX_SECS = 10.0
@@ -41,7 +41,7 @@ class Sample:
     staleness_sum: int | None = None
 
 
-class Vitals:
+class RoleMetrics:
     """Reports how a role fares, as metrics with names such as ``role/worker-0/steps_per_sec``.
 
     Parameters

@@ -11,7 +11,7 @@ import pytest
 from psflow.ps_runtime.errors import ClosedError
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import Metrics
-from psflow.ps_runtime.roles.vitals import MAX_SECS, Sample, Vitals
+from psflow.ps_runtime.roles.role_metrics import MAX_SECS, RoleMetrics, Sample
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 
@@ -22,7 +22,7 @@ class Scene:
         self.now = 50.0
         self.sample = Sample(0, 0, 0, 0, 0)
         self.told: list[tuple[int, dict[str, float]]] = []
-        self.vitals = Vitals("worker-0", self.take, lambda: self.sample, lambda: self.now)
+        self.role_metrics = RoleMetrics("worker-0", self.take, lambda: self.sample, lambda: self.now)
 
     def take(self, global_step: int, values: Mapping[str, float]) -> None:
         self.told.append((global_step, {name.removeprefix("role/worker-0/"): v for name, v in values.items()}))
@@ -36,10 +36,10 @@ def scene() -> Scene:
 def test_rates_are_of_the_time_since_the_last_report(scene: Scene) -> None:
     scene.now += 2
     scene.sample = Sample(100, 2000, 4000, 50, 25)
-    scene.vitals.tell()
+    scene.role_metrics.tell()
     scene.now += 4
     scene.sample = Sample(300, 2000, 4400, 150, 325)
-    scene.vitals.tell()
+    scene.role_metrics.tell()
     (first_step, first), (second_step, second) = scene.told
     assert (first_step, second_step) == (100, 300)
     rates = ("steps_per_sec", "staleness", "sent_bytes_per_sec", "received_bytes_per_sec")
@@ -54,7 +54,7 @@ def test_reports_become_rarer(scene: Scene) -> None:
     for _ in range(1000):
         scene.now += 0.25
         num_told = len(scene.told)
-        scene.vitals.tell_if_due()
+        scene.role_metrics.tell_if_due()
         if len(scene.told) > num_told:
             times.append(scene.now - 50)
     assert times[:4] == [1, 3, 7, 15]
@@ -63,7 +63,7 @@ def test_reports_become_rarer(scene: Scene) -> None:
 
 def test_a_role_that_waits_has_a_rate_but_no_staleness(scene: Scene) -> None:
     scene.now += 1
-    scene.vitals.tell()
+    scene.role_metrics.tell()
     [(_, values)] = scene.told
     assert values["steps_per_sec"] == 0
     assert "staleness" not in values
@@ -72,31 +72,31 @@ def test_a_role_that_waits_has_a_rate_but_no_staleness(scene: Scene) -> None:
 def test_nothing_is_told_before_there_are_values(scene: Scene) -> None:
     scene.sample = Sample(-1)
     scene.now += 1
-    scene.vitals.tell()
+    scene.role_metrics.tell()
     assert scene.told == []
     scene.sample = Sample(1500, 0, 0, 1500)  # a restored shard has not made these updates
     scene.now += 1
-    scene.vitals.tell()
+    scene.role_metrics.tell()
     assert "steps_per_sec" not in scene.told[0][1]
 
 
 def test_counts_of_a_new_connection_begin_again(scene: Scene) -> None:
     scene.sample = Sample(1, 1000, 1000, 1, 0)
     scene.now += 1
-    scene.vitals.tell()
+    scene.role_metrics.tell()
     scene.sample = Sample(2, 10, 20, 2, 0)
     scene.now += 1
-    scene.vitals.tell()
+    scene.role_metrics.tell()
     assert scene.told[1][1]["sent_bytes_per_sec"] == 10
 
 
 def test_a_connection_that_is_away_is_no_fault(scene: Scene) -> None:
     def closed() -> Sample:
-        raise ClosedError("the link of worker-0")
+        raise ClosedError("the connection of worker-0")
 
-    scene.vitals._sample = closed
+    scene.role_metrics._sample = closed
     scene.now += 1
-    scene.vitals.tell()
+    scene.role_metrics.tell()
     assert scene.told == []
 
 

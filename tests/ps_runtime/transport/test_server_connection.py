@@ -1,4 +1,4 @@
-from psflow.ps_runtime.transport.link import Spares
+from psflow.ps_runtime.transport.server_connection import Spares
 
 
 def test_memory_is_used_again_and_the_smallest_is_given_up():

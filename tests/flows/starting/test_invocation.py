@@ -8,8 +8,8 @@ import pytest
 from prefect import flow
 from prefect.client.schemas.objects import State
 
-from psflow.flows.parameters.base import Parameters
-from psflow.flows.running.invocation import invoke
+from psflow.flows.parameters.base import FlowParameters
+from psflow.flows.starting.invocation import invoke
 from psflow.ps_runtime.errors import FlowFailedError, InputError, RoleFailedError
 from psflow.tasks.prefect_server.api import prefect_api
 
@@ -20,7 +20,7 @@ OUTCOMES: dict[str, Any] = {
 }
 
 
-class Named(Parameters):
+class Named(FlowParameters):
     name: str
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.running import turns
-from psflow.flows.running.turns import await_turn
+from psflow.flows.planning import turns
+from psflow.flows.planning.turns import await_turn
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.config.files import load
 from psflow.ps_runtime.errors import ModelDirError

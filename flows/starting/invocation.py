@@ -14,19 +14,19 @@ from prefect import tags
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 
-from psflow.flows.parameters.base import Parameters, value_of
-from psflow.flows.running.flow_run_labels import label_flow_run
-from psflow.flows.running.head_start import head_start
-from psflow.flows.running.interrupts import AbortedRunError, InterruptedRunError
+from psflow.flows.parameters.base import FlowParameters, value_of
+from psflow.flows.prefect_runs.flow_run_labels import label_flow_run
+from psflow.flows.starting.head_start import head_start
+from psflow.flows.stopping.interrupts import AbortedRunError, InterruptedRunError
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
 from psflow.ps_runtime.errors import FlowFailedError, UsageError
+from psflow.tasks.orphaned_runs import FLOW_RUN_TAG, close_orphaned_runs
 from psflow.tasks.prefect_server.api import prefect_api
 from psflow.tasks.roles.logs import leave_traces_out
-from psflow.tasks.strays import FLOW_RUN_TAG, close_strays
 
 __all__ = ["Invocation", "invoke", "invoked"]
 
-P = TypeVar("P", bound=Parameters)
+P = TypeVar("P", bound=FlowParameters)
 T = TypeVar("T")
 
 leave_traces_out()  # every flow begins here
@@ -86,7 +86,7 @@ def invoke(
         invocation = Invocation(prepared, begun.began_at)
         token = _current.set(invocation)
         begun.rest.end()
-        close_strays()
+        close_orphaned_runs()
         result: dict[str, Any] = {}
         failure: Exception | None = None
         try:

@@ -9,9 +9,9 @@ import pytest
 
 from psflow.flows.parameters.resolved_config import write_config
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.running.beginning import begin, tell
-from psflow.flows.running.building import build_training
-from psflow.flows.running.planning import plan_attempt
+from psflow.flows.planning.beginning import begin, tell
+from psflow.flows.planning.building import build_training
+from psflow.flows.planning.planned import plan_attempt
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.files import load

@@ -20,8 +20,8 @@ from prefect.states import Pending, Running
 from psflow.ps_runtime.checkpoint.job_file import JobRecord
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.estimator.attempt import ENDED_STEP
+from psflow.tasks.orphaned_runs import FLOW_RUN_TAG, close_flow_runs, close_mlflow_runs, close_orphaned_runs
 from psflow.tasks.owners import JOB_ID, KIND, MODEL_DIR, OWNER, owner_text
-from psflow.tasks.strays import FLOW_RUN_TAG, close_flow_runs, close_mlflow_runs, close_strays
 
 ME = ProcessId.current()
 DEAD = json.dumps(asdict(replace(ME, started=ME.started + 1)))
@@ -105,8 +105,8 @@ def test_servers_that_are_away_are_logged_and_no_error(
     def away() -> int:
         raise OSError("no answer from http://bob:secret@host")
 
-    monkeypatch.setattr("psflow.tasks.strays.close_flow_runs", away)
-    monkeypatch.setattr("psflow.tasks.strays.close_mlflow_runs", lambda: 3)
+    monkeypatch.setattr("psflow.tasks.orphaned_runs.close_flow_runs", away)
+    monkeypatch.setattr("psflow.tasks.orphaned_runs.close_mlflow_runs", lambda: 3)
     with caplog.at_level(logging.WARNING):
-        assert close_strays() == 3
+        assert close_orphaned_runs() == 3
     assert caplog.messages == ["cannot mark the runs of processes that are gone: no answer from http://host"]

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from psflow.flows.running.interrupts import AbortedRunError, InterruptedRunError, Interrupts
+from psflow.flows.stopping.interrupts import AbortedRunError, InterruptedRunError, Interrupts
 
 
 def send(number: signal.Signals) -> None:

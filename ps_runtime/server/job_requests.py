@@ -1,4 +1,4 @@
-"""Where ps-0 speaks for the job: the messages that concern it, and who waits for which answer."""
+"""The requests about the job that ps-0 answers, and who waits for which answer."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from psflow.ps_runtime.protocol.handler import Reply
 from psflow.ps_runtime.protocol.message import Kind, Life, Message, refusal
 from psflow.ps_runtime.protocol.payloads import GRANT
 from psflow.ps_runtime.protocol.purpose import Purpose
-from psflow.ps_runtime.server.instructions import CutReady, Decided, Finished, Granted, NoTicket, Refusal
+from psflow.ps_runtime.server.instructions import CutReady, Decided, Granted, JobFinished, NoTicket, Refusal
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.peers import Peer
 from psflow.ps_runtime.server.shard import Shard
 
-__all__ = ["JobDesk", "Stream"]
+__all__ = ["JobRequests", "Stream"]
 
 MAX_REASON_CHARS = 500
 
 
 class Stream(Protocol):
-    """An input that only one reader can read: what the desk asks of the role around it."""
+    """An input that only one reader can read: what `JobRequests` asks of the role around it."""
 
     def want(self, index: int) -> None:
-        """Read on, at least up to batch `index`; each batch comes as `JobDesk.batch_read`. Does not block."""
+        """Read on, at least up to batch `index`; each batch comes as `JobRequests.batch_read`. Does not block."""
 
 
-class JobDesk:
-    """The job and those who wait for it.
+class JobRequests:
+    """Answers requests about the job, at once or when the job can.
 
     Parameters
     ----------
@@ -78,11 +78,11 @@ class JobDesk:
         replies : list of Reply
             To others, who need not wait any more.
         """
-        sequence = self.job.join(who.member, who.incarnation)
-        self._connections[who.member] = peer
-        self._come_back(who.member)
-        self.job.away(who.member, who.incarnation)
-        former = self._waiting.pop(who.member, None)
+        sequence = self.job.join(who.replica, who.incarnation)
+        self._connections[who.replica] = peer
+        self._come_back(who.replica)
+        self.job.away(who.replica, who.incarnation)
+        former = self._waiting.pop(who.replica, None)
         return sequence, [*_turned_away(former, who), *self.due()]
 
     def take(self, peer: int, who: Peer, message: Message, num_examples: int) -> bool:
@@ -91,19 +91,19 @@ class JobDesk:
         The flags of a message that asks for a ticket say how many its sender holds besides.
         """
         records = self.job.push(
-            who.member, who.incarnation, message.sequence, num_examples, message.version, message.flags
+            who.replica, who.incarnation, message.sequence, num_examples, message.version, message.flags
         )
-        self._waiting[who.member] = peer
+        self._waiting[who.replica] = peer
         if records is None:
             return False
         for index in range(records.start, records.stop) if self._stream is not None else ():
             self._batches.pop(index, None)
         return True
 
-    def lost(self, member: int, incarnation: int) -> list[Reply]:
+    def lost(self, replica: int, incarnation: int) -> list[Reply]:
         """Take note that a life of a replica is over: it left, or did not come back."""
-        self.job.lost(member, incarnation)
-        self.absent = {peer: life for peer, life in self.absent.items() if life != (member, incarnation)}
+        self.job.lost(replica, incarnation)
+        self.absent = {peer: life for peer, life in self.absent.items() if life != (replica, incarnation)}
         return self.due()
 
     def disconnected(self, peer: int, who: Peer) -> list[Reply]:
@@ -112,11 +112,11 @@ class JobDesk:
         self._watching.pop(peer, None)
         if peer == self._saver:
             self._saver = None
-        if who.purpose is Purpose.TRAIN and self._connections.get(who.member) == peer:
-            del self._connections[who.member]
-            self._waiting.pop(who.member, None)
-            self.job.away(who.member, who.incarnation)
-            if self.job.members.get(who.member) == who.incarnation:
+        if who.purpose is Purpose.TRAIN and self._connections.get(who.replica) == peer:
+            del self._connections[who.replica]
+            self._waiting.pop(who.replica, None)
+            self.job.away(who.replica, who.incarnation)
+            if self.job.replicas.get(who.replica) == who.incarnation:
                 self.absent[peer] = who.life
         return self.due()
 
@@ -127,13 +127,13 @@ class JobDesk:
             match instruction:
                 case Decided(start, entries):
                     self._shard.settle(start, entries)
-                case Granted(member, step, records, staleness, log):
+                case Granted(replica, step, records, staleness, log):
                     body = GRANT.pack(step, records.epoch, records.start, records.stop, staleness) + log
-                    self._answer(member, Message(Kind.GRANT, step=step, body=body), replies)
-                case NoTicket(member, step, log):
-                    self._answer(member, Message(Kind.DONE, step=step, body=log), replies)
-                case Finished(member, step):
-                    self._answer(member, Message(Kind.FINISHED, step=step), replies)
+                    self._answer(replica, Message(Kind.GRANT, step=step, body=body), replies)
+                case NoTicket(replica, step, log):
+                    self._answer(replica, Message(Kind.DONE, step=step, body=log), replies)
+                case JobFinished(replica, step):
+                    self._answer(replica, Message(Kind.FINISHED, step=step), replies)
                 case CutReady(cut, is_final):
                     assert self._saver is not None
                     kind = Kind.FINAL_CUT if is_final else Kind.CUT
@@ -164,16 +164,16 @@ class JobDesk:
 
     def _next(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_train(message)
-        self.job.ask(who.member, who.incarnation, message.flags)
-        self._waiting[who.member] = peer
+        self.job.ask(who.replica, who.incarnation, message.flags)
+        self._waiting[who.replica] = peer
         return self.due()
 
     def _stop(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_train(message)
         reason = str(message.json().get("reason", ""))[:MAX_REASON_CHARS] or f"{who.name} asked to stop"
-        self.job.return_tickets(who.member, who.incarnation)
+        self.job.return_tickets(who.replica, who.incarnation)
         self.job.stop(reason)
-        self._waiting[who.member] = peer
+        self._waiting[who.replica] = peer
         return self.due()
 
     def _fetch(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
@@ -219,13 +219,13 @@ class JobDesk:
 
     # Inside
 
-    def _answer(self, member: int, message: Message, replies: list[Reply]) -> None:
-        peer = self._waiting.pop(member, None)
+    def _answer(self, replica: int, message: Message, replies: list[Reply]) -> None:
+        peer = self._waiting.pop(replica, None)
         if peer is not None:
             replies.append((peer, message))
 
-    def _come_back(self, member: int) -> None:
-        self.absent = {peer: life for peer, life in self.absent.items() if life[0] != member}
+    def _come_back(self, replica: int) -> None:
+        self.absent = {peer: life for peer, life in self.absent.items() if life[0] != replica}
 
     def _news(self) -> list[Reply]:
         """Tell the watchers of checkpoints that they have not seen, and of the end."""

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from psflow.flows.running.cancellation import CancellationWatch
+from psflow.flows.stopping.cancellation import CancellationWatch
 
 __all__ = ["INTERRUPTIONS", "AbortedRunError", "InterruptedRunError", "Interrupts"]
 

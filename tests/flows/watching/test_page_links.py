@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.watching import links as module
-from psflow.flows.watching.links import Links, current_links
+from psflow.flows.watching import page_links as module
+from psflow.flows.watching.page_links import PageLinks, current_links
 
 CONF = {
     "experiment": "t",
@@ -64,4 +64,4 @@ def test_outside_a_flow_run_there_are_no_pages() -> None:
 
 
 def test_no_password_is_told() -> None:
-    assert "s3cret" not in str(Links(None, None, None, "s3://key:s3cret@bucket/d", "m").tags())
+    assert "s3cret" not in str(PageLinks(None, None, None, "s3://key:s3cret@bucket/d", "m").tags())

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.optimizers.base import FloatArray, Optimizer, UpdateOperands
 
-__all__ = ["TAKEN_ROWS", "Rows"]
+__all__ = ["TAKEN_ROWS", "TableRows"]
 
 TAKEN_ROWS = 4096
 """Taken at a time: so neither their positions nor a second look at them leave the cache."""
@@ -35,7 +35,7 @@ class _Block:
     scratch: FloatArray
 
 
-class Rows:
+class TableRows:
     """Memory of `num_rows` rows in several *parts*: weights, then each slot of the optimizer.
 
     Parameters
@@ -140,7 +140,7 @@ class Rows:
             for records, values in zip(self._records, block.records, strict=True):
                 records.put(some, values, mode="clip")
 
-    def copy_into(self, other: Rows, some: slice | NDArray[np.int64]) -> None:
+    def copy_into(self, other: TableRows, some: slice | NDArray[np.int64]) -> None:
         """Copy some rows, with all their parts, into those of `other` at the same places."""
         other._whole[some] = self._whole[some]
 

@@ -1,0 +1,1 @@
+"""What a command answers: facts, lines for people, an exit code."""

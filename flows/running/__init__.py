@@ -1,1 +1,0 @@
-"""How a flow begins, waits its turn, is stopped, and ends."""

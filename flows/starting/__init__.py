@@ -1,0 +1,1 @@
+"""How the flow of a command starts in this process: its Prefect server, and what is prepared before it."""

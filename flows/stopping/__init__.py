@@ -1,0 +1,1 @@
+"""How a flow is asked to stop: signals, and cancellation in Prefect."""

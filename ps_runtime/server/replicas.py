@@ -1,0 +1,90 @@
+"""Who trains: the living replicas of a job, and what is known of earlier lives."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from psflow.ps_runtime.protocol.message import Life
+from psflow.ps_runtime.server.instructions import Refusal
+from psflow.ps_runtime.server.peers import replica_name
+from psflow.ps_runtime.server.updates import BatchTicket
+
+__all__ = ["Replica", "Replicas"]
+
+
+@dataclass(slots=True)
+class Replica:
+    """A living replica."""
+
+    incarnation: int
+    sequence: int = 0
+    """Of its last push that was taken in."""
+    tickets: deque[BatchTicket] = field(default_factory=deque)
+    num_known: int = 0
+    """Tickets that it says it holds; a further one may be on its way."""
+    log_told: int = 0
+    """Where the log ended that came with its last ticket."""
+
+
+class Replicas:
+    """The living, and the sequences of all lives since the last cut: the dedupe table."""
+
+    def __init__(self) -> None:
+        self.living: dict[int, Replica] = {}
+        self.gone: set[int] = set()
+        """Replicas whose last life is over."""
+        self._past: dict[Life, int] = {}
+        self._oldest: dict[int, int] = {}
+
+    def get(self, replica: int, incarnation: int) -> Replica:
+        """Return a living replica; a Refusal if this life of it is none."""
+        life = self.living.get(replica)
+        if life is None or life.incarnation != incarnation:
+            raise Refusal(
+                "incarnation", f"incarnation {incarnation} of {replica_name(replica)} is not part of this job"
+            )
+        return life
+
+    def must_not_be_over(self, replica: int, incarnation: int) -> None:
+        """Refuse a life of which a later one has been seen."""
+        known = self.living.get(replica)
+        oldest = max(self._oldest.get(replica, 0), known.incarnation if known else 0)
+        if incarnation < oldest:
+            raise Refusal(
+                "incarnation",
+                f"incarnation {incarnation} of {replica_name(replica)} is over; {oldest} or later may join",
+            )
+
+    def join(self, replica: int, incarnation: int) -> Replica:
+        """Take in a new life."""
+        life = self.living[replica] = Replica(incarnation, self._past.get((replica, incarnation), 0))
+        self.gone.discard(replica)
+        return life
+
+    def bury(self, replica: int) -> None:
+        """End the present life of a replica."""
+        life = self.living.pop(replica)
+        self._past[(replica, life.incarnation)] = life.sequence
+        self._oldest[replica] = life.incarnation + 1
+        self.gone.add(replica)
+
+    def restore(self, lives: Mapping[Life, int]) -> None:
+        """Take up the dedupe table of a cut; who has come already stays, unless its life is over there."""
+        self._past = dict(lives)
+        for replica, incarnation in lives:
+            self._oldest[replica] = max(incarnation, self._oldest.get(replica, 0))
+        for replica, life in list(self.living.items()):
+            if life.incarnation < self._oldest.get(replica, 0):
+                del self.living[replica]
+            life.sequence = lives.get((replica, life.incarnation), 0)
+
+    def lives(self) -> dict[Life, int]:
+        """Return the dedupe table: the sequence of the last push of each life."""
+        return self._past | {(m, life.incarnation): life.sequence for m, life in self.living.items()}
+
+    def forget_past(self) -> None:
+        """Forget the lives that no push can be held of any more, but for the last one of each replica."""
+        newest = dict(sorted(self._past)) | {m: life.incarnation for m, life in self.living.items()}
+        self._past = {life: sequence for life, sequence in self._past.items() if newest[life[0]] == life[1]}
