@@ -16,7 +16,7 @@ EvalName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][\w.-]*$")]
 """Part of the names of metrics."""
 
 
-class _Cadence(FlowParameters):
+class _EvaluationSchedule(FlowParameters):
     steps: Annotated[int | None, OnResume.MEASURED] = Field(
         None, ge=1, description="Batches to evaluate; null: to the end of the data."
     )
@@ -28,7 +28,7 @@ class _Cadence(FlowParameters):
     )
 
 
-class EvalParameters(_Cadence):
+class EvalParameters(_EvaluationSchedule):
     """When and how long to evaluate."""
 
     name: Annotated[str | None, OnResume.FREE] = Field(
@@ -36,7 +36,7 @@ class EvalParameters(_Cadence):
     )
 
 
-class NamedEvalParameters(_Cadence):
+class NamedEvalParameters(_EvaluationSchedule):
     """A further evaluation of each checkpoint. It chooses nothing."""
 
     input: Annotated[SourceParameters, OnResume.MEASURED] = Field(

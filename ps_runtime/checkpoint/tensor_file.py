@@ -21,8 +21,8 @@ from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.tensor_format import (
     LENGTH_BYTES,
     TensorPlace,
-    decode_header,
-    encode_header,
+    decode_tensor_header,
+    encode_tensor_header,
     header_nbytes,
     plain_array,
 )
@@ -47,7 +47,7 @@ def write_tensors(files: FileStore, name: str, tensors: Mapping[str, Any]) -> tu
     # The format wants tensors aligned: larger items first keeps them so without padding.
     plain = {key: plain_array(array) for key, array in tensors.items()}
     ordered = dict(sorted(plain.items(), key=lambda item: (-item[1].itemsize, item[0])))
-    header = memoryview(encode_header(ordered))
+    header = memoryview(encode_tensor_header(ordered))
     nbytes = checksum = 0
 
     def counted() -> Iterator[memoryview]:
@@ -153,7 +153,7 @@ class TensorFile:
     def _read_header(self) -> dict[str, TensorPlace]:
         try:
             nbytes = header_nbytes(self._bytes(min(LENGTH_BYTES, self._nbytes)), self._nbytes)
-            return decode_header(self._bytes(nbytes), self._nbytes)
+            return decode_tensor_header(self._bytes(nbytes), self._nbytes)
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             self._prove([])  # damage has another name
             raise CheckpointError(self.path, f"not a safetensors file: {type(error).__name__}: {error}") from error

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.entries import whole
 
-__all__ = ["DTYPES", "LENGTH_BYTES", "TensorPlace", "decode_header", "encode_header", "header_nbytes", "plain_array"]
+__all__ = [
+    "DTYPES",
+    "LENGTH_BYTES",
+    "TensorPlace",
+    "decode_tensor_header",
+    "encode_tensor_header",
+    "header_nbytes",
+    "plain_array",
+]
 
 DTYPES: Mapping[str, str] = {
     "bool": "BOOL",
@@ -55,7 +63,7 @@ def plain_array(array: Any) -> NDArray[Any]:
     return np.asarray(native, order="C")
 
 
-def encode_header(tensors: Mapping[str, NDArray[Any]]) -> bytes:
+def encode_tensor_header(tensors: Mapping[str, NDArray[Any]]) -> bytes:
     """Return the beginning of a file that holds `tensors` in their order, its length included.
 
     Raises
@@ -91,8 +99,8 @@ def header_nbytes(beginning: bytes, file_nbytes: int) -> int:
     return nbytes
 
 
-def decode_header(header: bytes, file_nbytes: int) -> dict[str, TensorPlace]:
-    """Read what `encode_header` wrote; ValueError, TypeError or KeyError where it cannot be.
+def decode_tensor_header(header: bytes, file_nbytes: int) -> dict[str, TensorPlace]:
+    """Read what `encode_tensor_header` wrote; ValueError, TypeError or KeyError where it cannot be.
 
     Parameters
     ----------

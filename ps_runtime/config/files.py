@@ -107,7 +107,7 @@ def load(paths: Sequence[str | Path], overrides: Sequence[str] = ()) -> Settings
 
 def parse(text: str, source: str) -> Settings:
     """Read the text of a configuration; `source` is what faults and origins name. ConfigError as from `load`."""
-    return _Reader(source).read(text)
+    return _YamlReader(source).read(text)
 
 
 def dump(values: Mapping[str, Any]) -> str:
@@ -147,14 +147,14 @@ def _read_file(path: Path) -> Settings:
         raise ConfigError((f"{path}: expected UTF-8 text, got the byte {data[error.start]:#04x}",)) from None
     if len(data) > MAX_FILE_BYTES:
         raise ConfigError((f"{path}: expected a configuration of at most {MAX_FILE_BYTES} bytes, it is larger",))
-    return _Reader(str(path)).read(text)
+    return _YamlReader(str(path)).read(text)
 
 
 def _read_override(text: str, by: Origin) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals or not all(re.fullmatch(r"[A-Za-z_]\w*", name) for name in key.split(".")):
         raise ConfigError((f"{by}: expected key=value with a dotted key, got {text!r}",))
-    return key, _Reader(f"{by}, {text!r}").read_value(value)
+    return key, _YamlReader(f"{by}, {text!r}").read_value(value)
 
 
 def _at(key: str, value: Any, origin: Origin = COMMAND_LINE) -> Settings:
@@ -165,7 +165,7 @@ def _at(key: str, value: Any, origin: Origin = COMMAND_LINE) -> Settings:
     return Settings(values, dict.fromkeys(_keys(values), origin))
 
 
-class _Loader(yaml.SafeLoader):
+class _YamlLoader(yaml.SafeLoader):
     """Plain data only, with the scalars of YAML 1.2 and without aliases, which can grow without bounds."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own API
@@ -194,8 +194,8 @@ for tag, pattern, first in (
         list("-+.0123456789"),
     ),
 ):
-    _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{pattern})$"), first)
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_int)
+    _YamlLoader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(f"(?:{pattern})$"), first)
+_YamlLoader.add_constructor("tag:yaml.org,2002:int", _YamlLoader.construct_int)
 
 
 class _Dumper(yaml.SafeDumper):
@@ -204,16 +204,16 @@ class _Dumper(yaml.SafeDumper):
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own API
         first: [
             *yaml.SafeDumper.yaml_implicit_resolvers.get(first, []),
-            *_Loader.yaml_implicit_resolvers.get(first, []),
+            *_YamlLoader.yaml_implicit_resolvers.get(first, []),
         ]
-        for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_Loader.yaml_implicit_resolvers}
+        for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *_YamlLoader.yaml_implicit_resolvers}
     }
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
 
-class _Reader:
+class _YamlReader:
     """Turns YAML text into values, and takes note of the line of every key."""
 
     def __init__(self, source: str) -> None:
@@ -233,7 +233,7 @@ class _Reader:
     def read_value(self, text: str) -> Any:
         """Read a document that is any value."""
         try:
-            loader = _Loader(text)
+            loader = _YamlLoader(text)
             node = loader.get_single_node()
             value = None if node is None else self._value(loader, node, "")
         except yaml.MarkedYAMLError as error:
@@ -247,14 +247,14 @@ class _Reader:
             raise ConfigError(tuple(self._faults))
         return value
 
-    def _value(self, loader: _Loader, node: yaml.Node, prefix: str) -> Any:
+    def _value(self, loader: _YamlLoader, node: yaml.Node, prefix: str) -> Any:
         if isinstance(node, yaml.MappingNode):
             return self._mapping(loader, node, prefix)
         if isinstance(node, yaml.SequenceNode):
             return [self._value(loader, item, f"{prefix}{i}.") for i, item in enumerate(node.value)]
         return loader.construct_object(node, deep=True)
 
-    def _mapping(self, loader: _Loader, node: yaml.MappingNode, prefix: str) -> dict[str, Any]:
+    def _mapping(self, loader: _YamlLoader, node: yaml.MappingNode, prefix: str) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1

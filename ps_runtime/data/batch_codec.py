@@ -67,7 +67,7 @@ def decode_batch(buffer: bytes | bytearray | memoryview) -> tuple[Columns, Colum
     """
     view = memoryview(buffer).cast("B")
     header, end = _header(view)
-    reader = _Reader(view, end)
+    reader = _ColumnsReader(view, end)
     features = reader.columns("features", header["features"])
     labels = None if header["labels"] is None else reader.columns("labels", header["labels"])
     if reader.end != len(view):
@@ -99,7 +99,7 @@ def _header(view: memoryview) -> tuple[dict[str, Any], int]:
     return header, end
 
 
-class _Reader:
+class _ColumnsReader:
     """Takes the arrays one by one; `end` is where the last one ended."""
 
     def __init__(self, view: memoryview, end: int) -> None:

@@ -68,7 +68,7 @@ def _evaluate_all(evaluator: _Evaluator, watching: WatchingClient, context: Role
             time.sleep(SLICE_SECS)  # ps-0 is gone: what is on disk decides
 
 
-class _Cadence:
+class _ScheduledEvaluation:
     """One EvalSpec: when it is next to evaluate, and what it has done."""
 
     def __init__(self, opened: OpenedEvaluation, done: dict[int, float]) -> None:
@@ -88,8 +88,8 @@ class _Evaluator:
         self._log = EvaluationLog(job.model_dir)
         self._caller = ModelCaller(job.model_fn, job.params, job.config)
         known = self._log.by_name()
-        self._cadences = [
-            _Cadence(OpenedEvaluation(self._caller, spec, context.check), known.get(spec.name or "", {}))
+        self._scheduled = [
+            _ScheduledEvaluation(OpenedEvaluation(self._caller, spec, context.check), known.get(spec.name or "", {}))
             for spec in job.eval_specs
         ]
         self.evaluated_steps: list[int] = []
@@ -104,7 +104,7 @@ class _Evaluator:
         if not self._job.config.saves_checkpoints:
             return True
         saved_at = self._store.saved_at().get(final_step)  # an evaluation of an earlier one of that step does not count
-        return saved_at is not None and all(cadence.done.get(final_step) == saved_at for cadence in self._cadences)
+        return saved_at is not None and all(scheduled.done.get(final_step) == saved_at for scheduled in self._scheduled)
 
     def pending(self) -> dict[int, float]:
         """Return step and ``saved_at`` of the checkpoints that some EvalSpec has not evaluated yet, oldest first."""
@@ -113,7 +113,7 @@ class _Evaluator:
         return {
             step: saved_at
             for step, saved_at in saved.items()
-            if any(cadence.done.get(step) != saved_at for cadence in self._cadences)
+            if any(scheduled.done.get(step) != saved_at for scheduled in self._scheduled)
         }
 
     def evaluate_due(self, pending: Mapping[int, float], final_step: int | None) -> None:
@@ -126,33 +126,35 @@ class _Evaluator:
             Where training has ended; None while it goes on.
         """
         now = time.monotonic()
-        due = [cadence for cadence in self._cadences if final_step is not None or now >= cadence.next_time]
+        due = [scheduled for scheduled in self._scheduled if final_step is not None or now >= scheduled.next_time]
         for step, saved_at in pending.items():
-            wanted = [cadence for cadence in due if cadence.done.get(step) != saved_at]
+            wanted = [scheduled for scheduled in due if scheduled.done.get(step) != saved_at]
             if wanted:
                 self._context.check()
                 self._evaluate(step, wanted, is_final=step == final_step)
-                for cadence in wanted:
-                    cadence.next_time = now + cadence.opened.spec.throttle_secs
+                for scheduled in wanted:
+                    scheduled.next_time = now + scheduled.opened.spec.throttle_secs
 
-    def _evaluate(self, step: int, wanted: Sequence[_Cadence], *, is_final: bool) -> None:
+    def _evaluate(self, step: int, wanted: Sequence[_ScheduledEvaluation], *, is_final: bool) -> None:
         """Evaluate one checkpoint: write the results down, let the exporters choose, tell of it."""
         with CheckpointReader.pinned(self._store, step, str(self._context.role)) as reader:
             values = read_values(reader)
             saved_at = reader.manifest.saved_at
-        for cadence in wanted:
-            self._measure(cadence, step, saved_at, values, is_final=is_final)
+        for scheduled in wanted:
+            self._measure(scheduled, step, saved_at, values, is_final=is_final)
         self.evaluated_steps.append(step)
 
-    def _measure(self, cadence: _Cadence, step: int, saved_at: float, values: ModelValues, *, is_final: bool) -> None:
-        opened = cadence.opened
+    def _measure(
+        self, scheduled: _ScheduledEvaluation, step: int, saved_at: float, values: ModelValues, *, is_final: bool
+    ) -> None:
+        opened = scheduled.opened
         started = time.monotonic()
         metrics = opened.measure(values, step)
         secs = round(time.monotonic() - started, 6)
         if self._job.writer is not None and opened.spec.all_exporters:
             self._export(self._job.writer, opened, step, saved_at, values, metrics, is_final=is_final)
         self._log.add(EvaluationRecord(opened.name, step, saved_at, metrics, time.time(), opened.digest))
-        cadence.done[step] = saved_at
+        scheduled.done[step] = saved_at
         self._context.emit(Evaluation(step, measured(metrics), saved_at, opened.spec.name, secs))
 
     def _export(
