@@ -87,7 +87,7 @@ class JobMachine(RuleBasedStateMachine):
         before = repr(vars(self.job))
         with pytest.raises(Refusal, match="is over"):
             self.job.join(replica, oldest - age)
-        with pytest.raises(Refusal, match="not a replica"):
+        with pytest.raises(Refusal, match="not part of this job"):
             self.job.push(replica, oldest - age, 1, 1)
         assert repr(vars(self.job)) == before
 
