@@ -80,7 +80,7 @@ def _tables(model: type[BaseModel], prefix: str, shown: dict[type[BaseModel], st
 
 
 def _alternative(kind: type[BaseModel]) -> str:
-    """Say which of several mappings a value may be, and how they are told apart."""
+    """Say which of several mappings a value may be, and how to tell them apart."""
     choosing = [name for name in ("name", "format") if name in kind.model_fields]
     if not choosing or not issubclass(kind, KindParameters | CannedModel | NamesCode):
         return ""

@@ -134,7 +134,7 @@ def _predict(parameters: PipelineParameters, facts: Facts, interrupts: Interrupt
 
 
 def _prediction(parameters: PipelineParameters, model: str, folder: str) -> PredictParameters:
-    """Return what the stage predict is told; `folder` is where predictions go if nothing else is asked for."""
+    """Return the parameters of the stage predict; `folder` is where predictions go if nothing else is asked for."""
     stage = parameters.pipeline.predict
     return PredictParameters(
         model=model,

@@ -1,4 +1,4 @@
-"""What a configuration is told of a parameter: its meaning and its range, beside its type and default."""
+"""What the configuration knows of a parameter: its meaning and its range, beside its type and default."""
 
 from __future__ import annotations
 

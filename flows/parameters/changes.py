@@ -1,4 +1,4 @@
-"""What a start of a job asks for that differs from what the job was told before."""
+"""The configuration keys in which a start of a job differs from its last start."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def source_settings(arguments: Sequence[str], options: Mapping[str, Any]) -> Set
         If an override is malformed.
     """
     overrides = [text for text in arguments if is_override(text)]
-    load([], overrides)  # whatever is wrong is told before anything is looked for
+    load([], overrides)  # reports every fault before anything is looked for
     of_the_cluster = [text for text in overrides if text.startswith("cluster.")]
     values = {key: value for key, value in options.items() if value is not None} | {
         "conf": [text for text in arguments if not is_override(text)],

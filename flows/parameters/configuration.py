@@ -28,9 +28,9 @@ class Conf:
     Parameters
     ----------
     settings : Settings
-        What training is told; with ``code_dir``, the directory of the first file, if nothing else names one.
+        The parameters of training; with ``code_dir``, the directory of the first file, if nothing else names one.
     sections : Sections
-        What is told to others, checked.
+        The sections for other flows, validated.
     """
 
     settings: Settings

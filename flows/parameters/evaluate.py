@@ -25,7 +25,7 @@ class EvaluateChoice(FlowParameters):
 
 
 class EvaluateParameters(EvaluateChoice, CheckpointSource):
-    """Everything that an evaluation flow is told."""
+    """The parameters of an evaluation flow."""
 
     force: bool = Field(False, description="Evaluate again what the record already holds.")
     record: str | None = Field(

@@ -40,7 +40,7 @@ class ExportChoice(FlowParameters):
 
 
 class ExportParameters(ExportChoice, CheckpointSource):
-    """Everything that an export flow is told."""
+    """The parameters of an export flow."""
 
     takes_alias: bool = Field(
         True, description="Whether the best export takes the alias best even from a better model of another training."

@@ -1,4 +1,4 @@
-"""What the pipeline flow can be told: everything that training is told, and its stages."""
+"""The parameters of the pipeline flow: those of training, and its stages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["PipelineParameters"]
 
 
 class PipelineParameters(TrainParameters):
-    """Everything that a pipeline is told."""
+    """The parameters of a pipeline."""
 
     pipeline: StagesParameters = Field(StagesParameters(), description="Stages to run, one after the other.")
 
@@ -24,17 +24,17 @@ class PipelineParameters(TrainParameters):
         return absolute(self.resume.fork or self.model_dir)
 
     def training(self) -> TrainParameters:
-        """Return what the first stage is told."""
+        """Return the parameters of the first stage."""
         return TrainParameters.model_validate(self.model_dump(mode="json", exclude={"pipeline"}))
 
     def evaluation(self) -> EvaluateParameters:
-        """Return what the stage evaluate is told."""
+        """Return the parameters of the stage evaluate."""
         stage = self.pipeline.evaluate.model_dump(mode="json")
         told = {"model_dir": self.directory, "cluster": {"address": self.cluster.address}}
         return EvaluateParameters.model_validate(stage | told)
 
     def export(self) -> ExportParameters:
-        """Return what the stage export is told."""
+        """Return the parameters of the stage export."""
         stage = self.pipeline.export
         told = {"model_dir": self.directory, "takes_alias": stage.metric is not None}
         return ExportParameters.model_validate(stage.model_dump(mode="json") | told)

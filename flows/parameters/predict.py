@@ -17,7 +17,7 @@ __all__ = ["PredictParameters", "parse_predict_parameters"]
 
 
 class PredictParameters(FlowParameters):
-    """Everything that a prediction flow is told."""
+    """The parameters of a prediction flow."""
 
     model: str = Field(min_length=1, description="URI of an MLflow model, such as models:/psflow-digits@best.")
     input: str = Field(

@@ -101,7 +101,7 @@ class ResumeParameters(FlowParameters):
 
 
 class TrainParameters(FlowParameters):
-    """Everything that a training flow is told."""
+    """The parameters of a training flow."""
 
     experiment: Annotated[str, OnResume.FREE] = Field(
         pattern=EXPERIMENT, description="MLflow experiment; model_dir and registered_model are named after it."

@@ -32,7 +32,7 @@ class Beginning:
     parameters : TrainParameters
         Resolved; with the model_dir of the fork, if it is one.
     changes : tuple of Change
-        What differs from what the job, or the one it is forked from, was told before.
+        What differs from what the job, or the one it is forked from, was given before.
     fork : Fork or None
         None if the job is not a fork.
     """

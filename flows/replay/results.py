@@ -37,7 +37,7 @@ class ReplayResults:
             tracker.handle(evaluation_event(evaluation))
 
     def take(self, outcome: Outcome) -> int:
-        """Put an evaluation into the record, then tell of it; a failure is told of only. Return how many are done."""
+        """Record an evaluation, then report it; a failure is only reported. Return how many are done."""
         done = 1 + len(self.evaluated) + len(self.failures)
         of = f"{outcome.global_step}{f' on {outcome.name}' if outcome.name else ''} ({done}/{self._plan.num_wanted})"
         if isinstance(outcome, Failure):

@@ -40,7 +40,7 @@ class Outcome:
     mlflow_page, prefect_page : str or None
         Of the runs, where their servers have pages.
     is_tracked : bool
-        Whether the MLflow run has all that it was told of.
+        Whether the MLflow run has everything that was sent to it.
     num_lost : int
         Events or points that it has not.
     """

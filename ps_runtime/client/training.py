@@ -119,7 +119,7 @@ class TrainingClient:
         """Return where gradients of variables may be made, so that the next push need not copy them.
 
         They are valid until that push, as nothing else is asked meanwhile that has a body: so there are none with
-        several ps, which are told what was decided, or with tables, whose ids are sent to pull their rows.
+        several ps, which learn what was decided, or with tables, whose ids are sent to pull their rows.
         """
         if not self._has_buffers:
             return {}

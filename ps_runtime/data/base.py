@@ -48,7 +48,7 @@ class Format(ABC):
         Parameters
         ----------
         location : str
-            A path or URL, or whatever the format is told by.
+            A path or URL, or another location that the format understands.
         columns : sequence of str
             The columns of a table that the model reads, in this order; empty: all there are.
         arrays : sequence of str

@@ -18,7 +18,7 @@ MAX_FILE_BYTES = 4 * 1024**3
 """A data set lives in memory; a larger file belongs behind a generator."""
 
 MAX_FAULTS = 2
-"""A few names may be misspelt, and each is told with the nearest; more are another file's."""
+"""A few names may be misspelt, and each is reported with the nearest; more are another file's."""
 
 
 def shown_path(path: str | os.PathLike[str]) -> str:

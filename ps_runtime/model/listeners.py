@@ -1,4 +1,4 @@
-"""Who is told of checkpoints on the chief."""
+"""Listeners that the chief calls around each checkpoint."""
 
 __all__ = ["CheckpointSaverListener"]
 

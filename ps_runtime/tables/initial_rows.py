@@ -16,7 +16,7 @@ from psflow.ps_runtime.specs.tables import TableSpec
 __all__ = ["initial_rows", "initializer_faults"]
 
 _PARAMETERS = {"zeros": (), "constant": ("value",), "uniform": ("scale",), "normal": ("scale",)}
-"""The initializers, and what each is told."""
+"""The initializers, and the parameters of each."""
 
 _NUM_CACHED = 1 << 15
 """Hashes made in one go: they fit the cache."""

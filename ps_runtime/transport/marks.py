@@ -17,7 +17,7 @@ MARK, DONE, PROMISED, SINCE = range(4)
 """Of the reader: odd while it reads, another number each time; the bytes it has done. Of the owner: the mark that it
 stays behind, and the counter of the arena when that began."""
 LARGE_BYTES = 1024 * 1024
-"""A copy of less is made again sooner than the owner is told to wait."""
+"""A copy of less is made again sooner than the owner can be asked to wait."""
 _SLOW_BYTES_PER_SEC = 1e9
 """No reader that is alive copies slower, but for a moment."""
 _MOMENT_SECS = 2e-3

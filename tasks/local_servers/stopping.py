@@ -31,7 +31,7 @@ def take_down(timeout_secs: float = 10.0) -> list[StartedServer]:
 
     Notes
     -----
-    Idempotent. A process that has the id of a server that died is told by its start, and left alone.
+    Idempotent. A process that has the id of a server that died is recognised by its start time, and left alone.
     """
     with record_lock(timeout_secs):
         servers = read_started()

@@ -29,7 +29,7 @@ class PredictionInput:
     ----------
     kind : type of Format
     location : str
-        A path or URL, or whatever the format is told by.
+        A path or URL, or another location that the format understands.
     """
 
     kind: type[Format]
@@ -52,7 +52,7 @@ def prediction_input(text: str, kind: type[Format] | None = None) -> PredictionI
     Parameters
     ----------
     text : str
-        A file or an fsspec URL of one; or ``digits:test``, the name of a format and what it is told by.
+        A file or an fsspec URL of one; or ``digits:test``, the name of a format and its location.
     kind : type of Format, optional
         Its format; else the one that it names, or that has its suffix.
 

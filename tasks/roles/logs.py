@@ -91,9 +91,9 @@ class RoleLogs:
                 del self._loggers[role]
 
     def tell_failure(self, failure: RoleFailedError) -> None:
-        """Log what the job fails of, with its traceback, as a record of the role that caused it; the first time only.
+        """Log why the job fails, with the traceback, as a record of the role that caused it; the first time only.
 
-        Who returns from here knows that it is told, by whomever.
+        When this returns, the failure is in the log, whoever put it there.
         """
         with self._lock:
             if not self._has_told_failure:

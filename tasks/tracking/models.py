@@ -1,4 +1,4 @@
-"""Checkpoints and exports as models of MLflow, each recorded once however often it is told of."""
+"""Checkpoints and exports as models of MLflow, each recorded once, however often it is reported."""
 
 from __future__ import annotations
 

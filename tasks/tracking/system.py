@@ -12,7 +12,7 @@ PREFIX = "system/"
 class SystemMetrics:
     """Samples processors, memory, disk and network of this host.
 
-    MLflow's own thread would count steps of its own; these are told against the global_step like all other metrics.
+    MLflow's own thread would count steps of its own; these are recorded against the global_step like all other metrics.
     """
 
     def __init__(self) -> None:

@@ -193,7 +193,7 @@ class Tracker:
         Returns
         -------
         bool
-            Whether the run has all that it was told of, within `timeout_secs`. What it lacks is in the log, and
+            Whether the run has everything that was sent to it within `timeout_secs`. What it lacks is in the log, and
             counted by `num_lost`.
         """
         if self._ended_as is None:
