@@ -166,9 +166,12 @@ STAGES: dict[Stage, Callable[[PipelineParameters, Facts, Interrupts], Facts]] = 
 
 def _result(stage: Callable[..., Any], parameters: Any, interrupts: Interrupts) -> Facts:
     """Run the flow of a stage; raise what it failed with, or InterruptedRunError."""
-    state: State[Any] = stage(parameters, return_state=True)
+    try:
+        result: Facts = stage(parameters)  # not its state, which has no data if a slow server gives it a second time
+    except Exception:
+        interrupts.check()
+        raise
     interrupts.check()
-    result: Facts = state.result()
     return result
 
 

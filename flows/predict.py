@@ -97,9 +97,12 @@ def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrup
     if left:
         cluster = parameters.cluster
         with open_cluster(cluster.address, cluster.workers) as client:
-            state = predict_partitions(client, job, left, lambda: interrupts.received is not None, return_state=True)
+            try:
+                predict_partitions(client, job, left, lambda: interrupts.received is not None)
+            except Exception:
+                interrupts.check()
+                raise
         interrupts.check()
-        state.result()
     return {
         "rows": folder.verify(parts),
         "parts": len(parts),

@@ -8,12 +8,12 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 from psflow.flows.parameters.base import FUNCTION, FlowParameters, NamesCode
 from psflow.flows.parameters.choices import ONE_OF_YOURS, Choice
-from psflow.flows.parameters.kinds import CheckedParameters, KindParameters, parameters_of
+from psflow.flows.parameters.kinds import CheckedParameters, KindParameters, keys_of, parameters_of
 from psflow.flows.parameters.on_resume import OnResume
 from psflow.flows.parameters.own import built_by_user, own_class
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.formats import FORMATS
-from psflow.ps_runtime.errors import did_you_mean
+from psflow.ps_runtime.errors import UsageError, did_you_mean
 
 __all__ = [
     "MODELS",
@@ -73,6 +73,12 @@ class OwnDataInput(DataInput, NamesCode):
 
     def build(self) -> Any:
         """Return the format; ConfigError or UsageError as `built_by_user` raises."""
+        kind = own_class(self.format, Format, "format")
+        taken = sorted({*DataInput.model_fields, "format", "name"} & set(keys_of(kind)))
+        if taken:
+            raise UsageError(
+                (f"format {self.format} has a parameter {taken[0]!r}, which is a key of every input; rename it",)
+            )
         return built_by_user(self.format, Format, self.model_extra or {})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -108,11 +109,18 @@ class EvaluationRecord:
         return cls(
             str(facts["name"]),
             whole(facts["global_step"], "global_step"),
-            float(facts["checkpoint_saved_at"]),
+            _seconds(facts["checkpoint_saved_at"], "checkpoint_saved_at"),
             metrics_from_json(facts["metrics"]),
-            float(facts["evaluated_at"]),
+            _seconds(facts["evaluated_at"], "evaluated_at"),
             str(facts["input_digest"]),
         )
+
+
+def _seconds(value: Any, name: str) -> float:
+    seconds = float(value)
+    if not math.isfinite(seconds):
+        raise ValueError(f"{name} should be a finite number of seconds, got {seconds}")
+    return seconds
 
 
 class EvaluationLog:

@@ -53,7 +53,7 @@ class _RoleLog:
             self._tell(time.time(), logging.WARNING, __name__, text)
 
     def _tell(self, created: float, level: int, name: str, text: str) -> None:
-        self._context.emit(LogMessage(level, name, text[:MAX_CHARS], time=created))
+        self._context.emit(LogMessage(max(level, 0), str(name), text[:MAX_CHARS], time=max(created, 0.0)))
 
 
 class _ProcessLogs(logging.Handler):

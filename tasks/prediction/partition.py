@@ -54,11 +54,22 @@ def predict_partition(model: ModelInfo, source: PredictionInput, digest: str, pa
     with one_thread():
         for start in range(part.start, part.stop, BATCH_ROWS):
             stop = min(start + BATCH_ROWS, part.stop)
-            predictions = _loaded(model).predict(None, rows_of(dataset, start, stop, model))
+            predictions = _predicted(model, rows_of(dataset, start, stop, model))
             batches.append(_checked(predictions, stop - start))
     columns = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
     PredictionFolder(output).put(part, to_csv(columns))
     return part.stop - part.start
+
+
+def _predicted(model: ModelInfo, rows: Any) -> Mapping[str, NDArray[Any]]:
+    """Call the model; its errors are of classes that only the process knows which has loaded it."""
+    try:
+        predictions: Mapping[str, NDArray[Any]] = _loaded(model).predict(None, rows)
+    except Exception as error:
+        if not type(error).__module__.startswith("_psflow_export_"):
+            raise
+        raise ModelFnError((f"the model raised {type(error).__name__}: {error}",)) from None
+    return predictions
 
 
 @functools.lru_cache(maxsize=1)

@@ -78,7 +78,8 @@ def module_of_optimizer(rule: Optimizer) -> str:
         If it has no file, or is not at the top level of it.
     """
     kind = type(rule)
-    path = Path(kind.update.__code__.co_filename).absolute()
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)  # that of the class: update may be inherited
+    path = Path(file or "").absolute()
     if not path.is_file() or "." in kind.__qualname__:
         raise ModelFnError(
             (

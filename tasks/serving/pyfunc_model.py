@@ -78,9 +78,9 @@ class ExportedModel(PythonModel):
 class ExportedCode:
     """The code beside an export, as modules that nothing else in this process sees, and that see nothing else first.
 
-    The modules stand below a package whose name follows from their content, and what they import of each other is
-    found there. So an installed psflow of another version, another version of the model, or a file of the same name
-    in the working directory neither disturbs them nor is disturbed.
+    The modules stand below a package that is named after their content and place, and what they import of each other is
+    found there. So an installed psflow of another version, another version of the model, or a file of the same name in
+    the working directory neither disturbs them nor is disturbed.
 
     Parameters
     ----------
@@ -94,12 +94,13 @@ class ExportedCode:
         digest = hashlib.sha256()
         for path in sorted(folder.rglob("*.py")):
             digest.update(f"{path.relative_to(folder)} {path.stat().st_size} ".encode() + path.read_bytes())
+        digest.update(code.encode())  # a copy of it elsewhere may outlive this one
         self._name = f"_psflow_export_{digest.hexdigest()[:16]}"
         if self._name not in sys.modules:
-            sys.modules[self._name] = ModuleType(self._name, f"The code of an export, from {folder}.")
-            names = frozenset(path.stem for path in folder.iterdir())
-            sys.meta_path.insert(0, _Finder(self._name, names))
-        sys.modules[self._name].__path__ = [str(folder)]
+            sys.meta_path.insert(0, _Finder(self._name, frozenset(path.stem for path in folder.iterdir())))
+            package = ModuleType(self._name, f"The code of an export, from {folder}.")
+            package.__path__ = [code]
+            sys.modules.setdefault(self._name, package)  # whoever sees it finds all of it
 
     def load(self, name: str) -> Any:
         """Import a module of the export by the name that it had where the model was trained."""
@@ -158,7 +159,7 @@ class _Imports(ast.NodeTransformer):
         if alias.asname:
             return [ast.Import([ast.alias(whole, alias.asname)])]
         top = alias.name.partition(".")[0]  # the name that "import a.b" binds
-        return [ast.Import([ast.alias(whole, "_")]), ast.ImportFrom(self._package, [ast.alias(top)], 0)]
+        return [ast.Import([ast.alias(whole)]), ast.ImportFrom(self._package, [ast.alias(top)], 0)]
 
     def _is_ours(self, module: str) -> bool:
         return module.partition(".")[0] in self._names

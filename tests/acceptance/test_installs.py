@@ -19,6 +19,7 @@ TIMEOUT_SECS = 300
 
 pytestmark = pytest.mark.timeout(1200)
 
+MODEL_DIR = "runs/scene"
 TABLE = "x1,x2,y\n" + "\n".join(f"{i % 7},{i % 5},{int(i % 7 > i % 5)}" for i in range(200)) + "\n"
 CONF = """
 experiment: scene
@@ -120,33 +121,40 @@ def psflow(request: pytest.FixtureRequest, checkout: Path, tmp_path_factory: pyt
     return Installed(path, what)
 
 
-def test_every_command_works_beside_files_of_the_same_names(psflow: Installed) -> None:
-    conf, model_dir = "conf/scene.yaml", "runs/scene"
-    psflow("plan", conf)
-    psflow("config", conf)
-    trained = psflow("train", conf, f"model_dir={model_dir}")
+@pytest.fixture(scope="module")
+def trained(psflow: Installed) -> dict[str, Any]:
+    """What a training answers, whose Dask workers are beside these files, too."""
+    return psflow("train", "conf/scene.yaml", f"model_dir={MODEL_DIR}")
+
+
+def test_an_exported_model_loads_beside_files_of_the_same_names(psflow: Installed, trained: dict[str, Any]) -> None:
     assert trained["final_step"] == 20
     assert trained["roles"].keys() >= {"ps-0", "chief-0", "worker-0", "evaluator-0"}
+    program = (
+        "import mlflow.pyfunc, pandas as pd;"
+        "rows = pd.read_csv('table.csv').astype('float32');"
+        f"print(mlflow.pyfunc.load_model({trained['best']['export_path']!r}).predict(rows)['y'].shape)"
+    )
+    python = psflow.environment / "bin" / "python"
+    done = subprocess.run([python, "-c", program], cwd=psflow.path, capture_output=True, text=True)
+    assert done.stdout == "(200,)\n", done.stderr
+
+
+@pytest.mark.parametrize("psflow", ["wheel", "editable"], indirect=True)
+def test_every_command_works_beside_files_of_the_same_names(psflow: Installed, trained: dict[str, Any]) -> None:
+    conf, model_dir = "conf/scene.yaml", MODEL_DIR
+    psflow("plan", conf)
+    psflow("config", conf)
     psflow("evaluate", "--model-dir", model_dir, "--checkpoints", "all", "--force")
     psflow("export", "--model-dir", model_dir, "--checkpoint", "10")
     predicted = psflow("predict", "--model", trained["best"]["model_uri"], "--input", "table.csv", "--output", "out")
     assert predicted["rows"] == 200
-    assert psflow("pipeline", conf, "model_dir=runs/pipeline", "experiment=p")["predict"]["rows"] == 200
-    psflow("diff", model_dir, "runs/pipeline")
+    other = psflow("pipeline", conf, "model_dir=runs/pipeline", "experiment=p")
+    assert other["predict"]["rows"] == 200
+    psflow("diff", trained["run_id"], other["train"]["run_id"])
     psflow("doctor")
     psflow("up")
     try:
         psflow("status")
     finally:
         psflow("down")
-
-
-def test_an_exported_model_loads_beside_them_in_python(psflow: Installed) -> None:
-    model = next((psflow.path / "runs" / "scene" / "export" / "best").iterdir())
-    program = (
-        "import mlflow.pyfunc, numpy as np;"
-        f"print(mlflow.pyfunc.load_model({str(model)!r}).predict({{'features': np.ones((2, 2), 'f4')}})['y'].shape)"
-    )
-    python = psflow.environment / "bin" / "python"
-    done = subprocess.run([python, "-c", program], cwd=psflow.path, capture_output=True, text=True)
-    assert done.stdout == "(2,)\n", done.stderr

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import importlib
 import json
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -23,7 +25,7 @@ from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Adagrad, ExponentialDecay, GradientDescent
 from psflow.ps_runtime.tables.table import Table
 from psflow.tasks.exports.writer import MlflowModelWriter, check_exportable
-from psflow.tasks.serving.code import RequiredCode, source_of
+from psflow.tasks.serving.code import RequiredCode, module_of_optimizer, source_of
 
 ROOT = Path(__file__).parents[3]
 COLUMNS = ("a", "b", "c", "d")
@@ -232,6 +234,31 @@ def test_two_versions_of_a_model_predict_in_one_process(user_model: Any, tmp_pat
     predicted = [model.predict(np.ones(1, np.float32))["y"].tolist() for model in models]
     assert predicted == [[2.0], [20.0], [2.0]]
     assert sys.modules["user_model"] is user_model
+
+
+def test_a_copy_of_a_model_outlives_the_first_one(user_model: Any, tmp_path: Path) -> None:
+    bundle = bundle_of(user_model.linear, np.ones(3, np.float32), {"scale": 2.0}, w=np.float32(1).reshape(()))
+    MlflowModelWriter().write(str(tmp_path / "first"), bundle)
+    shutil.copytree(tmp_path / "first", tmp_path / "second")
+    mlflow.pyfunc.load_model(str(tmp_path / "first"))
+    shutil.rmtree(tmp_path / "first")
+    model = mlflow.pyfunc.load_model(str(tmp_path / "second"))  # whose linear imports when it is called
+    assert model.predict(np.ones(1, np.float32))["y"].tolist() == [2.0]
+
+
+def test_an_optimizer_that_inherits_its_update_is_looked_for_where_its_class_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "heavy.py").write_text(
+        "from dataclasses import dataclass\nfrom psflow import Momentum\n\n\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Heavy(Momentum):\n    momentum: float = 0.5\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    heavy = importlib.import_module("heavy").Heavy(learning_rate=0.1)
+    assert module_of_optimizer(heavy) == "heavy"
+    monkeypatch.delitem(sys.modules, "heavy")
+    with pytest.raises(ModelFnError, match="the optimizer Heavy cannot be exported"):
+        module_of_optimizer(heavy)
 
 
 OTHERS = {

@@ -9,9 +9,12 @@ from psflow.ps_runtime.model.scope import get_variable
 
 
 def linear(features, mode, params):
+    _ = params["scale"]
+
     import psflow
     import psflow.ps_runtime.model.values
 
+    assert _ is params["scale"]
     w = get_variable("w", (), initializer=zeros)
     assert psflow.ModeKeys is psflow.ps_runtime.model.spec.ModeKeys
     return psflow.EstimatorSpec(mode, predictions=scaled(w * features, params))
