@@ -1,4 +1,4 @@
-# make venv | test | coverage | test-browser | acceptance | check | mutate | demo | bench-peers | bench | clean. Needs Python >= 3.11 and nothing else; PYTHON=... chooses one.
+# make venv | test | coverage | test-browser | acceptance | check | mutate | demo | bench-peers | bench | clean. Needs Python >= 3.11 with venv, and network access for pip; PYTHON=... chooses one.
 
 PYTHON ?= $(or $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done),python3)

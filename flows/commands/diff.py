@@ -17,7 +17,7 @@ Run = Annotated[
 
 
 def diff(first: Run, second: Run, as_json: Json = False) -> Answer:
-    """Show what differs between two runs: parameters, data, code, final metrics."""
+    """Show what differs between two runs: configuration, data, code, final metrics."""
     from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()

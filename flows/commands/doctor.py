@@ -21,7 +21,7 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> Answer:
-    """Check versions, disk, servers and a cluster, and say how to repair them; exit code 1 on a fault."""
+    """Check versions, disk, servers and a cluster, and say how to fix each fault; exit code 1 on a fault."""
     from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()

@@ -20,15 +20,17 @@ def evaluate(
         typer.Argument(
             metavar="[CONF] [KEY=VALUE]",
             help="Configuration to use in place of the one in the model_dir, and overrides, such as "
-            "evals.other.input.path=other.csv; cluster.address and cluster.workers set where to evaluate.",
+            "evals.other.input.path=other.csv; cluster.address names a Dask scheduler to evaluate on, "
+            "cluster.workers=4 sets the number of Dask workers of a cluster on this machine.",
         ),
     ] = None,
-    model_dir: Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the training.")] = None,
+    model_dir: Annotated[str | None, typer.Option(metavar="DIR", help="model_dir of the training.")] = None,
     run_id: Annotated[str | None, typer.Option(metavar="RUN", help="Id of the MLflow run of the training.")] = None,
     checkpoints: Annotated[
         str,
         typer.Option(
-            metavar="WHICH", help="Checkpoints to evaluate: all, latest, best, last:5, 1000..9000, or steps: 300,600."
+            metavar="WHICH",
+            help="Checkpoints to evaluate: all, latest, best, last:5, 1000..9000, or steps such as 300,600.",
         ),
     ] = "all",
     force: Annotated[bool, typer.Option("--force", help="Evaluate again what the record already holds.")] = False,

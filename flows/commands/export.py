@@ -21,14 +21,16 @@ def export(
             help="Configuration to use in place of the one in the model_dir, and overrides.",
         ),
     ] = None,
-    model_dir: Annotated[str | None, typer.Option(metavar="DIR", help="Directory of the training.")] = None,
+    model_dir: Annotated[str | None, typer.Option(metavar="DIR", help="model_dir of the training.")] = None,
     run_id: Annotated[str | None, typer.Option(metavar="RUN", help="Id of the MLflow run of the training.")] = None,
     checkpoint: Annotated[
         str, typer.Option(metavar="WHICH", help="Checkpoint to export: best, latest, or a step such as 600.")
     ] = "best",
     metric: Annotated[
         str | None,
-        typer.Option(help="Choose the best checkpoint by this metric instead, and move the alias best to it."),
+        typer.Option(
+            help="Choose the best checkpoint by this metric instead of best.metric, and move the alias best to it."
+        ),
     ] = None,
     mode: Annotated[
         str | None, typer.Option(metavar="min|max", help="Whether a smaller or a larger value of --metric is better.")

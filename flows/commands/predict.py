@@ -17,7 +17,15 @@ def predict(
     model: Annotated[
         str, typer.Option(metavar="URI", help="URI of an MLflow model, such as models:/psflow-digits@best.")
     ],
-    data: Annotated[str, typer.Option("--input", metavar="PATH", help="CSV, TSV or npz file to score.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            "--input",
+            metavar="PATH",
+            help="File or URL to score: csv, tsv, npz, or another format with the override format=NAME; "
+            "or digits:test.",
+        ),
+    ],
     output: Annotated[
         str, typer.Option(metavar="DIR", help="Directory for the predictions, one row per row of the input.")
     ],

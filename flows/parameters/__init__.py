@@ -1,1 +1,1 @@
-"""What each flow can be told: pydantic models, how they are read from files and flags, and how they are shown."""
+"""The keys of each flow: pydantic models, how they are read from files and flags, and how they are shown."""

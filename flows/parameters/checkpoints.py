@@ -38,7 +38,7 @@ OneCheckpoint = Annotated[str, _read_by(Selection.parse_one)]
 class CheckpointSource(FlowParameters):
     """Which training the checkpoints are of."""
 
-    model_dir: str | None = Field(None, min_length=1, description="Directory of the training; or give run_id.")
+    model_dir: str | None = Field(None, min_length=1, description="model_dir of the training; or give run_id.")
     run_id: str | None = Field(
         None, min_length=1, description="Id of the MLflow run of the training, which records its model_dir."
     )

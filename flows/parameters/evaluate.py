@@ -1,4 +1,4 @@
-"""What the flow that evaluates old checkpoints can be told, alone or as a stage of a pipeline."""
+"""The keys of the flow that evaluates old checkpoints, alone or as a stage of a pipeline."""
 
 from __future__ import annotations
 

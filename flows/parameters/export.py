@@ -1,4 +1,4 @@
-"""What the flow that exports a checkpoint can be told, alone or as a stage of a pipeline."""
+"""The keys of the flow that exports a checkpoint, alone or as a stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ExportChoice(FlowParameters):
     metric: str | None = Field(
         None,
         min_length=1,
-        description="Choose the best checkpoint by this metric instead; null: keep the current choice.",
+        description="Choose the best checkpoint by this metric instead of best.metric; null: keep the current choice.",
     )
     mode: Literal["min", "max"] | None = Field(
         None, description="Whether a smaller or a larger value of metric is better."

@@ -1,4 +1,4 @@
-"""What the prediction flow can be told."""
+"""The keys of the prediction flow."""
 
 from __future__ import annotations
 
@@ -21,13 +21,16 @@ class PredictParameters(FlowParameters):
 
     model: str = Field(min_length=1, description="URI of an MLflow model, such as models:/psflow-digits@best.")
     input: str = Field(
-        min_length=1, description="File to score, or its fsspec URL; or digits:test, a part of the digits by name."
+        min_length=1, description="File to score, or its fsspec URL; or digits:test, the test images of the digits."
     )
     format: FormatName | None = Field(
         None, description="Its format, as input.train.format names one; null: that of its suffix."
     )
     code_dir: str | None = Field(
-        None, min_length=1, description="Directory where the module that format names is looked for."
+        None,
+        min_length=1,
+        description="Directory to search first for the module that format names; null: only the working directory, "
+        "PYTHONPATH and the installed packages.",
     )
     output: str = Field(min_length=1, description="Directory or fsspec URL for the predictions.")
     cluster: PredictClusterParameters = Field(PredictClusterParameters(), description="Cluster to predict on.")

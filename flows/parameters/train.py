@@ -1,4 +1,4 @@
-"""What the training flow can be told."""
+"""The keys of the training flow."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class _Facts:
 
 @dataclass(frozen=True, slots=True)
 class Async(_Facts):
-    """Apply every push at once: the fastest, and the stalest.
+    """Apply each push immediately: the fastest, and the stalest.
 
     Parameters
     ----------
