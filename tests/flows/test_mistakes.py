@@ -99,7 +99,7 @@ def test_prefect_is_down(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         assert said(capsys, "train", "t.yaml", exit_code=1) == (
             "psflow: the Prefect API at http://127.0.0.1:1/api did not answer within 0.1 s: "
             "[Errno 111] Connection refused; start it, "
-            "or unset PREFECT_API_URL to use a local one (of psflow up: psflow down)\n"
+            "or unset PREFECT_API_URL; if psflow up started it, run psflow down, then psflow up\n"
         )
 
 

@@ -213,7 +213,7 @@ class TornPushes(RuleBasedStateMachine):
         reply = self.servers.send(ps, replica.connections[ps], hello)
         assert reply.sequence == (self.committed[index, replica.incarnation] if ps == 0 else 0)
         if not old_is_noticed_first:
-            with pytest.raises(ProtocolError, match="a later connection or incarnation has replaced this one"):
+            with pytest.raises(ProtocolError, match="a newer connection of "):
                 self.servers.send(ps, former, replica.last[ps])  # it was under way for long
             self.servers.disconnect(ps, former)
         repeated = replica.last[ps]
