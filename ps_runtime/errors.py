@@ -91,7 +91,10 @@ class PsflowError(Exception):
 
 @dataclass(eq=False)
 class UsageError(PsflowError):
-    """The request is invalid. `faults` holds a sentence for each thing that is wrong."""
+    """The request is invalid. `faults` holds a sentence for each thing that is wrong.
+
+    Found before the flow starts it is raised as it is; found later, the command raises FlowFailedError.
+    """
 
     faults: tuple[str, ...]
 

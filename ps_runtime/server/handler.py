@@ -18,7 +18,7 @@ from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.server.job_requests import JobRequests
-from psflow.ps_runtime.server.peers import Peer
+from psflow.ps_runtime.server.peers import Peer, replica_name
 from psflow.ps_runtime.server.shard import Shard
 
 __all__ = ["JobKey", "PsHandler", "Storage"]

@@ -98,7 +98,7 @@ def test_of_another_host_the_lease_decides(job: JobFile, clock: Any) -> None:
 
 def test_who_owns_nothing_can_note_nothing(job: JobFile) -> None:
     with pytest.raises(
-        ModelDirError, match="this process no longer owns model_dir .*, which nobody owns now; run the command again"
+        ModelDirError, match=r"this process no longer owns model_dir .*, which nobody owns now; run the command again"
     ):
         job.update(run_id="r2")
     job.release()
