@@ -97,6 +97,17 @@ def test_after_its_time_a_full_cluster_is_an_error(client: Client) -> None:
     assert said[0].endswith("taken by 1 other task")
 
 
+def test_it_says_so_if_nobody_takes_the_other_slots(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("psflow.ps_runtime.cluster.admission.check_capacity", lambda client, num_roles: None)
+    with (
+        pytest.raises(CapacityError, match="has 2 free slots"),
+        admission(client, 3, AdmissionPolicy(0.01, say=said.append), never_stop),
+    ):
+        pass
+    assert said[0].endswith(": 2 are free, and no other task is running")
+
+
 def test_of_two_that_start_at_once_one_waits_for_the_other(client: Client) -> None:
     said: list[str] = []
     with (

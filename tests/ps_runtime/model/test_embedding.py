@@ -196,7 +196,7 @@ def test_a_name_is_a_variable_or_a_table(first_call, source):
         (
             [[0, 1], [2, -1]],
             {},
-            r"the id at \[1, 1\] is -1\. -1 means 'no id' only if embedding_lookup has a combiner; without a combiner, ",
+            r"the id at \[1, 1\] is -1\. -1 means 'no id' only if embedding_lookup has a combiner; without ",
         ),
         (np.array([2**64 - 1], np.uint64), {}, r"has ids in \[0, 9\), got 18446744073709551615 at position 0"),
     ],
