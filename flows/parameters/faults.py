@@ -87,7 +87,8 @@ def _what_is_wrong(detail: ErrorDetails, model: type[BaseModel], kinds: Mapping[
     if kind not in EXPECTED:
         return f"{detail['msg'][:1].lower()}{detail['msg'][1:]}, got {_shown(value)}"
     near = did_you_mean(str(value), facts["expected"].split("'")[1::2]) if kind == "literal_error" else ""
-    return f"expected {EXPECTED[kind].format(**facts, s='' if facts.get('min_length') == 1 else 's')}, got {_shown(value)}{near}"
+    expected = EXPECTED[kind].format(**facts, s="" if facts.get("min_length") == 1 else "s")
+    return f"expected {expected}, got {_shown(value)}{near}"
 
 
 def _model_at(path: list[int | str], model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]) -> type[BaseModel]:

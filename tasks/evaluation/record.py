@@ -74,8 +74,8 @@ class ReplayRecord:
         if others:
             raise UsageError(
                 (
-                    f"evaluation {name or 'eval'!r} has different data, batch size or eval.steps than its recorded results "
-                    f"(checkpoints {_shown(others)}); rename it ({key}), or repeat all of them (--force)",
+                    f"evaluation {name or 'eval'!r} has different data, batch size or eval.steps than its recorded "
+                    f"results (checkpoints {_shown(others)}); rename it ({key}), or repeat all of them (--force)",
                 )
             )
 
