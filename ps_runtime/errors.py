@@ -3,7 +3,7 @@
 ::
 
     PsflowError
-    ├── UsageError               the request is invalid; no role was started
+    ├── UsageError               the request is invalid; found before the flow starts, it is raised as it is
     │   ├── ConfigError          a configuration file, flag or environment variable
     │   ├── ModelFnError         a model_fn, or what it returned
     │   ├── InputError           an input_fn, a data file, a row of it
