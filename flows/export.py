@@ -15,6 +15,7 @@ from prefect.runtime import flow_run
 from psflow.flows.parameters.export import ExportParameters
 from psflow.flows.replay.export_plan import ExportPlan, plan_export
 from psflow.flows.starting.invocation import invoke, invoked
+from psflow.flows.watching.answers import gone
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
@@ -83,8 +84,7 @@ def export_flow(parameters: ExportParameters) -> dict[str, Any]:
     with invoked(parameters, prepared) as invocation:
         plan: ExportPlan = invocation.prepared
         if plan.passed_over:
-            gone = ", ".join(map(str, plan.passed_over))
-            get_run_logger().warning("better checkpoints were removed, and so were their exports: step %s", gone)
+            get_run_logger().warning("%s; exporting step %d, the best that remains", gone(plan.passed_over), plan.step)
         facts = export_checkpoint(plan)
         return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
 

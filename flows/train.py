@@ -31,7 +31,7 @@ from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.config.files import Settings
 from psflow.tasks.exports.writer import MlflowModelWriter
-from psflow.tasks.owners import JOB_ID, MODEL_DIR
+from psflow.tasks.owners import JOB_ID, MODEL_DIR, TO_COMPLETE
 from psflow.tasks.roles.logs import RoleLogs
 from psflow.tasks.roles.task import run_role
 from psflow.tasks.tracking.tracker import Tracker
@@ -119,9 +119,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
         if is_tracked:
             attempt.note_completed()
         else:
-            get_run_logger().warning(
-                "MLflow did not store everything; the same command writes what is on disk, not training metrics"
-            )
+            get_run_logger().warning("MLflow did not store everything; %s", TO_COMPLETE)
     pages = tracker.page, links.prefect_page
     return Outcome(
         job, reports, tracker.run_id, tracker.best, watch.first_step_at, *pages, is_tracked, tracker.num_lost

@@ -3,7 +3,7 @@
 ::
 
     PsflowError
-    ├── UsageError               the request is invalid; nothing was started
+    ├── UsageError               the request is invalid; found before the flow starts, it is raised as it is
     │   ├── ConfigError          a configuration file, flag or environment variable
     │   ├── ModelFnError         a model_fn, or what it returned
     │   ├── InputError           an input_fn, a data file, a row of it
@@ -19,7 +19,7 @@
     │   └── BrokenPeerError      the peer ended the connection, or cannot be reached
     ├── WaitTimeoutError         something did not happen in time
     ├── StoppedError             a role was stopped
-    ├── FlowFailedError          as UsageError, found after the flow had begun
+    ├── FlowFailedError          the request is invalid, found after the flow had started
     ├── RoleFailedError          a role ended with an error
     ├── EvaluationFailedError    checkpoints could not be evaluated
     └── NanLossError             the loss is not a number
@@ -91,7 +91,10 @@ class PsflowError(Exception):
 
 @dataclass(eq=False)
 class UsageError(PsflowError):
-    """The request is invalid. `faults` holds a sentence for each thing that is wrong."""
+    """The request is invalid. `faults` holds a sentence for each thing that is wrong.
+
+    Found before the flow starts it is raised as it is; found later, the command raises FlowFailedError.
+    """
 
     faults: tuple[str, ...]
 
@@ -149,7 +152,7 @@ class ClusterError(PsflowError):
     def __str__(self) -> str:
         return (
             f"a Dask cluster of {self.num_workers} workers did not start on this machine: {self.reason}; "
-            "check that it has enough memory, then run the same command again"
+            "check that this machine has enough memory, then run the same command again"
         )
 
 
@@ -175,7 +178,7 @@ class StorageError(PsflowError):
     def __str__(self) -> str:
         return (
             f"{self.path} could not be written: {self.reason} ({self.free_bytes / 1e6:.1f} MB are free); "
-            "free space or correct its permissions, then run the same command again"
+            f"free some space, or correct the permissions of {self.path}, then run the same command again"
         )
 
 
@@ -254,7 +257,7 @@ class StoppedError(PsflowError):
 
 @dataclass(eq=False)
 class FlowFailedError(PsflowError):
-    """The request is invalid, which only shows after the flow has begun; else it is a UsageError."""
+    """The request is invalid, found after the flow had started; found before, the UsageError is raised as it is."""
 
     faults: tuple[str, ...]
 

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.data.files import without_secrets
-from psflow.tasks.owners import OWNER, ended_step, is_orphaned
+from psflow.tasks.owners import OWNER, TO_COMPLETE, ended_step, is_orphaned
 from psflow.tasks.tracking.running import unended_runs
 from psflow.tasks.tracking.store import mlflow_client, prepare_store
 
@@ -22,7 +22,7 @@ MAX_FLOW_RUNS = 200
 MESSAGE = (
     "its process is gone, killed or lost with its host; the command that started it resumes from the last checkpoint"
 )
-NOT_RECORDED = "training reached step {}, but MLflow could not be reached; the same command writes what is on disk"
+NOT_RECORDED = "training reached step {}, but MLflow could not be reached; " + TO_COMPLETE
 
 _log = logging.getLogger(__name__)
 

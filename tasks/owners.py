@@ -11,13 +11,30 @@ from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.errors import CheckpointError
 from psflow.ps_runtime.estimator.attempt import ENDED_STEP
 
-__all__ = ["JOB_ID", "KIND", "MODEL_DIR", "OWNER", "TRAIN", "ended_step", "is_orphaned", "owner_text", "trains"]
+__all__ = [
+    "JOB_ID",
+    "KIND",
+    "MODEL_DIR",
+    "OWNER",
+    "TO_COMPLETE",
+    "TRAIN",
+    "ended_step",
+    "is_orphaned",
+    "owner_text",
+    "trains",
+]
 
 OWNER = "psflow.owner"
 JOB_ID = "psflow.job_id"
 MODEL_DIR = "psflow.model_dir"
 KIND, TRAIN = "psflow.kind", "train"
 """What a run does; one that does not say it trains."""
+
+TO_COMPLETE = (
+    "run the same command again to add checkpoints, evaluations and the best export to MLflow; "
+    "the missing training metrics are lost"
+)
+"""What to do about an MLflow run that lacks something."""
 
 
 def owner_text() -> str:

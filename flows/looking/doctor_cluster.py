@@ -68,7 +68,7 @@ def _findings(client: Client, address: str | None, mark_directory: Path) -> Iter
             yield from _worker_findings(facts, mark)
         yield _task_finding(client, workers, str(mark))
     except (WaitTimeoutError, OSError) as error:
-        yield Finding(Level.FAULT, "cluster", f"{error}; restart what does not answer")
+        yield Finding(Level.FAULT, "cluster", f"{error}; restart the workers that do not answer")
     finally:
         mark.unlink(missing_ok=True)
 
@@ -121,7 +121,7 @@ def _worker_findings(facts: Mapping[str, Any], mark: Path) -> Iterator[Finding]:
     skews = {name: abs(now - answer["time"]) for name, answer in answers.items()}
     worst = max(skews, key=lambda name: skews[name], default=None)
     if worst is not None and skews[worst] > MAX_SKEW_SECS:
-        what = f"that of worker {worst} is {skews[worst]:.0f} s away from ours; synchronize the clocks (NTP)"
+        what = f"the clock of Dask worker {worst} differs by {skews[worst]:.0f} s; synchronize clocks (NTP)"
         yield Finding(Level.WARNING, "clock", what)
 
 
@@ -161,5 +161,5 @@ def _within(ask: Callable[[], T]) -> T:
     if errors:
         raise OSError(f"the cluster did not answer: {errors[0]!r}") from errors[0]
     if not answers:
-        raise WaitTimeoutError("some worker of the cluster", "answer", TIMEOUT_SECS)
+        raise WaitTimeoutError("at least one Dask worker", "answer", TIMEOUT_SECS)
     return answers[0]

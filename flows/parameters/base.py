@@ -13,6 +13,10 @@ __all__ = ["FUNCTION", "Alternatives", "FlowParameters", "KeyFaultError", "Names
 
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
 """``package.module:function``."""
+EXPERIMENT = r"^[A-Za-z0-9][\w.-]*$"
+"""It names directories and registered models."""
+EVAL_NAME = r"^[A-Za-z0-9_][\w.-]*$"
+"""Part of the names of metrics."""
 
 Strings = Annotated[tuple[str, ...], Field(strict=False)]
 """A list, in files and in JSON."""

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from pydantic import Field
 
-from psflow.flows.parameters.base import FlowParameters
+from psflow.flows.parameters.base import EVAL_NAME, FlowParameters
 from psflow.flows.parameters.input import SourceParameters
 from psflow.flows.parameters.on_resume import OnResume
 
 __all__ = ["EvalName", "EvalParameters", "NamedEvalParameters"]
 
-EvalName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][\w.-]*$")]
+EvalName = Annotated[str, Field(pattern=EVAL_NAME)]
 """Part of the names of metrics."""
 
 

@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from psflow.flows.parameters.base import KeyFaultError
+from psflow.flows.parameters.base import EVAL_NAME, EXPERIMENT, FUNCTION, KeyFaultError
 from psflow.ps_runtime.config.files import Origin
 from psflow.ps_runtime.errors import did_you_mean
 
@@ -28,12 +28,16 @@ EXPECTED = {
     "less_than_equal": "a number <= {le}",
     "literal_error": "{expected}",
     "model_type": "a mapping",
-    "string_pattern_mismatch": "a string that matches {pattern}",
     "string_too_short": "a string that is not empty",
     "string_type": "a string",
-    "too_short": "at least {min_length} of them",
+    "too_short": "at least {min_length} item{s}",
     "tuple_type": "a list",
     "union_tag_not_found": "a mapping",
+}
+PATTERNS = {
+    FUNCTION: "module:name, such as my_models:price",
+    EXPERIMENT: "letters, digits, '_', '-' and '.', the first one a letter or a digit",
+    EVAL_NAME: "letters, digits, '_', '-' and '.', the first one a letter, a digit or '_'",
 }
 MAX_SHOWN = 80
 KEY = "[key]"
@@ -78,10 +82,13 @@ def _what_is_wrong(detail: ErrorDetails, model: type[BaseModel], kinds: Mapping[
         return "is missing"
     if kind == "value_error":
         return str(facts["error"])
+    if kind == "string_pattern_mismatch":
+        return f"expected {PATTERNS[facts['pattern']]}, got {_shown(value)}"
     if kind not in EXPECTED:
         return f"{detail['msg'][:1].lower()}{detail['msg'][1:]}, got {_shown(value)}"
     near = did_you_mean(str(value), facts["expected"].split("'")[1::2]) if kind == "literal_error" else ""
-    return f"expected {EXPECTED[kind].format(**facts)}, got {_shown(value)}{near}"
+    expected = EXPECTED[kind].format(**facts, s="" if facts.get("min_length") == 1 else "s")
+    return f"expected {expected}, got {_shown(value)}{near}"
 
 
 def _model_at(path: list[int | str], model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]) -> type[BaseModel]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from psflow.flows.parameters.base import FlowParameters
+from psflow.flows.parameters.base import EXPERIMENT, FlowParameters
 from psflow.flows.parameters.cluster import ClusterParameters
 from psflow.flows.parameters.consistency import KINDS, ConsistencyParameters
 from psflow.flows.parameters.evals import EvalName, EvalParameters, NamedEvalParameters
@@ -23,9 +23,6 @@ from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.transport.connecting import TRANSPORTS
 
 __all__ = ["ResumeParameters", "TrainParameters", "parse_parameters"]
-
-EXPERIMENT = r"^[A-Za-z0-9][\w.-]*$"
-"""It names directories and registered models."""
 
 
 if TYPE_CHECKING:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from psflow.flows.watching.progress import shown_metrics
 from psflow.flows.watching.summary import shown
 
-__all__ = ["shown_evaluations", "shown_export", "shown_pipeline", "shown_predictions"]
+__all__ = ["gone", "shown_evaluations", "shown_export", "shown_pipeline", "shown_predictions"]
 
 Facts = Mapping[str, Any]
 
@@ -24,7 +24,6 @@ def shown_evaluations(facts: Facts) -> list[str]:
 
 def shown_export(facts: Facts) -> list[str]:
     """Return the lines of ``psflow export``."""
-    gone = ", ".join(map(str, facts["passed_over"]))
     return _named(
         {
             "exported": f"step {facts['step']}: {shown_metrics(facts['metrics'])}"
@@ -32,9 +31,17 @@ def shown_export(facts: Facts) -> list[str]:
             "model": facts["model_uri"] + (f", alias {facts['alias']}" if facts["alias"] else ""),
             "path": facts["path"],
             "MLflow run": facts["run_id"],
-            "better": f"step {gone}, but its checkpoint and its export were removed" if gone else None,
+            "better": gone(facts["passed_over"]) if facts["passed_over"] else None,
         }
     )
+
+
+def gone(passed_over: Sequence[int]) -> str:
+    """Say which better checkpoints cannot be exported any more."""
+    steps = ", ".join(map(str, passed_over))
+    if len(passed_over) == 1:
+        return f"step {steps} was better, but its checkpoint and export no longer exist"
+    return f"steps {steps} were better, but their checkpoints and exports no longer exist"
 
 
 def shown_predictions(facts: Facts) -> list[str]:

@@ -13,6 +13,7 @@ from psflow.ps_runtime.checkpoint.records import EvaluationLog, measured
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.tasks.owners import TO_COMPLETE
 from psflow.tasks.tracking.models import BestModel
 
 __all__ = ["Outcome", "best_record", "shown", "summarize"]
@@ -87,7 +88,7 @@ def shown(summary: Mapping[str, Any]) -> list[str]:
     best, pages, secs = summary["best"], summary["pages"], summary["wall_secs"]
     max_steps, first_step = summary["max_steps"], secs["to_first_step"]
     lacks = f"{summary['mlflow']['lost']} events" if summary["mlflow"]["lost"] else "how the run ended"
-    lacks += "; the same command writes what is on disk, not training metrics"
+    lacks += f"; {TO_COMPLETE}"
     lines = {
         "trained": f"to step {summary['final_step']}{'' if max_steps is None else f' of {max_steps}'}, "
         f"{secs['total']:.1f} s{'' if first_step is None else f', the first step after {first_step:.1f} s'}",

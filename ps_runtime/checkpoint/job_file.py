@@ -206,9 +206,13 @@ class JobFile:
     def _mine(self) -> JobRecord:
         record = self.read()
         if record is None or record.owner is None or record.owner.token != self._me.token:
-            owner = f"{record.owner.process} since {_utc(record.owner.since)}" if record and record.owner else "nobody"
+            owner = (
+                f"which {record.owner.process} has owned since {_utc(record.owner.since)}"
+                if record and record.owner
+                else "which nobody owns now"
+            )
             raise ModelDirError(
-                (f"model_dir {self._files.url} now belongs to {owner}, not to this process; start again",)
+                (f"this process no longer owns model_dir {self._files.url}, {owner}; run the command again",)
             )
         return record
 

@@ -53,7 +53,9 @@ def read_finished(model_dir: str) -> FinishedMarker | None:
         fields_of(data, ("final_step", "reason"), "the marker")
         return FinishedMarker(whole(data["final_step"], "final_step"), str(data["reason"]))
     except ValueError as error:
-        raise CheckpointError(files.path(FINISHED), f"damaged: {error}; remove it to train on") from error
+        raise CheckpointError(
+            files.path(FINISHED), f"damaged: {error}; remove the file to continue training"
+        ) from error
 
 
 def clear_finished(model_dir: str) -> None:

@@ -47,7 +47,8 @@ def table_blocks(
     Raises
     ------
     CheckpointError
-        If a slot is not there, ids are not ascending or not of this shard, or counts cannot be.
+        If a slot is not there, ids are out of order, out of range or of another shard, or push counts are out of
+        range.
     """
     if missing := sorted(set(slots) - part.keys()):
         raise CheckpointError(path, f"table {spec.name!r} has no slot {', '.join(missing)}; use another checkpoint")
@@ -59,10 +60,18 @@ def table_blocks(
         for block in _blocks({name: part[name] for name in some}, read):
             ids = block[CANDIDATES + IDS if some is candidates else IDS]
             if not _fit(ids, last_id, spec.num_rows, part[IDS].shard, num_shards):
-                raise CheckpointError(path, f"the ids of table {spec.name!r} cannot be; use another checkpoint")
+                raise CheckpointError(
+                    path,
+                    f"the ids of table {spec.name!r} are not ascending, not below {spec.num_rows}, "
+                    "or belong to another shard; use another checkpoint",
+                )
             pushes = block.get(CANDIDATES + "pushes")
             if pushes is not None and not ((pushes > 0) & (pushes < spec.admit_after)).all():
-                raise CheckpointError(path, f"the pushes of table {spec.name!r} cannot be; use another checkpoint")
+                raise CheckpointError(
+                    path,
+                    f"the push counts of table {spec.name!r} are out of range, expected 1 to {spec.admit_after - 1}; "
+                    "use another checkpoint",
+                )
             last_id = int(ids[-1])
             yield empty | block
 

@@ -30,7 +30,7 @@ from psflow.ps_runtime.errors import CheckpointError
 
 __all__ = ["TensorFile", "Wanted", "write_tensors"]
 
-REMEDY = "use another checkpoint; a training resumes from the one before if this one's directory is removed"
+REMEDY = "use another checkpoint, or remove this checkpoint's directory: training then resumes from the previous one"
 
 Wanted = tuple[int, NDArray[np.uint8]]
 """Bytes of a file: where they begin, and the array that takes them."""
@@ -91,8 +91,8 @@ class TensorFile:
         self._is_proven = False
         size = files.size(name)
         if size != nbytes:
-            found = "is missing" if size is None else f"has {size} bytes"
-            raise CheckpointError(self.path, f"the file {found}, expected {nbytes} bytes; {REMEDY}")
+            found = f"is missing (expected {nbytes} bytes)" if size is None else f"has {size} bytes, expected {nbytes}"
+            raise CheckpointError(self.path, f"the file {found}; {REMEDY}")
         with files.local_path(name) as path:
             self._reader = DirectReader(path)
         self._tensors = self._read_header()

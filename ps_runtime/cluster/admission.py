@@ -123,9 +123,11 @@ def _await_slots(client: Client, num_roles: int, policy: AdmissionPolicy, check:
             if not policy.waits_for_slots or deadline.has_passed:
                 raise
             if not has_said:
+                free = f"{error.num_slots} {'is' if error.num_slots == 1 else 'are'} free"
+                takers = _takers(client)
+                why = f"the others are taken by {takers}" if takers else "and no other task is running"
                 policy.say(
-                    f"waiting up to {policy.timeout_secs:g} s for {num_roles} slots of {error.where}: "
-                    f"{error.num_slots} are free, the others are taken by {_takers(client)}"
+                    f"waiting up to {policy.timeout_secs:g} s for {num_roles} slots of {error.where}: {free}, {why}"
                 )
                 has_said = True
         time.sleep(POLL_SECS)
@@ -139,12 +141,13 @@ def _find_slots(client: Client, num_roles: int) -> list[str]:
 
 
 def _takers(client: Client) -> str:
-    """Name what runs on the cluster: jobs of ours by their ids, as job.json has them."""
+    """Name what runs on the cluster, psflow jobs by their ids in job.json; empty if nothing does."""
     keys = [str(key) for tasks in client.processing().values() for key in tasks]
     matches = [ROLE_KEY.match(key) for key in keys]
     jobs = sorted({f"job {match[1]}" for match in matches if match})
     num_others = matches.count(None)
-    return ", ".join([*jobs, *([f"{num_others} other tasks"] if num_others else [])]) or "nobody now"
+    others = f"{num_others} other task{'' if num_others == 1 else 's'}"
+    return ", ".join([*jobs, *([others] if num_others else [])])
 
 
 def _where(client: Client) -> str:

@@ -76,7 +76,9 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float = STAR
             client.wait_for_workers(num_slots, timeout=timeout_secs)
         except TimeoutError:
             num_there = len(client.nthreads())
-            raise ClusterError(num_slots, f"{num_there} of them are there after {timeout_secs:g} s") from None
+            raise ClusterError(
+                num_slots, f"only {num_there} of {num_slots} Dask workers started within {timeout_secs:g} s"
+            ) from None
         try:
             yield client
         except BaseException:

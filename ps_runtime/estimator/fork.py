@@ -40,7 +40,7 @@ class Fork:
 
     def __post_init__(self) -> None:
         if absolute(self.parent_dir) == absolute(self.model_dir):
-            raise ModelDirError((f"expected a fork in another directory than its model_dir, got {self.model_dir}",))
+            raise ModelDirError((f"--fork names the model_dir itself, {self.model_dir}; choose another directory",))
         if CheckpointStore(self.parent_dir).latest() is None:
             raise ModelDirError((f"{self.parent_dir} has no checkpoint to fork from; train it first",))
         if not self.is_begun and (self._holds_a_job or CheckpointStore(self.model_dir).latest() is not None):

@@ -69,7 +69,7 @@ def plan_job(
     built = _first_call(caller, training.first_batch(), ModeKeys.TRAIN, seed)
     for eval_spec, data in zip(eval_specs, evaluated, strict=True):
         batch = data.first_batch()
-        _same_model(caller, built.model, _first_call(caller, batch, ModeKeys.EVAL, seed), f"not in {ModeKeys.TRAIN}")
+        _same_model(caller, built.model, _first_call(caller, batch, ModeKeys.EVAL, seed), ModeKeys.TRAIN)
         _check_exporters(caller, built, batch, eval_spec)
     optimizers = tuple(replace(op.optimizer, learning_rate=math.nan) for op in built.spec.train_ops)
     return JobPlan(built.model, optimizers, _input_spec(training.opened, num_replicas), datasets)
@@ -95,7 +95,7 @@ def plan_evaluations(
         inputs[context] = data = _Input(spec.input_fn, ModeKeys.EVAL, caller.params, None)
         if isinstance(data.opened, Dataset):
             check_labels(data.opened.labels, f"the {context} input")
-        _same_model(caller, model, _first_call(caller, data.first_batch(), ModeKeys.EVAL, 0), "not in the checkpoint")
+        _same_model(caller, model, _first_call(caller, data.first_batch(), ModeKeys.EVAL, 0), "the checkpoint")
     return {context: data.opened for context, data in inputs.items() if isinstance(data.opened, Dataset)}
 
 
@@ -139,21 +139,27 @@ def _first_call(caller: ModelCaller, batch: Batch, mode: ModeKeys, seed: int) ->
         return caller.build(*batch, mode, seed)
 
 
-def _same_model(caller: ModelCaller, model: ModelSpec, evaluated: BuiltModel, lacks: str) -> None:
-    """Refuse what is asked for in evaluation and `model` does not have; `lacks` says where it is missed."""
+def _same_model(caller: ModelCaller, model: ModelSpec, evaluated: BuiltModel, where: str) -> None:
+    """Refuse what is asked for in evaluation and `model` does not have; `where` says what `model` is."""
     shapes = {variable.name: variable.shape for variable in model.variables}
-    faults = [
-        f"{caller.name} creates variable {name!r} in {ModeKeys.EVAL} but {lacks}, or with another shape"
-        for name, declared in evaluated.declared.items()
-        if shapes.get(name) != declared.shape
-    ]
+    faults = []
+    for name, declared in evaluated.declared.items():
+        if name not in shapes:
+            faults.append(f"{caller.name} creates variable {name!r} in {ModeKeys.EVAL} but not in {where}")
+        elif shapes[name] != declared.shape:
+            faults.append(
+                f"{caller.name} creates variable {name!r} with shape {list(declared.shape)} in {ModeKeys.EVAL}, "
+                f"expected {list(shapes[name])} as in {where}"
+            )
     tables = {table.name: table for table in model.tables}
-    faults += [
-        f"{caller.name} looks something up in table {table.name!r} in {ModeKeys.EVAL} but {lacks}, "
-        "or asks for another one by that name"
-        for table in evaluated.model.tables
-        if table.name not in tables or tables[table.name].differences(table)
-    ]
+    for table in evaluated.model.tables:
+        if table.name not in tables:
+            faults.append(f"{caller.name} uses table {table.name!r} in {ModeKeys.EVAL} but not in {where}")
+        elif differences := tables[table.name].differences(table):
+            faults.append(
+                f"{caller.name} uses a different table {table.name!r} in {ModeKeys.EVAL} than in {where}: "
+                f"{'; '.join(differences)}"
+            )
     if faults:
         raise ModelFnError(tuple(faults))
 

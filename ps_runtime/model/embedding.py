@@ -206,7 +206,7 @@ def _absent(name: str, lookup: Lookup) -> InputError:
     place = [int(i) for i in np.argwhere(~lookup.present.reshape(lookup.ids.shape))[0]]
     return InputError(
         (
-            f"table {name!r}: the id at {place} is {ABSENT}, which stands for no id only with a combiner; "
-            "without one, keep a row for what is unknown",
+            f"table {name!r}: the id at {place} is {ABSENT}. {ABSENT} means 'no id' only if embedding_lookup has a "
+            "combiner; without a combiner, use a separate row for unknown values",
         )
     )

@@ -119,13 +119,16 @@ class GradientFn:
         ops = spec.train_ops
         if len(ops) != len(self._first_ops) or any(map(_is_other_rule, ops, self._first_ops)):
             raise ModelFnError(
-                (f"{self._caller.name} changed its optimizers; the first call in a mode fixes their configuration",)
+                (
+                    f"{self._caller.name} must return optimizers with the same configuration in every call; "
+                    "only their learning rates may change",
+                )
             )
         if any(
             (op.gradients is None) != (first.gradients is None) for op, first in zip(ops, self._first_ops, strict=True)
         ):
             raise ModelFnError(
-                (f"{self._caller.name} changed between minimize and apply_gradients; the first call fixes which",)
+                (f"{self._caller.name} must use either minimize or apply_gradients in every call, as in the first one",)
             )
         return ops
 

@@ -38,12 +38,17 @@ def build_model(caller: ModelCaller, batch: tuple[Any, Any], seed: int, expected
     Raises
     ------
     ModelFnError
-        If model_fn builds another model here than where the job was planned.
+        If model_fn builds a different model here than where the job was planned.
     """
     built = caller.build(*batch, ModeKeys.TRAIN, seed)
     differences = expected.differences(built.model)
     if differences:
-        raise ModelFnError((f"{caller.name} builds another model here than where the job was planned", *differences))
+        raise ModelFnError(
+            (
+                f"{caller.name} builds a different model on this Dask worker than in the process that planned the job",
+                *differences,
+            )
+        )
     return built
 
 

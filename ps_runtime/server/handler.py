@@ -18,7 +18,7 @@ from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.server.job_requests import JobRequests
-from psflow.ps_runtime.server.peers import Peer
+from psflow.ps_runtime.server.peers import Peer, replica_name
 from psflow.ps_runtime.server.shard import Shard
 
 __all__ = ["JobKey", "PsHandler", "Storage"]
@@ -104,7 +104,9 @@ class PsHandler:
                 raise ProtocolError("peer", f"{message.kind.name} before HELLO")
             who.check(message, self.key.digest)
             if who.purpose is Purpose.TRAIN and self._training.get(who.replica) != peer:
-                raise ProtocolError(who.name, "a later connection or incarnation has replaced this one")
+                raise ProtocolError(
+                    who.name, f"a newer connection of {replica_name(who.replica)} has replaced this one"
+                )
             method = self._kinds.get(message.kind)
             if method is None:
                 raise ProtocolError(who.name, f"this ps does not accept {message.kind.name}")
@@ -161,7 +163,7 @@ class PsHandler:
         facts = message.json()
         token = str(facts.get("token", "")).encode(errors="replace")  # JSON may hold half a surrogate pair
         if not hmac.compare_digest(token, self.key.token.encode()) or facts.get("job_id") != self.key.job_id:
-            raise ProtocolError("peer", "not part of this job")
+            raise ProtocolError("peer", "its job id or token does not belong to this job")
         if message.digest != self.key.digest:
             raise Refusal("model", f"the model of {who.name} differs from the one that this job trains")
         sequence, replies = self._admit(peer, who)

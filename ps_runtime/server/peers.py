@@ -58,10 +58,11 @@ class Peer:
         """Raise ProtocolError if `message` claims to be of another replica, another life or another model."""
         if (message.replica, message.incarnation) != (self.replica, self.incarnation):
             raise ProtocolError(
-                self.name, f"speaks as {replica_name(message.replica)}, incarnation {message.incarnation}"
+                self.name,
+                f"its message claims to come from {replica_name(message.replica)}, incarnation {message.incarnation}",
             )
         if message.digest != digest:
-            raise ProtocolError(self.name, "speaks of another model")
+            raise ProtocolError(self.name, "its message has the digest of another model")
 
     def must_be_chief(self, message: Message) -> None:
         """Raise ProtocolError unless the peer is the chief."""

@@ -54,7 +54,7 @@ class Replicas:
         if incarnation < oldest:
             raise Refusal(
                 "incarnation",
-                f"incarnation {incarnation} of {replica_name(replica)} is over; {oldest} or later may join",
+                f"incarnation {incarnation} of {replica_name(replica)} has ended; expected {oldest} or later",
             )
 
     def join(self, replica: int, incarnation: int) -> Replica:

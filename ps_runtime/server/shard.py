@@ -193,7 +193,7 @@ class Shard:
         if not self.holds_something:
             return  # nobody pushes or pulls here
         if start > self.num_settled:
-            raise Refusal("log", f"expected log entries from {self.num_settled} on, got them from {start} on")
+            raise Refusal("log", f"expected log entries starting at {self.num_settled}, got {start}")
         for entry in entries[self.num_settled - start :]:
             if entry.decision is Decision.CLOSE:
                 self._close(entry.sequence)

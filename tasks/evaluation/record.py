@@ -74,8 +74,8 @@ class ReplayRecord:
         if others:
             raise UsageError(
                 (
-                    f"evaluation {name or 'eval'!r} uses other data, batches or steps than in the record (steps "
-                    f"{_shown(others)}): give it another name ({key}), or evaluate all of them again (--force)",
+                    f"evaluation {name or 'eval'!r} has different data, batch size or eval.steps than its recorded "
+                    f"results (checkpoints {_shown(others)}); rename it ({key}), or repeat all of them (--force)",
                 )
             )
 

@@ -214,7 +214,9 @@ def _wait_for_named_api(url: str, timeout_secs: float) -> None:
     deadline = Deadline(timeout_secs)
     while (error := health_fault(url, max(deadline.remaining_secs, LAST_TRY_SECS))) is not None:
         if deadline.has_passed:
-            detail = f"{error}; start it, or unset PREFECT_API_URL to use a local one (of psflow up: psflow down)"
+            detail = (
+                f"{error}; start it, or unset PREFECT_API_URL; if psflow up started it, run psflow down, then psflow up"
+            )
             raise WaitTimeoutError(f"the Prefect API at {url}", "answer", timeout_secs, detail) from error
         time.sleep(0.5)
 

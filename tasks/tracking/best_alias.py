@@ -105,7 +105,10 @@ class BestAlias:
             why = "the two cannot be compared"
         else:
             ours = metrics.get(better.metric, math.nan)
-            why = f"{better.metric} {theirs[better.metric]:.4g} there, {ours:.4g} here, and {better.mode} is better"
+            why = (
+                f"its {better.metric} is {ours:.4g}, and that of version {held.version} is "
+                f"{theirs[better.metric]:.4g} (best.mode: {better.mode})"
+            )
         _log.warning(
             "the alias %s of %s stays with version %s, of another training; version %s does not take it, because %s; "
             "psflow export --model-dir DIR moves it anyway",

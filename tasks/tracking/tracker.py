@@ -203,7 +203,13 @@ class Tracker:
         self._thread.join(timeout_secs)
         is_whole = self._is_complete and not self._num_dropped
         if not is_whole:
-            _log.warning("MLflow run %s is not complete: %s", self.run_id, self.statistics())
+            _log.warning(
+                "MLflow run %s is incomplete: %d events were not written, %d were dropped; last error: %s",
+                self.run_id,
+                self._num_pending,
+                self._num_dropped,
+                self._writes.last_error or "none",
+            )
         return is_whole
 
     @property

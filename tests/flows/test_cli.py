@@ -85,7 +85,10 @@ def test_train_hands_files_and_overrides_to_the_flow(flow, capsys):
 def test_what_mlflow_lacks_is_told(flow, capsys, lost, words):
     flow(lambda parameters: SUMMARY | {"mlflow": {"complete": False, "lost": lost}})
     assert cli.run(["train", DIGITS]) == 0
-    lacks = f"MLflow lacks {words}; the same command writes what is on disk, not training metrics"
+    lacks = (
+        f"MLflow lacks {words}; run the same command again to add checkpoints, evaluations and the best export to "
+        "MLflow; the missing training metrics are lost"
+    )
     assert lacks in capsys.readouterr().out.splitlines()
 
 

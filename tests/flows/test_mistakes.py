@@ -99,7 +99,7 @@ def test_prefect_is_down(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         assert said(capsys, "train", "t.yaml", exit_code=1) == (
             "psflow: the Prefect API at http://127.0.0.1:1/api did not answer within 0.1 s: "
             "[Errno 111] Connection refused; start it, "
-            "or unset PREFECT_API_URL to use a local one (of psflow up: psflow down)\n"
+            "or unset PREFECT_API_URL; if psflow up started it, run psflow down, then psflow up\n"
         )
 
 
@@ -161,7 +161,7 @@ def test_a_disk_that_is_full_at_a_checkpoint(tmp_path: Path) -> None:
     shard = f"{tmp_path}/m/checkpoints/step_00000002/shard_00000_of_00001.safetensors"
     assert said == (
         f"checkpoint of step 2: ps-0 could not write its part of checkpoint 2: {shard} could not be written: "
-        "No space left on device (0.0 MB are free); free space or correct its permissions, "
+        f"No space left on device (0.0 MB are free); free some space, or correct the permissions of {shard}, "
         "then run the same command again"
     )
     whole = ["manifest.json", "shard_00000_of_00001.safetensors"]
@@ -206,6 +206,9 @@ def test_a_disk_that_is_full_at_an_export(tmp_path: Path) -> None:
     said, left, version = json.loads(run_on_small_disk(EXPORTED, tmp_path, "3m").splitlines()[-1])
     assert said.startswith(f"{tmp_path}/m/export/latest/1 could not be written: ")
     assert "No space left on device" in said
-    assert said.endswith("MB are free); free space or correct its permissions, then run the same command again")
+    assert said.endswith(
+        f"MB are free); free some space, or correct the permissions of {tmp_path}/m/export/latest/1, "
+        "then run the same command again"
+    )
     assert left == ["ballast", "m/export/latest/.lock"]
     assert str(version) == "1"

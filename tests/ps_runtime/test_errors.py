@@ -6,7 +6,15 @@ import pickle
 
 import pytest
 
-from psflow.ps_runtime.errors import CapacityError, ConfigError, PsflowError, RefusedError, WaitTimeoutError
+from psflow.ps_runtime.errors import (
+    CapacityError,
+    ClusterError,
+    ConfigError,
+    PsflowError,
+    RefusedError,
+    StorageError,
+    WaitTimeoutError,
+)
 
 
 @pytest.mark.parametrize(
@@ -18,6 +26,16 @@ from psflow.ps_runtime.errors import CapacityError, ConfigError, PsflowError, Re
             "the Prefect API did not answer within 0.5 s: timed out; start it",
         ),
         (RefusedError("ps-0", "key", "the token is wrong"), "ps-0 refused: the token is wrong"),
+        (
+            ClusterError(4, "only 3 of 4 Dask workers started within 60 s"),
+            "a Dask cluster of 4 workers did not start on this machine: only 3 of 4 Dask workers started within 60 s; "
+            "check that this machine has enough memory, then run the same command again",
+        ),
+        (
+            StorageError("/d/x", "No space left on device", 2_000_000),
+            "/d/x could not be written: No space left on device (2.0 MB are free); free some space, "
+            "or correct the permissions of /d/x, then run the same command again",
+        ),
         (ConfigError(("one fault", "another")), "one fault\nanother"),
         (
             CapacityError(4, 2, "the cluster"),

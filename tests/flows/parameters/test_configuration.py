@@ -80,7 +80,7 @@ def test_training_does_not_see_the_sections_of_others(tmp_path: Path) -> None:
         ("schedule: {cron: 0 3 * * *, interval_secs: 3}", "schedule: expected cron or interval_secs, got both or none"),
         ("schedule: {interval_secs: 0.5}", r"schedule\.interval_secs: expected a number >= 1\.0, got 0\.5"),
         ("pipeline: {stages: [trian]}", r"pipeline\.stages\.0: expected .*'trian'; did you mean 'train'\?"),
-        ("pipeline: {stages: []}", r"t\.yaml:8: pipeline\.stages: expected at least 1 of them, got \[\]"),
+        ("pipeline: {stages: []}", r"t\.yaml:8: pipeline\.stages: expected at least 1 item, got \[\]"),
         (
             "pipeline: {evaluate: {checkpoints: al}}",
             r"t\.yaml:8: pipeline\.evaluate\.checkpoints: expected all, .*'al'",

@@ -41,7 +41,11 @@ def test_their_files_are_found_from_any_directory(digits: str, tmp_path: Path) -
     [
         (["evals.a.input.format=digits", "evals.a.stepz=3"], "evals.a.stepz: unknown key; did you mean 'steps'?"),
         (["evals.a.steps=3"], "evals.a.input: is missing"),
-        (["evals={b ad: {input: {format: digits}}}"], "evals.b ad: expected a string that matches"),
+        (
+            ["evals={b ad: {input: {format: digits}}}"],
+            "evals.b ad: expected letters, digits, '_', '-' and '.', the first one a letter, a digit or '_', "
+            "got 'b ad'",
+        ),
         (["evals.a.input.format=digits", "eval.name=a"], "eval.name is 'a', which is also a name in evals"),
         (["evals.a.input.format=csv"], "evals.a.input.path: is missing"),
     ],

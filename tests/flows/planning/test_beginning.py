@@ -112,7 +112,7 @@ def test_a_fork_that_cannot_be() -> None:
     with pytest.raises(ModelDirError, match=r"/runs/t has no checkpoint to fork from; train it first"):
         begin(parsed("resume.fork=runs/b"))
     trained()
-    with pytest.raises(ModelDirError, match="expected a fork in another directory than its model_dir"):
+    with pytest.raises(ModelDirError, match=r"--fork names the model_dir itself, .*; choose another directory"):
         begin(parsed("resume.fork=runs/../runs/t"))
     trained("model_dir=runs/c")
     with pytest.raises(ModelDirError, match=r"runs/c holds a job that is not a fork of .*/runs/t; choose another"):

@@ -136,7 +136,7 @@ def test_other_data_need_another_name(trained: Path, servers: dict[str, Any]) ->
     first = on_table("few")
     assert on_table("few")["num_known"] == 1
     (trained.parent / "few.csv").write_text("x,y\n1,3\n2,6\n")
-    with pytest.raises(UsageError, match=r"^evaluation 'few' uses other data, .* \(steps 6\): give it another name"):
+    with pytest.raises(UsageError, match=r"^evaluation 'few' has different data, .* \(checkpoints 6\); rename it"):
         on_table("few")
     other = on_table("other")
     assert other["results"][0]["metrics"] != first["results"][0]["metrics"]

@@ -54,7 +54,7 @@ def test_export_of_what_was_there_while_better_ones_are_gone() -> None:
     first, model, *_, last = shown_export({**EXPORTED, "is_new": False, "alias": None, "passed_over": [600, 900]})
     assert first == "exported     step 300: accuracy 0.9722 (it existed already)"
     assert model == "model        models:/psflow-digits/5"
-    assert last == "better       step 600, 900, but its checkpoint and its export were removed"
+    assert last == "better       steps 600, 900 were better, but their checkpoints and exports no longer exist"
 
 
 @pytest.mark.parametrize(("version", "shown"), [("5", ", version 5"), (None, "")])

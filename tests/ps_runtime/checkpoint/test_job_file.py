@@ -66,7 +66,8 @@ def test_a_second_owner_in_the_same_process_waits_for_the_lease(job: JobFile, ur
     second.claim()
     for call in (job.renew, job.update):
         with pytest.raises(
-            ModelDirError, match=r"now belongs to process \d+ on .* since .*, not to this process; start again"
+            ModelDirError,
+            match=r"no longer owns model_dir .*, which process \d+ on .* has owned since .*; run the command again",
         ):
             call()
     job.release()
@@ -96,7 +97,9 @@ def test_of_another_host_the_lease_decides(job: JobFile, clock: Any) -> None:
 
 
 def test_who_owns_nothing_can_note_nothing(job: JobFile) -> None:
-    with pytest.raises(ModelDirError, match="now belongs to nobody, not to this process"):
+    with pytest.raises(
+        ModelDirError, match=r"this process no longer owns model_dir .*, which nobody owns now; run the command again"
+    ):
         job.update(run_id="r2")
     job.release()
     assert job.read() is None

@@ -29,7 +29,7 @@ def test_finished_comes_and_goes(url: str) -> None:
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"final_step": -1, "reason": ""}', b"\xff", b"[1]"])
 def test_a_damaged_mark_is_an_error(url: str, text: bytes) -> None:
     FileStore(url).put("finished.json", text)
-    with pytest.raises(CheckpointError, match=r"finished.json: damaged: .*; remove it to train on"):
+    with pytest.raises(CheckpointError, match=r"finished.json: damaged: .*; remove the file to continue training"):
         read_finished(url)
 
 

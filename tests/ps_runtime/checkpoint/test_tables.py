@@ -248,27 +248,33 @@ def test_more_rows_than_a_shard_can_have_are_refused(saved: Manifest) -> None:
 
 
 @pytest.mark.parametrize(
-    ("table", "tensor", "values"),
+    ("table", "tensor", "values", "words"),
     [
-        ("items", "ids", [2, 1]),
-        ("items", "ids", [1, 1]),
-        ("items", "ids", [-1, 1]),
-        ("items", "ids", [2, 24]),
-        ("items", "ids", [1, 2]),
-        ("rare", "candidate_ids", [32, 30]),
-        ("rare", "candidate_pushes", [0, 1]),
-        ("rare", "candidate_pushes", [1, 3]),
+        ("items", "ids", [2, 1], "the ids of table 'items' are not ascending"),
+        ("items", "ids", [1, 1], "the ids of table 'items' are not ascending"),
+        ("items", "ids", [-1, 1], "the ids of table 'items' are not ascending"),
+        ("items", "ids", [2, 24], "the ids of table 'items' are not ascending, not below"),
+        ("items", "ids", [1, 2], "the ids of table 'items' .* or belong to another shard; use another checkpoint"),
+        ("rare", "candidate_ids", [32, 30], "the ids of table 'rare' are not ascending"),
+        ("rare", "candidate_pushes", [0, 1], "the push counts of table 'rare' are out of range, expected 1 to 2; use"),
+        ("rare", "candidate_pushes", [1, 3], "the push counts of table 'rare' are out of range, expected 1 to 2; use"),
     ],
 )
 def test_rows_that_cannot_be_are_refused_even_under_a_right_checksum(
-    store: CheckpointStore, saved: Manifest, monkeypatch: pytest.MonkeyPatch, table: str, tensor: str, values: list[int]
+    store: CheckpointStore,
+    saved: Manifest,
+    monkeypatch: pytest.MonkeyPatch,
+    table: str,
+    tensor: str,
+    values: list[int],
+    words: str,
 ) -> None:
     (index,) = [i for i, spec in enumerate(MODEL.tables) if spec.name == table]
     forger = load(store, 9, 2)
     lies = forger[0][index].tensors() | {tensor: np.array(values)}
     monkeypatch.setattr(forger[0][index], "tensors", lambda: lies)
     save(store, 10, forger)
-    with pytest.raises(CheckpointError, match=rf"shard_00000_of_00002.safetensors: the .* of table '{table}' cannot"):
+    with pytest.raises(CheckpointError, match=rf"shard_00000_of_00002.safetensors: {words}"):
         CheckpointReader(store, 10).table(MODEL.tables[index])
 
 

@@ -98,7 +98,9 @@ def test_any_flipped_byte_and_any_cut_is_found(url: str) -> None:
     with pytest.raises(CheckpointError, match=rf"the file has {nbytes - 1} bytes, expected {nbytes}"):
         TensorFile(files, NAME, nbytes=nbytes, checksum=checksum)
     files.remove(NAME)
-    with pytest.raises(CheckpointError, match="the file is missing"):
+    with pytest.raises(
+        CheckpointError, match=rf"the file is missing \(expected {nbytes} bytes\); use another checkpoint, or remove"
+    ):
         TensorFile(files, NAME, nbytes=nbytes, checksum=checksum)
 
 

@@ -275,10 +275,13 @@ def test_a_client_with_no_time_to_reconnect_tries_once(clock):
 
 
 def test_a_life_that_is_over_does_not_come_back(clock):
-    refused = Line(clock, lambda message: RefusedError("ps-7", "incarnation", "incarnation 3 is over"))
+    refused = Line(
+        clock,
+        lambda message: RefusedError("ps-7", "incarnation", "incarnation 3 of worker-0 has ended; expected 4 or later"),
+    )
     shard = ShardClient(lines(broken(clock), refused), IDENTITY, never_stop)
     shard.open(5.0)
-    with pytest.raises(RefusedError, match="incarnation 3 is over"):
+    with pytest.raises(RefusedError, match="incarnation 3 of worker-0 has ended; expected 4 or later"):
         shard.request(Message(Kind.PULL), "the parameters", 5.0)
 
 

@@ -59,5 +59,5 @@ def test_that_ps_0_has_left_already_is_no_error():
 
 
 def test_who_is_not_let_in_is_told_so(ps_of):
-    with pytest.raises(RefusedError, match="not part of this job"):
+    with pytest.raises(RefusedError, match="its job id or token does not belong to this job"):
         WatchingClient(link_to(ps_of(MODEL), token="guessed"), SECS)

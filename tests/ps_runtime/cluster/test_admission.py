@@ -83,7 +83,7 @@ def test_it_says_what_it_waits_for_and_goes_on_when_that_is_there(client: Client
             assert len(set(slots)) == 2
     assert len(said) == 1
     assert said[0].startswith("waiting up to 3600 s for 2 slots of the Dask cluster at inproc://")
-    assert said[0].endswith(": 1 are free, the others are taken by job 0a1b")
+    assert said[0].endswith(": 1 is free, the others are taken by job 0a1b")
 
 
 def test_after_its_time_a_full_cluster_is_an_error(client: Client) -> None:
@@ -94,7 +94,18 @@ def test_after_its_time_a_full_cluster_is_an_error(client: Client) -> None:
         admission(client, 2, AdmissionPolicy(0.01, say=said.append), never_stop),
     ):
         pass
-    assert said[0].endswith("taken by 1 other tasks")
+    assert said[0].endswith("taken by 1 other task")
+
+
+def test_it_says_so_if_nobody_takes_the_other_slots(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("psflow.ps_runtime.cluster.admission.check_capacity", lambda client, num_roles: None)
+    with (
+        pytest.raises(CapacityError, match="has 2 free slots"),
+        admission(client, 3, AdmissionPolicy(0.01, say=said.append), never_stop),
+    ):
+        pass
+    assert said[0].endswith(": 2 are free, and no other task is running")
 
 
 def test_of_two_that_start_at_once_one_waits_for_the_other(client: Client) -> None:

@@ -127,15 +127,23 @@ def test_the_plan_knows_the_tables_and_exporters_may_compare():
     assert (table.name, table.num_rows, table.dim, table.optimizer) == ("items", NUM_ITEMS, DIM, 0)
 
 
-@pytest.mark.parametrize("asked", [{"name": "other"}, {"name": "items", "num_rows": NUM_ITEMS + 1}])
-def test_an_evaluation_with_other_tables_is_refused(asked):
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"name": "other"}, "uses table 'other' in eval but not in train$"),
+        (
+            {"name": "items", "num_rows": NUM_ITEMS + 1},
+            f"uses a different table 'items' in eval than in train: num_rows {NUM_ITEMS + 1}, expected {NUM_ITEMS}$",
+        ),
+    ],
+)
+def test_an_evaluation_with_other_tables_is_refused(asked, words):
     def model_fn(features, labels, mode):
         if mode == "train":
             return ratings(features, labels, mode)
         embedding_lookup(**{"ids": features["items"], "num_rows": NUM_ITEMS, "dim": DIM, "scale": 0.5} | asked)
         return EstimatorSpec(mode, loss=1.0)
 
-    words = f"looks something up in table '{asked['name']}' in eval but not in train, or asks for another one"
     with pytest.raises(ModelFnError, match=words):
         plan(model_fn)
 

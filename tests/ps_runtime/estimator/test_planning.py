@@ -73,8 +73,18 @@ def test_an_evaluation_with_other_variables_is_refused():
             get_variable("extra")
         return EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op)
 
-    with pytest.raises(ModelFnError, match=r"growing creates variable 'extra' in eval but not in train"):
+    with pytest.raises(ModelFnError, match=r"growing creates variable 'extra' in eval but not in train$"):
         plan(eval_fn=records, model_fn=growing)
+
+
+def test_an_evaluation_with_a_variable_of_another_shape_is_refused():
+    def reshaping(features, labels, mode):
+        get_variable("extra", (3,) if mode == ModeKeys.EVAL else (2,))
+        return regression(features, labels, mode)
+
+    words = r"reshaping creates variable 'extra' with shape \[3\] in eval, expected \[2\] as in train$"
+    with pytest.raises(ModelFnError, match=words):
+        plan(eval_fn=records, model_fn=reshaping)
 
 
 # What the exporters compare

@@ -193,7 +193,11 @@ def test_a_name_is_a_variable_or_a_table(first_call, source):
         ([[1, 2], [9, 0]], {}, r"table 'items' has ids in \[0, 9\), got 9 at position 1, 0"),
         ([0, -2], {"combiner": "sum"}, r"has ids in \[0, 9\), got -2 at position 1"),
         ([[0, -1, 9]], {"combiner": "sum"}, r"has ids in \[0, 9\), got 9 at position 0, 2"),
-        ([[0, 1], [2, -1]], {}, r"the id at \[1, 1\] is -1, which stands for no id only with a combiner"),
+        (
+            [[0, 1], [2, -1]],
+            {},
+            r"the id at \[1, 1\] is -1\. -1 means 'no id' only if embedding_lookup has a combiner; without ",
+        ),
         (np.array([2**64 - 1], np.uint64), {}, r"has ids in \[0, 9\), got 18446744073709551615 at position 0"),
     ],
 )

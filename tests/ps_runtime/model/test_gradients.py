@@ -216,22 +216,22 @@ W = VALUES["w"]
         (
             lambda: SGD.apply_gradients({"w": W}),
             lambda: ADAM.apply_gradients({"w": W}),
-            "changed its optimizers; the first call in a mode fixes their configuration",
+            "must return optimizers with the same configuration in every call; only their learning rates may change",
         ),
         (
             lambda: Momentum(learning_rate=0.1, momentum=0.9).apply_gradients({"w": W}),
             lambda: Momentum(learning_rate=0.1, momentum=0.8).apply_gradients({"w": W}),
-            "changed its optimizers",
+            "must return optimizers with the same configuration in every call",
         ),
         (
             lambda: SGD.apply_gradients({"w": W}),
             lambda: [SGD.apply_gradients({"w": W}), SGD.apply_gradients({"b": 1.0})],
-            "changed its optimizers",
+            "must return optimizers with the same configuration in every call",
         ),
         (
             lambda: SGD.apply_gradients({"w": W}),
             lambda: SGD.minimize(0.0),
-            "changed between minimize and apply_gradients",
+            "must use either minimize or apply_gradients in every call, as in the first one",
         ),
         (
             lambda: [SGD.apply_gradients({"w": W}), ADAM.apply_gradients({"b": 1.0})],

@@ -135,7 +135,7 @@ def is_free(job: StartedJob, ps: int, peer: int) -> bool:
         (0, Entry(Decision.APPLY, 1, 5, 1), "push 1 of worker-0 was decided, but never reached this shard"),
         (0, Entry.close(2), "a round of 2 gradients is closed, but 0 are summed here"),
         (0, Entry.close(0), "a round of 0 gradients is closed"),
-        (1, Entry(Decision.DROP, 1, 5, 1), "expected log entries from 0 on, got them from 1 on"),
+        (1, Entry(Decision.DROP, 1, 5, 1), "expected log entries starting at 0, got 1"),
     ],
 )
 def test_a_log_must_fit_what_came_before_it(job, start, entry, reason):

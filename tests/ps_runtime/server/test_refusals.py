@@ -44,7 +44,7 @@ def test_a_peer_may_send_no_more_than_its_message_can_hold(job):
 )
 def test_a_peer_that_does_not_know_the_job_is_not_let_in(job, facts):
     hello = job.servers.hello(Purpose.TRAIN, 0, 9, **facts)
-    job.breaks("not part of this job", job.servers.connect(), hello, incarnation=9)
+    job.breaks("its job id or token does not belong to this job", job.servers.connect(), hello, incarnation=9)
 
 
 @pytest.mark.parametrize("facts", [{"purpose": "rule"}, {"purpose": None}, {"purpose": []}, {"purpose": {"a": 1}}])
@@ -84,16 +84,25 @@ def test_who_is_no_replica_may_not_train(job):
 
 
 def test_another_replicas_name_breaks_the_protocol(job):
-    job.breaks("speaks as chief-0", job.worker[0], Message(Kind.NEXT), replica=0)
+    job.breaks("its message claims to come from chief-0", job.worker[0], Message(Kind.NEXT), replica=0)
 
 
 def test_another_life_breaks_the_protocol(job):
-    job.breaks("speaks as worker-0, incarnation 6", job.worker[0], Message(Kind.NEXT), replica=1, incarnation=6)
+    job.breaks(
+        "its message claims to come from worker-0, incarnation 6",
+        job.worker[0],
+        Message(Kind.NEXT),
+        replica=1,
+        incarnation=6,
+    )
 
 
 def test_a_worker_is_no_role_that_trains_nothing(job):
     job.breaks(
-        "speaks as a role that trains nothing, incarnation 5", job.worker[0], Message(Kind.NEXT), replica=NO_REPLICA
+        "its message claims to come from a role that trains nothing, incarnation 5",
+        job.worker[0],
+        Message(Kind.NEXT),
+        replica=NO_REPLICA,
     )
 
 
@@ -101,7 +110,7 @@ def test_another_model_breaks_the_protocol(job):
     message = job.servers.signed(Message(Kind.NEXT), 0, 5)
     message.digest ^= 1
     before = job.servers.state()
-    with pytest.raises(ProtocolError, match="speaks of another model"):
+    with pytest.raises(ProtocolError, match="its message has the digest of another model"):
         job.servers.send(0, job.chief[0], message)
     assert job.servers.state() == before
 

@@ -36,7 +36,7 @@ def test_a_living_replica_ends_all_its_earlier_lives() -> None:
     for incarnation in (5, 6):
         replicas.must_not_be_over(0, incarnation)
     replicas.must_not_be_over(1, 0)
-    with pytest.raises(Refusal, match="incarnation 4 of chief-0 is over; 5 or later may join"):
+    with pytest.raises(Refusal, match="incarnation 4 of chief-0 has ended; expected 5 or later"):
         replicas.must_not_be_over(0, 4)
 
 
@@ -48,7 +48,7 @@ def test_a_buried_life_is_over_and_its_pushes_are_remembered() -> None:
     assert (sorted(replicas.living), replicas.gone) == ([1], {0})
     assert replicas.lives() == {(0, 5): 9, (1, 2): 4}
     replicas.must_not_be_over(0, 6)
-    with pytest.raises(Refusal, match="incarnation 5 of chief-0 is over; 6 or later may join"):
+    with pytest.raises(Refusal, match="incarnation 5 of chief-0 has ended; expected 6 or later"):
         replicas.must_not_be_over(0, 5)
 
 
@@ -72,9 +72,9 @@ def test_a_life_older_than_those_of_a_cut_is_over() -> None:
     replicas = Replicas()
     replicas.restore({(0, 4): 2, (0, 5): 9, (1, 3): 1})
     replicas.must_not_be_over(0, 5)
-    with pytest.raises(Refusal, match="incarnation 4 of chief-0 is over; 5 or later may join"):
+    with pytest.raises(Refusal, match="incarnation 4 of chief-0 has ended; expected 5 or later"):
         replicas.must_not_be_over(0, 4)
-    with pytest.raises(Refusal, match="incarnation 2 of worker-0 is over; 3 or later may join"):
+    with pytest.raises(Refusal, match="incarnation 2 of worker-0 has ended; expected 3 or later"):
         replicas.must_not_be_over(1, 2)
 
 
@@ -83,7 +83,7 @@ def test_a_cut_does_not_bring_a_buried_life_back() -> None:
     joined(replicas, 0, 5)
     replicas.bury(0)
     replicas.restore({(0, 2): 9})
-    with pytest.raises(Refusal, match="6 or later may join"):
+    with pytest.raises(Refusal, match="expected 6 or later"):
         replicas.must_not_be_over(0, 5)
 
 

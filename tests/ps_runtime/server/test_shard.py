@@ -228,7 +228,7 @@ def test_entries_that_were_carried_out_before_are_skipped() -> None:
 def test_a_gap_in_the_log_is_refused() -> None:
     shard = make()
     shard.hold(CHIEF, 1, 0, push_of(shard, a=1.0))
-    with pytest.raises(Refusal, match="expected log entries from 0 on, got them from 1 on"):
+    with pytest.raises(Refusal, match="expected log entries starting at 0, got 1"):
         shard.settle(1, [applied(CHIEF, 1)])
     assert first(shard)["a"] == 0.0
 

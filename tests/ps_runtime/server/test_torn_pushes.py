@@ -132,7 +132,7 @@ class TornPushes(RuleBasedStateMachine):
         if former is not None:
             self.servers.inbox.pop((0, former.connections[0]), None)
             for ps, message in former.last.items():
-                with pytest.raises(ProtocolError, match="a later connection or incarnation"):
+                with pytest.raises(ProtocolError, match=r"a newer connection of \S+ has replaced this one"):
                     self.servers.send(ps, former.connections[ps], message)
             for ps, peer in enumerate(former.connections):
                 self.servers.disconnect(ps, peer)
@@ -213,7 +213,7 @@ class TornPushes(RuleBasedStateMachine):
         reply = self.servers.send(ps, replica.connections[ps], hello)
         assert reply.sequence == (self.committed[index, replica.incarnation] if ps == 0 else 0)
         if not old_is_noticed_first:
-            with pytest.raises(ProtocolError, match="a later connection or incarnation has replaced this one"):
+            with pytest.raises(ProtocolError, match=r"a newer connection of \S+ has replaced this one"):
                 self.servers.send(ps, former, replica.last[ps])  # it was under way for long
             self.servers.disconnect(ps, former)
         repeated = replica.last[ps]

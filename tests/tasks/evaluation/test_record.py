@@ -84,6 +84,9 @@ def test_another_input_needs_another_name(tmp_path: Path) -> None:
     record.check_input("held", "abc", "evals.NAME")
     record.check_input("held", "", "evals.NAME")  # a stream: nothing can be known
     record.check_input("new", "def", "evals.NAME")
-    words = r"^evaluation 'held' uses other data, .* \(steps 300\): give it another name \(evals\.NAME\), or .*--force"
+    words = (
+        r"^evaluation 'held' has different data, batch size or eval\.steps than its recorded results "
+        r"\(checkpoints 300\); rename it \(evals\.NAME\), or repeat all of them \(--force\)$"
+    )
     with pytest.raises(UsageError, match=words):
         record.check_input("held", "def", "evals.NAME")

@@ -94,7 +94,7 @@ def test_that_it_stays_is_said_once(
         assert not alias.give(version, 1, {"accuracy": accuracy}, is_new=True)
     assert caplog.messages == [
         "the alias best of psflow-digits stays with version 1, of another training; version 2 does not take it, "
-        "because accuracy 0.98 there, 0.1 here, and max is better; "
+        "because its accuracy is 0.1, and that of version 1 is 0.98 (best.mode: max); "
         "psflow export --model-dir DIR moves it anyway"
     ]
 

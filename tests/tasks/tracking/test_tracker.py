@@ -228,7 +228,9 @@ def test_events_are_kept_while_mlflow_is_away(store: str, open_tracker: OpenTrac
     assert tracker.statistics()["dropped"] == 0
 
 
-def test_close_does_not_wait_for_ever(open_tracker: OpenTracker, away: list[bool]) -> None:
+def test_close_does_not_wait_for_ever(
+    open_tracker: OpenTracker, away: list[bool], caplog: pytest.LogCaptureFixture
+) -> None:
     tracker = open_tracker()
     away[0] = True
     tracker.handle(metrics(1, loss=1))
@@ -236,6 +238,7 @@ def test_close_does_not_wait_for_ever(open_tracker: OpenTracker, away: list[bool
     assert not tracker.close(timeout_secs=0.1)
     assert tracker.statistics()["pending"] == tracker.num_lost == 2
     assert "no route to host" in tracker.statistics()["last_error"]
+    assert "is incomplete: 2 events were not written, 0 were dropped; last error: " in caplog.messages[-1]
 
 
 def test_event_that_can_never_be_written_is_dropped(store: str, open_tracker: OpenTracker, tmp_path: Path) -> None:
