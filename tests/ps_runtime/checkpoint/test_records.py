@@ -77,6 +77,7 @@ def test_a_torn_last_line_is_as_if_it_had_never_been(url: str) -> None:
         b"{}",
         b"3",
         b'{"name": "a", "global_step": 1, "checkpoint_saved_at": 1, "metrics": 3, "evaluated_at": 1}',
+        b'{"name": "a", "global_step": 1, "checkpoint_saved_at": 1, "metrics": {}, "evaluated_at": Infinity}',
         b"\xff",
     ],
 )
