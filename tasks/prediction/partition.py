@@ -65,11 +65,12 @@ def _predicted(model: ModelInfo, rows: Any) -> Mapping[str, NDArray[Any]]:
     """Call the model; its errors are of classes that only the process knows which has loaded it."""
     try:
         predictions: Mapping[str, NDArray[Any]] = _loaded(model).predict(None, rows)
+        return predictions
     except Exception as error:
         if not type(error).__module__.startswith("_psflow_export_"):
             raise
-        raise ModelFnError((f"the model raised {type(error).__name__}: {error}",)) from None
-    return predictions
+        reason = f"the model raised {type(error).__name__}: {error}"
+    raise ModelFnError((reason,))  # out here it has no context, which would travel with it
 
 
 @functools.lru_cache(maxsize=1)

@@ -85,7 +85,7 @@ class JobMachine(RuleBasedStateMachine):
         if oldest < age:
             return
         before = repr(vars(self.job))
-        with pytest.raises(Refusal, match="is over"):
+        with pytest.raises(Refusal, match="has ended"):
             self.job.join(replica, oldest - age)
         with pytest.raises(Refusal, match="not part of this job"):
             self.job.push(replica, oldest - age, 1, 1)
