@@ -26,6 +26,7 @@ class Case:
     transport : str
         ``shm``, ``unix`` or ``tcp``.
     num_ps : int
+        Each holds a shard.
     num_replicas : int
         Processes that train: the chief is one of them.
     variant : str

@@ -37,6 +37,7 @@ def alternate(systems: Sequence[System], num_rounds: int, measure: Callable[[Sys
     systems : sequence of System
         Started in this order, one after the other.
     num_rounds : int
+        Measurements of each system.
     measure : callable
         Takes a system that is held, and leaves it held; such as `step_rate`.
     """

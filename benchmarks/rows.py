@@ -41,7 +41,9 @@ class Row:
     Parameters
     ----------
     case, unit : str
+        Its name, such as ``async/shm/1ps/2w``, and the unit of the figures.
     psflow : Spread
+        Median and quartiles of psflow.
     limit, peer : Spread or None
         None where there is none, or where the peer is not installed.
     ratio_limit, ratio_peer : Spread or None

@@ -73,9 +73,13 @@ class ProductRuns:
     Parameters
     ----------
     client : Client
+        Of the cluster that trains.
     workload : Workload
+        What is trained: a model, its batches and their sizes.
     transport : str
+        ``shm``, ``unix`` or ``tcp``.
     model_dir : Path
+        Every run goes on from the last checkpoint there.
     """
 
     def __init__(self, client: Client, workload: Workload, transport: str, model_dir: Path) -> None:
@@ -115,7 +119,9 @@ class PeerRuns:
     Parameters
     ----------
     peer : Peer
+        The installation of TensorFlow.
     workload : Workload
+        What is trained: a model, its batches and their sizes.
     directory : Path
         For records and model_dir.
     """

@@ -123,6 +123,7 @@ def way_costs(small: tuple[int, Rounds], large: tuple[int, Rounds], num_asked: i
     Parameters
     ----------
     small, large : tuple of int and Rounds
+        Bytes of a shard, and what the rounds at that size spent.
     num_asked : int
         How many of the two ps a pull asks; the bytes of both come in any case.
     """

@@ -88,6 +88,7 @@ class Pushers:
     Parameters
     ----------
     job : JobSpec
+        What all roles of the job are given alike.
     shards : sequence of ShardClients
         Of each replica; opened.
     """
@@ -121,7 +122,9 @@ class PsProcess:
     Parameters
     ----------
     job : JobSpec
+        What all roles of the job are given alike.
     index : int
+        Which ps of the job it is.
     """
 
     def __init__(self, job: JobSpec, index: int) -> None:
@@ -144,6 +147,7 @@ class PsProcess:
         Raises
         ------
         WaitTimeoutError
+            If the process does not say where it listens.
         EOFError
             If it ended instead; why stands on stderr.
         """
@@ -180,6 +184,7 @@ class LocalJob:
     Parameters
     ----------
     shard_nbytes, num_ps, num_replicas : int
+        Bytes of each shard, and how many ps and replicas there are.
     """
 
     def __init__(self, shard_nbytes: int, num_ps: int, num_replicas: int) -> None:

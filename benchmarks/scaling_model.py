@@ -166,7 +166,9 @@ def predict(costs: Costs, cluster: Cluster, shard_nbytes: Sequence[int], num_rep
     Parameters
     ----------
     costs : Costs
+        What was measured on this machine.
     cluster : Cluster
+        The cores and the network of the job to predict.
     shard_nbytes : sequence of int
         Bytes of the arena of each ps; there are as many ps.
     num_replicas : int

@@ -30,6 +30,7 @@ class Contest:
     Parameters
     ----------
     workload : Workload
+        What is trained: a model, its batches and their sizes.
     cases : sequence of Case
         With the same number of ps and of replicas.
     peer_is_local : bool

@@ -28,6 +28,7 @@ def completed_batches(client: Client, futures: Collection[Future[Any]]) -> Itera
     client : Client
         That of the futures.
     futures : collection of Future
+        Of that client; each is yielded once.
 
     Yields
     ------

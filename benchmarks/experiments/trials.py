@@ -27,8 +27,11 @@ class Problem:
     Parameters
     ----------
     name : str
+        Under which its figures are listed.
     train, test : Format
+        Where the two sets are read from.
     batch_size, test_batch_size : int
+        Examples in a batch of training, and of evaluation.
     hidden_units : int
         Of the one hidden layer.
     network : str
@@ -39,6 +42,7 @@ class Problem:
         Gradients of a trial; those between two evaluations are a multiple of every number of replicas, so that all
         trials are evaluated after equal numbers.
     gradients_between : int
+        Gradients between two evaluations.
     seeds : tuple of int
         Of initial values and orders.
     """
@@ -123,12 +127,17 @@ class Trial:
     Parameters
     ----------
     problem : Problem
+        What is trained.
     consistency : Consistency
+        How gradients of several replicas become updates.
     num_replicas : int
         Processes that train: the chief is one of them.
     learning_rate : float
+        The same for all updates.
     num_gradients : int
+        After which it ends.
     seed : int
+        Of initial values and orders.
     """
 
     problem: Problem

@@ -61,7 +61,9 @@ class ProductSystem(System):
     Parameters
     ----------
     workload : Workload
+        What is trained: a model, its batches and their sizes.
     case : Case
+        The way in which it trains.
     settings : mapping, optional
         Further settings of the RunConfig.
     """

@@ -45,7 +45,9 @@ class ProgramSystem(System):
     Parameters
     ----------
     name : str
+        Under which its figures are listed.
     commands : Commands
+        Takes a directory, and returns a Command by the name of each process.
     counting : sequence of str
         Those that report how far they are. Their steps per second add up.
     first_steps : sequence of str

@@ -124,6 +124,7 @@ def parameters_of(
     choice : mapping of str to str
         The key that chooses the kind, where it stands beside the others, and its value.
     nested : mapping of type to Nested
+        How a parameter that is itself an object is written in a configuration, by its type.
 
     Raises
     ------

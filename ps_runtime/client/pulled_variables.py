@@ -27,6 +27,7 @@ class PulledVariables:
     shards : ShardClients
         Opened.
     model : ModelSpec
+        Names, shapes and dtypes of the variables that the shards hold.
     layouts : sequence of ShardLayout
         Of each ps.
     in_place : bool

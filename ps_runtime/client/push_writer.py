@@ -40,7 +40,9 @@ class PushWriter:
     Parameters
     ----------
     layout : ShardLayout
+        Where each variable lies in the arena of this shard.
     num_optimizers : int
+        Of the model; a push carries a learning rate for each.
     tables : sequence of TableSpec
         All of the model.
     splits : Splits
@@ -66,11 +68,13 @@ class PushWriter:
         Parameters
         ----------
         connection : Connection
+            To the ps of this shard.
         gradients : Gradients
             Whole ones; the parts of this shard are taken. What is not named is left alone.
         learning_rates : sequence of float
             Of each optimizer of the model.
         num_examples : int
+            That the gradient was computed on.
         """
         rows = [self._rows_of(table, gradients.get(table.name)) for table in self._tables]
         body = self._body(connection, [len(ids) for ids, _, _ in rows])

@@ -26,6 +26,7 @@ class RowClient:
     Parameters
     ----------
     shards : ShardClients
+        Of this role; opened.
     tables : sequence of TableSpec
         All of the model.
     splits : Splits

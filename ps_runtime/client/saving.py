@@ -28,6 +28,7 @@ class SavingClient:
     shards : ShardClients
         Opened, with the purpose SAVE.
     model : ModelSpec
+        Names, shapes and dtypes of the variables that the shards hold.
     timeout_secs : float
         For each request but `await_cut`.
 

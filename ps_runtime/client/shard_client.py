@@ -63,7 +63,9 @@ class ShardClient:
     Parameters
     ----------
     dial : callable
+        Opens a new Connection to the ps.
     identity : Identity
+        Who the role is, and that it knows the job's token.
     check : callable
         Called at least every `SLICE_SECS` of a wait; raises to end the role.
     reconnect_secs : float
@@ -199,8 +201,11 @@ class ShardClients:
     Parameters
     ----------
     dials : sequence of callable
+        One for each ps, in their order; each opens a new Connection.
     identity : Identity
+        Who the role is, and that it knows the job's token.
     check : callable
+        Called at least every `SLICE_SECS` of a wait; raises to end the role.
     timeout_secs : float
         How long each ps may take to let this role in.
     """

@@ -20,6 +20,7 @@ class Splits:
     Parameters
     ----------
     num_shards : int
+        Ps of the job; each holds one shard.
 
     Notes
     -----

@@ -52,6 +52,7 @@ class TrainingClient:
     shards : ShardClients
         Opened, with the purpose TRAIN.
     model : ModelSpec
+        Names, shapes and dtypes of the variables that the shards hold.
     start_timeout_secs : float
         How long ps-0 may hold the first grant: until the variables have their values.
     hold_timeout_secs : float

@@ -28,6 +28,7 @@ def open_dataset(
     Parameters
     ----------
     data : Format
+        The location, and how it is read.
     batch_size : int or None
         Examples in a batch; None: all of them.
     shuffle : bool

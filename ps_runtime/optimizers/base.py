@@ -151,6 +151,7 @@ class Optimizer(ABC):
         Parameters
         ----------
         operands : UpdateOperands
+            The arrays that the update changes in place, and its learning rate.
 
         Notes
         -----

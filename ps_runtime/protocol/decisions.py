@@ -102,6 +102,7 @@ def decode_entries(data: bytes | bytearray | memoryview, known: int = 0) -> tupl
     start : int
         The place of the first entry returned.
     entries : list of Entry
+        From `start` on, in the order in which they were decided.
 
     Raises
     ------

@@ -116,6 +116,7 @@ class Message:
     Parameters
     ----------
     kind : Kind
+        What it asks for or answers; says how the body is read.
     replica, incarnation : int
         Who speaks: index among the training replicas, and which life of it; `NO_REPLICA` for others.
     sequence : int

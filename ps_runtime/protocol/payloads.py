@@ -82,6 +82,7 @@ class PushBuffer:
     Parameters
     ----------
     layout : PushLayout
+        Where gradients, rows and learning rates lie in the body.
     buffer : bytes-like
         What is to be filled, or was received.
 

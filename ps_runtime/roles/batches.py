@@ -24,6 +24,7 @@ class BatchReader:
     opened : Dataset or iterator
         What the input_fn gave; an iterator is left alone here, because its one reader is on ps-0.
     client : TrainingClient
+        Pulls, pushes and asks for tickets in the name of this replica.
     """
 
     def __init__(self, opened: Dataset | Iterator[Batch], client: TrainingClient) -> None:

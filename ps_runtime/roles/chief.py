@@ -34,7 +34,9 @@ def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict
     Parameters
     ----------
     job : JobSpec
+        What all roles of the job are given alike.
     context : RoleContext
+        How this role stops, reports and reaches the others.
     dials : sequence of callable
         How to reach each ps.
     """

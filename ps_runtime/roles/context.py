@@ -24,6 +24,7 @@ class RoleContext:
     Parameters
     ----------
     role : RoleId
+        Task type and index, such as ``worker-0``.
     incarnation : int
         Which life of the role this is.
     check_liveness : callable

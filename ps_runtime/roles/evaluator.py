@@ -39,7 +39,9 @@ def run_evaluator(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> 
     Parameters
     ----------
     job : JobSpec
+        What all roles of the job are given alike.
     context : RoleContext
+        How this role stops, reports and reaches the others.
     dials : sequence of callable
         How to reach each ps; only ps-0 is asked.
     """
@@ -122,6 +124,7 @@ class _Evaluator:
         Parameters
         ----------
         pending : mapping of int to float
+            By step: when the checkpoint was saved, in seconds since the epoch.
         final_step : int or None
             Where training has ended; None while it goes on.
         """

@@ -73,6 +73,7 @@ class PsListening(RoleEvent):
     Parameters
     ----------
     address : Address
+        Where the ps listens.
     """
 
     address: Address

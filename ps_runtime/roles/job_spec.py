@@ -30,10 +30,15 @@ class JobSpec:
     attempt : int
         The n-th start of the job, from 1; it makes the incarnations of all roles new.
     model_dir : str
+        Path or URL of the directory of the training.
     model_fn : callable
+        The user's, as the Estimator takes it.
     params : mapping
+        Given to model_fn.
     config : RunConfig
+        When to save, to log and to summarise.
     train_spec : TrainSpec
+        The input, the last step and the hooks of the training.
     eval_specs : tuple of EvalSpec
         Every checkpoint is evaluated against each; the exporters of the first choose. Empty: no evaluator.
     model : ModelSpec
@@ -42,7 +47,9 @@ class JobSpec:
         Those of `model`, in its order. They travel as objects, so that every ps has one of a user, too; their learning
         rate is NaN, as each push brings its own.
     input : InputSpec
+        Records, batches and epochs, and how many batches a split has.
     seed : int
+        Of the job; what is random is drawn from it.
     num_ps, num_workers : int
         `num_workers` counts those beside the chief.
     transport : str

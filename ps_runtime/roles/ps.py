@@ -49,6 +49,7 @@ class PsParts:
     Parameters
     ----------
     job : JobSpec
+        What all roles of the job are given alike.
     index : int
         Which ps.
     post : callable
@@ -104,7 +105,9 @@ def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:
     Parameters
     ----------
     job : JobSpec
+        What all roles of the job are given alike.
     context : RoleContext
+        How this role stops, reports and reaches the others.
     host : str
         Address to listen on for TCP.
     """

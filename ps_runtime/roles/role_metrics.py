@@ -47,7 +47,9 @@ class RoleMetrics:
     Parameters
     ----------
     role : str
+        Its name, such as ``worker-0``.
     report : callable ``(global_step, values)``
+        Takes the figures of one report, by their names.
     sample : callable
         Returns a Sample; cheap, and called in any thread of the role.
     clock : callable

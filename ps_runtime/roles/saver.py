@@ -31,10 +31,13 @@ class Saver:
     Parameters
     ----------
     job : JobSpec
+        What all roles of the job are given alike.
     client : SavingClient
         Used by this thread alone once `start` was called.
     context : RoleContext
+        How this role stops, reports and reaches the others.
     store : CheckpointStore
+        Of the model_dir.
     """
 
     def __init__(self, job: JobSpec, client: SavingClient, context: RoleContext, store: CheckpointStore) -> None:

@@ -61,12 +61,17 @@ class MonitoredSession:
     Parameters
     ----------
     client : TrainingClient
+        Pulls, pushes and asks for tickets in the name of this replica.
     reader : Reader
+        Gives the batch of a ticket.
     caller : ModelCaller
+        Calls model_fn, and gives the loss and its gradients.
     model : ModelSpec
         What the job expects of model_fn.
     seed : int
+        Of the job; what is random is drawn from it.
     hooks_of : callable
+        Makes the hooks of this replica from the first call of model_fn.
     on_step : callable
         Called after each step with the session: the role's own work.
     pipeline_depth : int

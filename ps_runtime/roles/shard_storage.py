@@ -25,6 +25,7 @@ class ShardStorage:
     Parameters
     ----------
     job : JobSpec
+        Names the model_dir, and the variables of the model.
     index : int
         Which shard.
     written : callable

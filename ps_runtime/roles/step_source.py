@@ -94,7 +94,9 @@ class InTurn(StepSource):
     Parameters
     ----------
     client : TrainingClient
+        Pulls, pushes and asks for tickets in the name of this replica.
     reader : Reader
+        Gives the batch of a ticket.
     call_model_fn : callable
         Returns what model_fn gives for some work, with the values pulled last.
     """
@@ -135,6 +137,7 @@ class OneAhead(StepSource):
     Parameters
     ----------
     client : TrainingClient
+        Pulls, pushes and asks for tickets in the name of this replica.
     reader : Reader
         Of an input that is no stream.
     call_model_fn : callable

@@ -25,6 +25,7 @@ class StreamReader:
     Parameters
     ----------
     job : JobSpec
+        What all roles of the job are given alike.
     post : callable
         Runs an event in the server's thread.
     """

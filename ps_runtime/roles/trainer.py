@@ -30,7 +30,9 @@ def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dic
     Parameters
     ----------
     job : JobSpec
+        What all roles of the job are given alike.
     context : RoleContext
+        How this role stops, reports and reaches the others.
     dials : sequence of callable
         How to reach each ps.
     """

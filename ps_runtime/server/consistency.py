@@ -47,6 +47,7 @@ class ConsistencyState(ABC):
         Parameters
         ----------
         replica : int
+            Its index among the training replicas; the chief is 0.
         steps_left : float
             Updates until the next cut or the end.
         tickets : collection of Ticket
@@ -143,7 +144,9 @@ class SyncState(ConsistencyState):
     Parameters
     ----------
     replicas_to_aggregate : int
+        Gradients that are averaged into one update.
     num_replicas : int
+        Training replicas of the job, living or not.
     """
 
     voids_tickets = True

@@ -54,8 +54,11 @@ class PsHandler:
     Parameters
     ----------
     key : JobKey
+        Who may come in: the job, its token and the digest of its model.
     shard : Shard
+        The machine that holds the parameters.
     storage : Storage
+        Where snapshots of the shard are written to, and restored from.
     job_requests : JobRequests or None
         Those of ps-0; None on any other ps.
     """

@@ -41,6 +41,7 @@ class Job:
     Parameters
     ----------
     input_spec : InputSpec
+        Records, batches and epochs, and how many batches a split has.
     max_steps : int or None
         The last global_step; None: until the input ends.
     save_steps : int or None
@@ -48,6 +49,7 @@ class Job:
     finished_step : int or None
         Where an earlier attempt came to its end, if it did: who trains on from there reads an exhausted input again.
     consistency : Consistency
+        How gradients of several replicas become updates.
     num_replicas, num_shards : int
         Training replicas and ps of the job.
     """
@@ -128,7 +130,9 @@ class Job:
         Parameters
         ----------
         replica, incarnation, sequence : int
+            Who pushes, in which life, and the number of the push in that life, from 1.
         num_examples : int
+            That the gradient was computed on.
         version : int, optional
             What it was computed on; the present one if left out.
         num_known : int

@@ -33,6 +33,7 @@ class JobRequests:
     Parameters
     ----------
     job : Job
+        The one job machine.
     stream : Stream or None
         The reader of an input that cannot be split.
     shard : Shard

@@ -25,6 +25,7 @@ class PushSum:
     Parameters
     ----------
     layout : ShardLayout
+        Where each variable lies in the arena of this shard.
     num_optimizers : int
         Of the model.
     """

@@ -87,11 +87,13 @@ class Shard:
     Parameters
     ----------
     layout : ShardLayout
+        Where each variable lies in the arena of this shard.
     optimizers : sequence of Optimizer
         Indexed by ``Group.optimizer`` and ``TableSpec.optimizer``.
     tables : sequence of TableSpec
         Of which this shard holds its rows.
     num_shards : int
+        Ps of the job; each holds one shard.
     arena : Arena, optional
         Of `layout.nbytes`; memory of this process alone if left out.
     staleness_aware : bool

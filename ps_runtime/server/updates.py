@@ -30,6 +30,7 @@ class Updates:
     Parameters
     ----------
     consistency : Consistency
+        How gradients of several replicas become updates.
     num_replicas, num_shards : int
         Training replicas and ps of the job.
     """

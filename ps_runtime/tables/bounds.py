@@ -18,7 +18,9 @@ def check_ids(table: str, ids: NDArray[np.int64], num_rows: int) -> None:
     table : str
         Name of the table, for the error.
     ids : array of int64, any shape
+        To be looked at; they may repeat.
     num_rows : int
+        Of the whole table, over all shards.
 
     Raises
     ------
@@ -47,7 +49,9 @@ def places_of(table: str, ids: NDArray[np.int64], num_rows: int, shard: int, num
     table : str
         Name of the table, for the error.
     ids : (n,) array of int64
+        Rows of the table, counted over all shards.
     num_rows, shard, num_shards : int
+        Rows of the whole table; which shard it is, and of how many.
 
     Returns
     -------

@@ -125,6 +125,7 @@ def find_occurrences(ids: NDArray[np.int64], is_present: NDArray[np.bool] | None
     Parameters
     ----------
     ids : (size,) array of int64
+        May repeat, in any order.
     is_present : (size,) array of bool, optional
         Which of them count, and are >= 0; all if left out.
 

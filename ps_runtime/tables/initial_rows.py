@@ -55,10 +55,12 @@ def initial_rows(spec: TableSpec, ids: NDArray[np.int64]) -> NDArray[Any]:
     spec : TableSpec
         Its initializer has no `initializer_faults`.
     ids : (n,) array of int64
+        Rows of the table, counted over all shards.
 
     Returns
     -------
     (n, dim) array of the table's dtype
+        Row i belongs to ``ids[i]``.
 
     Notes
     -----

@@ -27,6 +27,7 @@ def lazy_zeros(nbytes: int, *, huge_pages: bool = False) -> NDArray[np.uint8]:
     Parameters
     ----------
     nbytes : int
+        Length of the array.
     huge_pages : bool
         Let the system back 2 MB at a time, where it can.
 

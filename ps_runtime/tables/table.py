@@ -79,6 +79,7 @@ class Table:
         ids : (n,) array of int64
             May repeat.
         out : (n, dim) array of the table's dtype, contiguous
+            Row i becomes the weights of ``ids[i]``.
 
         Raises
         ------

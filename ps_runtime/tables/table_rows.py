@@ -41,7 +41,9 @@ class TableRows:
     Parameters
     ----------
     num_rows, dim : int
+        Rows that this memory holds, and values of each.
     dtype : str
+        A numpy float dtype name.
     optimizer : Optimizer or None
         Its slots are the further parts.
     allocate : callable
@@ -117,6 +119,7 @@ class TableRows:
         gradients : (n, dim) array of the table's dtype, contiguous
             Used up.
         learning_rate : float
+            Of this update.
         num_updates : int
             As `UpdateOperands` has them.
         """

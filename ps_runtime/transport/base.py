@@ -70,6 +70,7 @@ class Connection(ABC):
         ProtocolError
             If the reply to the last request has not been received yet.
         ClosedError, BrokenPeerError
+            If this end was closed; if the peer is gone.
         """
 
     @abstractmethod
@@ -79,6 +80,7 @@ class Connection(ABC):
         Parameters
         ----------
         timeout_secs : float
+            From this call on.
         into : writable bytes view, optional
             If the reply's body has exactly this length it is written there, and the message's body is this view.
             Its content is undefined until the reply is complete.
@@ -92,6 +94,7 @@ class Connection(ABC):
         ProtocolError
             If the peer broke the protocol, or nothing was asked of it.
         ClosedError, BrokenPeerError
+            If this end was closed; if the peer is gone.
         """
 
     def request(self, message: Message, timeout_secs: float, into: memoryview | None = None) -> Message:
@@ -110,6 +113,7 @@ class Connection(ABC):
         WaitTimeoutError
             After `timeout_secs`: to be called again, for nothing else can be asked before.
         ClosedError, BrokenPeerError, ProtocolError
+            If this end was closed; if the peer is gone; if it breaks the protocol.
         """
 
     @abstractmethod

@@ -71,6 +71,7 @@ def connect(
     Parameters
     ----------
     address : Address
+        Where the ps listens.
     transport : str
         ``auto`` takes a Unix socket on the same host if it connects, and then shared memory if it can be had (see
         `Connection.share`), else TCP; ``shm``, ``unix`` and ``tcp`` take nothing else.

@@ -57,6 +57,7 @@ class InProcessServer:
         Raises
         ------
         ClosedError
+            If the server is closed.
         """
         with self._lock:
             if self._is_closed:

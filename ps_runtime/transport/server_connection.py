@@ -104,6 +104,7 @@ class ServerConnection:
         ProtocolError
             Also if it is not the peer's turn.
         BrokenPeerError
+            If the peer is gone.
         """
         if self.is_answered and not self._outbox:
             return self._read()
@@ -133,6 +134,7 @@ class ServerConnection:
         Raises
         ------
         BrokenPeerError
+            If the peer is gone.
         """
         self.is_answered = True
         body = body_view(message)
@@ -162,6 +164,7 @@ class ServerConnection:
         Raises
         ------
         BrokenPeerError
+            If the peer is gone.
         """
         try:
             sent = self.socket.send(self._outbox) if self._outbox else 0
@@ -198,6 +201,7 @@ class ServerConnection:
         Raises
         ------
         BrokenPeerError
+            If the peer is gone.
         """
         self.is_answered = True
         self.mailbox = mailbox

@@ -47,6 +47,7 @@ class SharedMemory:
     fd : int
         For others to attach, owned from here on; -1 if it is not at hand.
     mapping : mmap
+        Of that file, shared; owned from here on.
 
     Notes
     -----

@@ -37,6 +37,7 @@ class SocketServer:
     Parameters
     ----------
     handler : Handler
+        Answers the messages.
     tcp_host : str or None
         Name or address of this machine to listen at, a free port; None for no TCP.
     unix : bool
@@ -141,6 +142,7 @@ class SocketServer:
         Raises
         ------
         ClosedError
+            If the server is closed.
         """
         if self._is_closed:
             raise ClosedError("the server of a ps")

@@ -21,6 +21,7 @@ class Waiting:
     Parameters
     ----------
     selector : BaseSelector
+        Where the sockets that are waited for are registered.
     awake_secs : float
         How much of a wait may be spent awake; 0: always asleep. To wake up a core that sleeps takes tens of
         microseconds, and to stay awake takes a core.

@@ -28,6 +28,7 @@ class PredictionInput:
     Parameters
     ----------
     kind : type of Format
+        How the location is read.
     location : str
         A path or URL, or another location that the format understands.
     """
@@ -82,6 +83,7 @@ def read_input(source: PredictionInput, model: ModelInfo) -> Dataset:
     Parameters
     ----------
     source : PredictionInput
+        What to read.
     model : ModelInfo
         Names the columns or arrays to read.
 
