@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.acceptance.conftest import wait_for
 from tests.flows.conftest import FILES_OF_A_USER, ROOT
 
 TIMEOUT_SECS = 300
@@ -51,6 +53,7 @@ class Installed:
     """A directory of a user's, and a ``psflow`` that was installed into an environment of its own."""
 
     def __init__(self, path: Path, what: list[str]) -> None:
+        self.has_benchmarks = what[0] == "--editable"
         self.path = path / "project"
         self.environment = path / "venv"
         self._install(what)
@@ -75,11 +78,10 @@ class Installed:
 
     def __call__(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
         """Run ``psflow`` in the project's directory, and return its answer."""
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         done = subprocess.run(
-            [self.environment / "bin" / "psflow", *arguments, "--json"],
+            [self.program, *arguments, "--json"],
             cwd=self.path,
-            env=environment | {"PREFECT_HOME": str(self.path / "prefect")},
+            env=self._variables(),
             capture_output=True,
             text=True,
             timeout=TIMEOUT_SECS,
@@ -87,6 +89,28 @@ class Installed:
         assert done.returncode == exit_code, done.stderr
         answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return answer
+
+    def serve(self, conf: str, ready: str) -> int:
+        """Serve until `ready` is in the log, and end that with Ctrl-C; return the exit code."""
+        log = self.path / "serve.log"
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                [self.program, "serve", conf], cwd=self.path, env=self._variables(), stdout=stream, stderr=stream
+            )
+        try:
+            wait_for(lambda: ready in log.read_text(), 90, "psflow serve")
+        finally:
+            process.send_signal(signal.SIGINT)
+            exit_code = process.wait(60)
+        return exit_code
+
+    @property
+    def program(self) -> Path:
+        return self.environment / "bin" / "psflow"
+
+    def _variables(self) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        return inherited | {"PREFECT_HOME": str(self.path / "prefect")}
 
 
 def run(command: list[Any]) -> str:
@@ -156,5 +180,11 @@ def test_every_command_works_beside_files_of_the_same_names(psflow: Installed, t
     psflow("up")
     try:
         psflow("status")
+        assert psflow.serve(conf, "serving train/scene") == 0
     finally:
         psflow("down")
+    if psflow.has_benchmarks:
+        psflow("bench", "mlp", "--quick")
+    else:
+        refused = psflow("bench", "mlp", "--quick", exit_code=2)
+        assert "the benchmarks are not part of the installed package" in refused["error"]["message"]
