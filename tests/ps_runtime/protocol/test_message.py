@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import ProtocolError, RefusedError
 from psflow.ps_runtime.protocol.message import (
     HEADER,
+    IN_MAILBOX,
+    NO_BODY,
+    NO_REPLICA,
+    REPLY_IN_SECOND_HALF,
+    SECOND_HALF,
     Kind,
     Message,
     body_view,
@@ -15,9 +23,11 @@ from psflow.ps_runtime.protocol.message import (
     refused_error,
 )
 
+PAGE = Path(__file__).parents[3] / "docs" / "protocol.md"
+
 
 def test_the_header_holds_every_field():
-    message = Message(Kind.PUSH, 1, 2, 3, 4, -5, 6, 7)
+    message = Message(Kind.PUSH, 1, 2, 3, 4, -5, 6, 10)
     data = encode_header(message, 8)
     assert len(data) == HEADER.size == 56
     assert decode_header(data) == (message, 8)
@@ -26,6 +36,29 @@ def test_the_header_holds_every_field():
 @pytest.mark.parametrize(("kind", "is_reply"), [(Kind.STATISTICS, False), (Kind.DONE, True), (Kind.REFUSED, True)])
 def test_requests_and_replies_are_told_apart(kind, is_reply):
     assert kind.is_reply == is_reply
+
+
+def test_the_numbers_on_the_wire_are_those_of_the_protocol_page():
+    rows = re.findall(r"^\| ([A-Z_, ]+) \| ([0-9, ]+) \|", PAGE.read_text(), re.MULTILINE)
+    told = [pair for names, numbers in rows for pair in zip(names.split(", "), numbers.split(", "), strict=True)]
+    assert {name: int(number) for name, number in told} == {kind.name: kind.value for kind in Kind}
+    assert (IN_MAILBOX, SECOND_HALF, REPLY_IN_SECOND_HALF, NO_BODY, NO_REPLICA) == (
+        0x8000,
+        0x4000,
+        0x2000,
+        1,
+        2**32 - 1,
+    )
+
+
+def test_what_is_left_out_of_a_message_is_zero():
+    assert Message(Kind.NEXT) == Message(Kind.NEXT, 2**32 - 1, 0, 0, 0, 0, 0, 0, b"")
+
+
+@pytest.mark.parametrize("body", [np.ones(3, bool), np.ones(3, np.float32), np.ones((), np.uint8)])
+def test_a_body_is_flat_bytes_whatever_its_format(body):
+    view = body_view(Message(Kind.PUSH, body=body.data))
+    assert (view.format, view.ndim, len(view)) == ("B", 1, body.nbytes)
 
 
 def test_a_body_counts_bytes_whatever_its_format():

@@ -10,6 +10,7 @@ import pytest
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.protocol.payloads import GRANT, PushBuffer, PushLayout
+from psflow.ps_runtime.protocol.row_payloads import RowLayout
 from psflow.ps_runtime.specs.layout import ALIGNMENT_BYTES, place
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
@@ -30,6 +31,18 @@ def test_where_the_parts_lie():
     assert (LAYOUT.num_optimizers, LAYOUT.num_pieces, LAYOUT.gradient_nbytes) == (2, 2, 64 + 16)
     assert (LAYOUT.rates_start, LAYOUT.mask_start, LAYOUT.gradients_start) == (8, 24, ALIGNMENT_BYTES)
     assert LAYOUT.nbytes() == ALIGNMENT_BYTES + 80
+
+
+def test_gradients_begin_behind_the_mask_however_long_that_is():
+    assert [PushLayout(1, num_pieces, 64).gradients_start for num_pieces in (48, 49, 100)] == [64, 128, 128]
+
+
+@pytest.mark.parametrize("nbytes", [0, 8, 24])
+def test_rows_fill_their_body(nbytes):
+    with pytest.raises(ProtocolError, match=f"expected 16 bytes of rows, got {nbytes}"):
+        RowLayout((TableSpec("items", 6, 2, "float32", 0, {"name": "zeros"}, seed=1),)).values(
+            np.zeros(nbytes, np.uint8), [2]
+        )
 
 
 def test_what_is_filled_in_is_read_out_of_the_bytes():

@@ -73,7 +73,7 @@ class Servers:
         self.key = JobKey("job", TOKEN, model.digest)
         self.stream = Stream() if is_stream else None
         self.job = job
-        shards = [Shard(layout, rules_of(model)) for layout in self.layouts]
+        shards = [Shard(layout, rules_of(model), model.tables, num_ps) for layout in self.layouts]
         self.job_requests = JobRequests(job, self.stream, shards[0])
         self.handlers = []
         for index, shard in enumerate(shards):

@@ -60,7 +60,7 @@ def test_changes_are_announced_in_order(monkeypatch, num_ps, block):
     for layout in place(MODEL, num_ps):
         shard = Shard(layout, RULES, num_shards=num_ps)
         readers = shard.arena.readers = Readers(shard.arena)
-        shard.initialize(np.zeros(layout.nbytes, np.uint8).data)
+        shard.initialize(np.ones(layout.nbytes, np.uint8).data)
         readers.check()
         shard.snapshot_step = None
         num = shard.push_layout.num_pieces

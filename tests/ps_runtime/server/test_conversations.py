@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.protocol.cut import Cut
-from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message
-from psflow.ps_runtime.protocol.payloads import GRANT
+from psflow.ps_runtime.protocol.message import NO_BODY, NO_REPLICA, Kind, Message
+from psflow.ps_runtime.protocol.payloads import GRANT, PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.instructions import Phase
 from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 MODEL = ModelSpec((VariableSpec("w", (2,), "float32", 0),), (GradientDescent(learning_rate=1.0).config(),))
@@ -65,6 +67,54 @@ def granted(reply: Message | None) -> int:
     assert reply is not None
     assert reply.kind is Kind.GRANT
     return int(GRANT.unpack(reply.body)[2])
+
+
+# values
+
+
+def test_parameters_are_sent_unless_the_replica_reads_them_by_itself(talk: Talk) -> None:
+    peer = talk.come()
+    sent = talk.say(peer, Message(Kind.PULL))
+    read = talk.say(peer, Message(Kind.PULL, flags=NO_BODY))
+    assert sent is not None
+    assert read is not None
+    assert (sent.version, bytes(sent.body)) == (0, bytes(talk.servers.arena_of(0, ONES)))
+    assert (read.version, bytes(read.body)) == (0, b"")
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_nothing_is_restored_over_values_of_another_step(talk: Talk, step: int) -> None:
+    peer = talk.come()
+    talk.say(peer, Message(Kind.NEXT))
+    talk.push(peer)
+    assert talk.servers.handlers[0].shard.version == 1
+    refused = talk.say(talk.saver, Message(Kind.RESTORE, step=step))
+    assert refused is not None
+    assert refused.json()["code"] == "phase"
+    repeated = talk.say(talk.saver, Message(Kind.RESTORE, step=1))
+    assert repeated is not None
+    assert repeated.kind is Kind.DONE
+
+
+def test_rows_of_no_table_break_the_protocol(servers_of: Any) -> None:
+    table = TableSpec("items", 6, 2, "float32", 0, {"name": "zeros"}, seed=1)
+    talk = Talk(servers_of(ModelSpec(MODEL.variables, MODEL.optimizers, (table,))))
+    peer, layout = talk.come(), talk.servers.handlers[0].shard.push_layout
+    talk.say(peer, Message(Kind.NEXT))
+    push = PushBuffer.empty(layout, [1])
+    push.write_rows([(np.array([6]), np.ones((1, 2), np.float32), slice(None))])
+    wanted = np.zeros(16, np.uint8)
+    layout.rows.write_ids(wanted, [np.array([6])])
+    for message in (Message(Kind.PULL_ROWS, body=wanted.data), Message(Kind.PUSH, sequence=1, body=push.body)):
+        with pytest.raises(
+            ProtocolError, match=r"train-0 broke the protocol: table 'items' has ids in \[0, 6\), got 6"
+        ):
+            talk.say(peer, message)
+    assert talk.servers.handlers[0].shard.version == 0
+
+
+def test_a_ps_is_finished_when_the_chief_says_so_and_not_before(talk: Talk) -> None:
+    assert talk.servers.handlers[0].is_finished is False
 
 
 # tickets

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from psflow.ps_runtime.server.instructions import CutReady, Phase, Refusal
+from psflow.ps_runtime.server.instructions import CutReady, Granted, Phase, Refusal
 from psflow.ps_runtime.server.job import Job
+from psflow.ps_runtime.specs.consistency import Sync
 from psflow.ps_runtime.specs.input import InputSpec
 
 
@@ -47,3 +48,27 @@ def test_after_the_last_cut_nothing_is_trained(max_steps: int, phase: Phase) -> 
     assert job.phase is phase
     job.resume(1)
     assert job.phase is phase
+
+
+def test_an_earlier_life_that_is_lost_takes_nothing_from_the_present_one() -> None:
+    job = cutting()
+    job.lost(0, 4)
+    assert job.replicas == {0: 5}
+    job.lost(0, 5)
+    assert job.replicas == {}
+
+
+def test_a_ticket_whose_grant_was_lost_is_granted_again_though_an_older_one_is_void() -> None:
+    job = Job(InputSpec(1000, num_epochs=None), None, None, consistency=Sync(1), num_replicas=2)
+    job.open()
+    for replica in (0, 1):
+        job.join(replica, 5)
+        job.ask(replica, 5)
+        job.due()
+    job.push(1, 5, 1, 1)  # closes the round: the ticket of replica 0 is void
+    job.due()
+    job.ask(0, 5, num_known=1)
+    [granted] = job.due()
+    assert isinstance(granted, Granted)
+    job.ask(0, 5, num_known=1)
+    assert job.due() == [granted]
