@@ -82,6 +82,9 @@ class BestAlias:
         return True
 
     def _beats(self, held: ModelVersion, step: int, metrics: Mapping[str, float], *, is_new: bool) -> bool:
+        deciding = ("loss",) if self._better is None else ("loss", self._better.metric)
+        if not all(math.isfinite(metrics[name]) for name in deciding if name in metrics):
+            return False
         theirs = self._measured(held)
         if self._better is None or self._better.metric not in theirs:
             return is_new and step > 0

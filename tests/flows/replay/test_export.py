@@ -108,7 +108,7 @@ def test_a_better_one_that_is_gone_is_told(trained: Path) -> None:
 @pytest.mark.parametrize(
     ("stages", "words"),
     [
-        ({"stages": ["export"]}, "has no best one, as nothing was evaluated and exported"),
+        ({"stages": ["export"]}, "has no best one, as no evaluation with finite metrics was exported"),
         (
             {"stages": ["evaluate", "export"], "export": {"metric": "nosuch", "mode": "min"}},
             "pipeline.export.metric: the evaluation has loss, but no metric 'nosuch'",

@@ -79,6 +79,7 @@ def test_what_cannot_be_compared_gives_way_to_a_new_trained_model(
     theirs, ours = registered("theirs", **tags), registered("ours")
     give(client, theirs, 0.5)
     assert not give(client, ours, 0.9, step=0)
+    assert not give(client, ours, float("inf"))
     assert not give(client, ours, 0.9, is_new=False)
     assert give(client, ours, 0.9)
     assert holder(client) == ours
