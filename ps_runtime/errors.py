@@ -317,12 +317,17 @@ class NoBestError(PsflowError):
 
 @dataclass(eq=False)
 class NanLossError(PsflowError):
-    """The loss is NaN or infinite."""
+    """The loss is NaN or infinite; `cell` is one of the batch that is blank, NaN or infinite, if there is one."""
 
     loss: float
     global_step: int
+    cell: str = ""
 
     def __str__(self) -> str:
+        what = f"the loss is {self.loss} at global_step {self.global_step}"
+        if not self.cell:
+            return f"{what}; lower the learning rate, or look at the input"
         return (
-            f"the loss is {self.loss} at global_step {self.global_step}; lower the learning rate, or look at the input"
+            f"{what}: its batch has a blank, NaN or infinite cell in {self.cell}; correct it, or set non_finite of "
+            "this input to drop"
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from prefect._vendor.croniter import CroniterBadDateError, croniter  # what CronSchedule itself looks with
+from prefect._vendor.croniter.croniter import CroniterBadDateError, croniter  # as CronSchedule does
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.schedules import Cron, Interval, Schedule
 from pydantic import ValidationError

@@ -136,12 +136,16 @@ class Dataset:
                     f"got epoch {epoch}, records [{start}, {stop})",
                 )
             )
-        rows: slice | NDArray[np.int64] = slice(start, stop)
-        if self.shuffle_seed is not None:
-            rows = _permutation(self.shuffle_seed, epoch, self.num_records)[start:stop]
+        rows = slice(start, stop) if self.shuffle_seed is None else self.row_numbers(epoch, start, stop)
         features = map_columns(lambda array: _read_only(array[rows]), self.features)
         labels = None if self.labels is None else map_columns(lambda array: _read_only(array[rows]), self.labels)
         return features, labels
+
+    def row_numbers(self, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return which rows of the arrays stand at ``[start, stop)`` of the order of `epoch`."""
+        if self.shuffle_seed is None:
+            return np.arange(start, stop)
+        return _permutation(self.shuffle_seed, epoch, self.num_records)[start:stop]
 
     def schema(self) -> dict[str, Any]:
         """Return what a record looks like, as plain data.

@@ -284,6 +284,18 @@ def test_a_nan_loss_ends_training_before_it_spoils_anything(make):
     assert all(np.isfinite(estimator.get_variable_value(name)).all() for name in estimator.get_variable_names())
 
 
+@pytest.mark.parametrize(
+    ("input_fn", "where"),
+    [
+        (lambda: with_holes().batch(40), r"labels, row (0|3|17|39) of input_fn <lambda> \(the first"),
+        (with_holes_in_batches, r"labels, row \d of batch \d"),
+    ],
+)
+def test_a_loss_that_is_nan_because_of_a_kept_cell_is_told_with_the_cell(make, input_fn, where):
+    with pytest.raises(NanLossError, match=f"has a blank, NaN or infinite cell in {where}"):
+        make().train(input_fn, non_finite="keep")
+
+
 # Input
 
 
