@@ -129,6 +129,26 @@ def test_what_runs_later_is_looked_at_now(override: str, words: str) -> None:
     assert words in fault
 
 
+LATE = """
+from psflow import EstimatorSpec, GradientDescent, ModeKeys, get_variable
+
+def model(features, labels, mode):
+    x = features["features"]
+    if mode == ModeKeys.PREDICT:
+        return EstimatorSpec(mode, predictions={"y": x @ get_variable("w", (3,))})
+    w = get_variable("w", (2,))
+    train_op = GradientDescent(0.1).apply_gradients({"w": 2 * x.T @ (x @ w - labels)})
+    return EstimatorSpec(mode, loss=float(((x @ w - labels) ** 2).mean()), train_op=train_op)
+"""
+
+
+def test_a_model_that_cannot_predict_is_told_before_it_is_trained() -> None:
+    Path("late_bug.py").write_text(LATE)
+    Path("u.yaml").write_text((TABLE_CONF + MORE).replace("model:", "model: {name: 'late_bug:model'} #"))
+    [fault] = plan(["u.yaml"]).facts["faults"]
+    assert fault.startswith("late_bug:model raised ValueError in infer mode at late_bug.py:7: matmul")
+
+
 def test_a_schedule_that_prefect_takes_is_told() -> None:
     answer = plan(["t.yaml", "schedule.cron=0 3 * * 1", "schedule.timezone=Europe/Berlin"])
     assert answer.facts["faults"] == []
