@@ -12,8 +12,7 @@ from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
 
 from psflow.flows.parameters.configuration import Conf, read_conf
-from psflow.flows.parameters.parsing import parse_as
-from psflow.flows.parameters.pipeline import PipelineParameters
+from psflow.flows.parameters.pipeline import pipeline_parameters
 from psflow.flows.parameters.resolved_config import resolve
 from psflow.flows.planning.schedules import schedule_of
 from psflow.ps_runtime.config.files import is_override
@@ -54,7 +53,7 @@ def configured(arguments: Sequence[str]) -> list[RunnerDeployment]:
     experiments: dict[str, str] = {}
     for file in files:
         conf = read_conf([file, *overrides])
-        experiment = parsed(conf).experiment
+        experiment = pipeline_parameters(conf).experiment
         if experiment in experiments:
             raise UsageError(
                 (f"{experiments[experiment]} and {file} both name the experiment {experiment!r}; rename one",)
@@ -64,14 +63,8 @@ def configured(arguments: Sequence[str]) -> list[RunnerDeployment]:
     return deployments
 
 
-def parsed(conf: Conf) -> PipelineParameters:
-    """Return what a configuration tells a pipeline."""
-    values = {**conf.settings.values, "pipeline": conf.sections.pipeline.model_dump(mode="json")}
-    return parse_as(PipelineParameters, values, conf.settings.origins)
-
-
 def _of(conf: Conf) -> list[RunnerDeployment]:
-    parameters = parsed(conf)
+    parameters = pipeline_parameters(conf)
     training = resolve(parameters.training()).model_dump(mode="json")
     told: dict[str, dict[str, Any]] = {
         "train": training,

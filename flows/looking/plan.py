@@ -12,12 +12,11 @@ from distributed import Client
 
 from psflow.flows.answering.answer import Answer
 from psflow.flows.answering.exit_codes import ExitCode
-from psflow.flows.deployments import parsed
 from psflow.flows.looking.endpoints import mlflow_endpoint, prefect_endpoint
 from psflow.flows.parameters.configuration import read_conf
+from psflow.flows.parameters.pipeline import PipelineParameters, pipeline_parameters
 from psflow.flows.parameters.stages import ScheduleParameters
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
-from psflow.flows.pipeline import check_prediction_input
 from psflow.flows.planning.beginning import Beginning, begin
 from psflow.flows.planning.planned import plan_attempt
 from psflow.flows.planning.schedules import schedule_of
@@ -61,7 +60,7 @@ def plan(arguments: Sequence[str]) -> Answer:
     conf = read_conf(arguments)
     settings, schedule = conf.settings, conf.sections.schedule
     parameters = parse_parameters(settings.values, settings.origins)
-    stages = parsed(conf)
+    stages = pipeline_parameters(conf)
     seen = _Plan()
     beginning = seen.attempt(lambda: begin(parameters, settings))
     asked = parameters if beginning is None else beginning.parameters
@@ -72,7 +71,7 @@ def plan(arguments: Sequence[str]) -> Answer:
         _tell_input(seen, attempt)
         model = attempt.plan.model
         seen.attempt(lambda: check_after_training(stages, asked, model))
-    seen.attempt(lambda: check_prediction_input(stages))
+    seen.attempt(lambda: _check_prediction_input(stages))
     _tell_model_dir(seen, asked, beginning)
     _tell_turn(seen, asked, parameters.resume.when_running)
     _tell_roles(seen, asked, roles, attempt)
@@ -145,6 +144,13 @@ def _tell_input(seen: _Plan, attempt: Attempt) -> None:
             {name: cells.facts() | {"dropped": cells.is_dropped} for name, cells in found.items()},
         )
         seen.lines += [f"{'':<12} {line}" for cells in found.values() for line in cells.lines()]
+
+
+def _check_prediction_input(stages: PipelineParameters) -> None:
+    if stages.pipeline.predict.input is not None:
+        from psflow.flows.pipeline import check_prediction_input  # with all flows: half a second
+
+        check_prediction_input(stages)
 
 
 def _tell_schedule(seen: _Plan, schedule: ScheduleParameters) -> None:

@@ -137,7 +137,7 @@ def model(features, labels, mode):
     if mode == ModeKeys.PREDICT:
         return EstimatorSpec(mode, predictions={"y": x @ get_variable("w", (3,))})
     w = get_variable("w", (2,))
-    train_op = GradientDescent(0.1).apply_gradients({"w": 2 * x.T @ (x @ w - labels)})
+    train_op = GradientDescent(learning_rate=0.1).apply_gradients({"w": 2 * x.T @ (x @ w - labels)})
     return EstimatorSpec(mode, loss=float(((x @ w - labels) ** 2).mean()), train_op=train_op)
 """
 
