@@ -305,7 +305,8 @@ class NoBestError(PsflowError):
         values = ", ".join(f"{name} is {value}" for name, value in self.metrics.items())
         why = (
             f"its data has a blank, NaN or infinite cell in {self.cell}; correct it, or set non_finite of this input "
-            "to drop"
+            "to drop, then measure the checkpoints again (psflow evaluate --force) and choose the best one (psflow "
+            "export --metric)"
             if self.cell
             else "no blank, NaN or infinite cell was seen in its data; look at model_fn and at the learning rate"
         )
