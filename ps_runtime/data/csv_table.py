@@ -105,7 +105,8 @@ def read_csv(
     matrix = np.empty((table.num_rows, len(names)), np.float32)
     for i, name in enumerate(names):
         matrix[:, i] = table.column(name).to_numpy()
-    source = Source(shown_path(path), first_row=2, note="the header is row 1", label=label)
+    dtype = None if labels is None or labels.dtype != np.float64 else "int64"
+    source = Source(shown_path(path), first_row=2, note="the header is row 1", label=label, label_dtype=dtype)
     return one_batch(source, {MATRIX: matrix}, labels, names)
 
 

@@ -55,12 +55,15 @@ class Source:
         How rows are counted there, such as ``the header is row 1``.
     label : str or None
         Name of the column of the labels, if it has one.
+    label_dtype : str or None
+        What the labels are once those that are blank are left out; None: what they are now.
     """
 
     name: str = ""
     first_row: int = 0
     note: str = "the first row is 0"
     label: str | None = None
+    label_dtype: str | None = None
 
 
 UNKNOWN = Source()

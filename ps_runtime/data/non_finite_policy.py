@@ -52,6 +52,8 @@ def dataset_with_policy(dataset: Dataset, policy: NonFinite, where: str) -> Data
             if has_one.all():
                 raise InputError((*cells.lines(), f"{source.name}: non_finite is drop, which leaves no row"))
             features, labels = _rows((dataset.features, dataset.labels), ~has_one)
+            if isinstance(labels, np.ndarray) and source.label_dtype is not None:
+                labels = labels.astype(source.label_dtype)
             return replace(dataset, features=features, labels=labels, non_finite=replace(cells, is_dropped=True))
         case "keep":
             return replace(dataset, source=source, non_finite=cells)
