@@ -162,7 +162,8 @@ def _write(path: str, plan: ExportPlan) -> None:
     estimator, spec = plan.built.estimator, plan.built.eval_specs[0]
     with CheckpointReader.pinned(CheckpointStore(plan.training.model_dir), plan.step, "export") as reader:
         values = read_values(reader)
-    features, _ = next(iter(batches_of(open_input(spec.input_fn, mode=ModeKeys.EVAL, params=estimator.params))))
+    opened = open_input(spec.input_fn, mode=ModeKeys.EVAL, params=estimator.params, non_finite=spec.non_finite)
+    features, _ = next(iter(batches_of(opened)))
     example = first_rows(features)
     bundle = ExportBundle(
         name=spec.name or "model",

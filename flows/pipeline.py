@@ -33,7 +33,7 @@ from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import COMPLETED_STEP
 from psflow.ps_runtime.estimator.model_dir import absolute
 
-__all__ = ["pipeline", "pipeline_flow"]
+__all__ = ["check_prediction_input", "pipeline", "pipeline_flow"]
 
 ELSEWHERE = ("cluster.", "transport", "code_dir", "train.max_steps")
 """Keys that leave nothing to do for a training that came to its end."""
@@ -76,11 +76,16 @@ def _prepared(parameters: PipelineParameters, settings: Settings | None = None) 
             check_after_training(parameters, planned.beginning.parameters, planned.attempt.plan.model)
     else:
         check_without_training(parameters)
-    if stages.predict.input is not None and "predict" in stages.chosen:
-        found_input(_prediction(parameters, "not exported yet", parameters.directory))
-        if "train" not in stages.chosen and "export" not in stages.chosen:
-            _model(parameters, {})
+    check_prediction_input(parameters)
+    if "predict" in stages.chosen and "train" not in stages.chosen and "export" not in stages.chosen:
+        _model(parameters, {})
     yield parameters
+
+
+def check_prediction_input(parameters: PipelineParameters) -> None:
+    """Look for the input of the stage predict, if that is to run; UsageError if it is not there."""
+    if parameters.pipeline.predict.input is not None and "predict" in parameters.pipeline.chosen:
+        found_input(_prediction(parameters, "not exported yet", parameters.directory))
 
 
 @flow(name="pipeline", flow_run_name="pipeline {parameters.experiment}", persist_result=False)
@@ -140,6 +145,7 @@ def _prediction(parameters: PipelineParameters, model: str, folder: str) -> Pred
         model=model,
         input=stage.input or "",
         format=stage.format,
+        non_finite=stage.non_finite,
         code_dir=parameters.code_dir,
         output=stage.output or folder,
         cluster=PredictClusterParameters(address=parameters.cluster.address),

@@ -32,7 +32,8 @@ def predict(parameters: PredictParameters) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``rows, parts, output, model_uri, model_version, global_step, wall_secs``.
+        ``rows, non_finite, parts, output, model_uri, model_version, global_step, wall_secs``; ``non_finite`` has the
+        number of ``rows`` with a blank, NaN or infinite cell, and the ``columns`` that have one.
 
     Raises
     ------
@@ -56,7 +57,7 @@ def prepared(parameters: PredictParameters) -> Iterator[PredictionJob]:
     source, output = found_input(parameters), _absolute(parameters.output)  # before a model is downloaded for nothing
     with found_model(parameters.model) as model:
         dataset = read_input(source, model)
-        job = PredictionJob(model, source, dataset.digest(), dataset.num_records, output)
+        job = PredictionJob(model, source, dataset.digest(), dataset.num_records, output, dataset.non_finite)
         PredictionFolder(output).check(_identity(job))
         yield job
 
@@ -89,6 +90,8 @@ def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
 
 def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrupts) -> dict[str, Any]:
     folder, parts = PredictionFolder(job.output), partitions(job.num_rows)
+    for line in job.non_finite.lines():
+        get_run_logger().warning("%s", line)
     folder.claim(_identity(job))
     finished = folder.finished(parts)
     if finished:
@@ -105,6 +108,7 @@ def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrup
         interrupts.check()
     return {
         "rows": folder.verify(parts),
+        "non_finite": job.non_finite.facts(),
         "parts": len(parts),
         "output": job.output,
         "model_uri": job.model.uri,
@@ -115,7 +119,8 @@ def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrup
 
 def _identity(job: PredictionJob) -> dict[str, Any]:
     """Return what makes the predictions in a folder those of `job`."""
-    return {"model": job.model.uuid, "input": job.digest, "rows": job.num_rows}
+    facts = {"model": job.model.uuid, "input": job.digest, "rows": job.num_rows}
+    return facts | {"non_finite_rows": job.non_finite.num_rows}
 
 
 def found_input(parameters: PredictParameters) -> PredictionInput:
@@ -128,11 +133,11 @@ def found_input(parameters: PredictParameters) -> PredictionInput:
     """
     look_in(parameters.code_dir)
     if parameters.format is None:
-        return prediction_input(parameters.input)
+        return prediction_input(parameters.input, non_finite=parameters.non_finite)
     kind = format_named(parameters.format)
     if parameters.cluster.address is not None and ":" in parameters.format:
         take_along([parameters.format])
-    return prediction_input(parameters.input, kind)
+    return prediction_input(parameters.input, kind, parameters.non_finite)
 
 
 def _absolute(path: str) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.arrays import Array, Columns, as_bytes, map_columns, named_arrays, num_rows, plain_arrays
+from psflow.ps_runtime.data.non_finite import ALL_FINITE, UNKNOWN, NonFiniteCells, Source
 from psflow.ps_runtime.errors import InputError
 
 __all__ = ["MATRIX", "Dataset"]
@@ -30,7 +31,7 @@ class Dataset:
     Parameters
     ----------
     features : array or dict of str to array
-        Rows on axis 0. NaN is allowed, object dtype is not.
+        Rows on axis 0; no object dtype. NaN is allowed here: who trains or evaluates on it says what becomes of it.
     labels : array, dict of str to array, or None
         As many rows as `features`.
     batch_size : int
@@ -41,6 +42,10 @@ class Dataset:
         >= 0: each epoch has an order of its own, the same for everyone; None: the order of the arrays.
     columns : tuple of str
         Names of the columns of ``features["features"]``, where the data come from a table; else empty.
+    source : Source
+        Where the records come from, for error texts.
+    non_finite : NonFiniteCells
+        The blank, NaN and infinite cells that were found when it was opened as an input, before rows were left out.
 
     Raises
     ------
@@ -66,6 +71,8 @@ class Dataset:
     num_epochs: int | None = 1
     shuffle_seed: int | None = None
     columns: tuple[str, ...] = ()
+    source: Source = UNKNOWN
+    non_finite: NonFiniteCells = ALL_FINITE
 
     def __post_init__(self) -> None:
         faults = self._faults_of_numbers()
@@ -129,12 +136,16 @@ class Dataset:
                     f"got epoch {epoch}, records [{start}, {stop})",
                 )
             )
-        rows: slice | NDArray[np.int64] = slice(start, stop)
-        if self.shuffle_seed is not None:
-            rows = _permutation(self.shuffle_seed, epoch, self.num_records)[start:stop]
+        rows = slice(start, stop) if self.shuffle_seed is None else self.row_numbers(epoch, start, stop)
         features = map_columns(lambda array: _read_only(array[rows]), self.features)
         labels = None if self.labels is None else map_columns(lambda array: _read_only(array[rows]), self.labels)
         return features, labels
+
+    def row_numbers(self, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return which rows of the arrays stand at ``[start, stop)`` of the order of `epoch`."""
+        if self.shuffle_seed is None:
+            return np.arange(start, stop)
+        return _permutation(self.shuffle_seed, epoch, self.num_records)[start:stop]
 
     def schema(self) -> dict[str, Any]:
         """Return what a record looks like, as plain data.

@@ -10,6 +10,7 @@ import fsspec
 
 from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.non_finite import Source
 from psflow.ps_runtime.errors import InputError, did_you_mean
 
 __all__ = ["MAX_FILE_BYTES", "check_file", "chosen_names", "one_batch", "read_file", "shown_path", "without_secrets"]
@@ -118,10 +119,8 @@ def chosen_names(
     return tuple(names)
 
 
-def one_batch(
-    path: str | os.PathLike[str], features: Columns, labels: Columns | None, columns: tuple[str, ...] = ()
-) -> Dataset:
-    """Return a data set of one batch; its faults name the file.
+def one_batch(source: Source, features: Columns, labels: Columns | None, columns: tuple[str, ...] = ()) -> Dataset:
+    """Return a data set of one batch; its faults name the source.
 
     Raises
     ------
@@ -129,9 +128,9 @@ def one_batch(
         As `Dataset` does.
     """
     try:
-        dataset = Dataset(features, labels, columns=columns)
+        dataset = Dataset(features, labels, columns=columns, source=source)
     except InputError as error:
-        raise InputError(tuple(f"{shown_path(path)}: {fault}" for fault in error.faults)) from None
+        raise InputError(tuple(f"{source.name}: {fault}" for fault in error.faults)) from None
     return dataset.batch(dataset.num_records)
 
 

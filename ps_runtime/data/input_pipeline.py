@@ -10,6 +10,8 @@ from typing import Any
 
 from psflow.ps_runtime.data.arrays import Columns, plain_arrays
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.non_finite import NonFinite
+from psflow.ps_runtime.data.non_finite_policy import batches_with_policy, dataset_with_policy
 from psflow.ps_runtime.errors import InputError, did_you_mean
 
 __all__ = ["InputContext", "check_batch", "open_input"]
@@ -55,8 +57,9 @@ def open_input(
     *,
     mode: str | None = None,
     params: Mapping[str, Any] | None = None,
+    non_finite: NonFinite = "keep",
 ) -> Dataset | Iterator[Batch]:
-    """Call `input_fn` and return what it reads.
+    """Call `input_fn` and return what it reads, looked through for cells that are blank, NaN or infinite.
 
     Parameters
     ----------
@@ -68,6 +71,8 @@ def open_input(
         Passed to an input_fn with an argument ``mode``.
     params : mapping, optional
         Hyper-parameters, passed to an input_fn with an argument ``params``.
+    non_finite : {"error", "drop", "keep"}
+        What becomes of the rows that have such a cell.
 
     Returns
     -------
@@ -79,13 +84,24 @@ def open_input(
     Raises
     ------
     InputError
-        If `input_fn` asks for something else, or returned something else.
+        If `input_fn` asks for something else, or returned something else; or for a cell that `non_finite` refuses.
     """
-    name = getattr(input_fn, "__qualname__", None) or repr(input_fn)
-    where = f"input_fn {name}"
+    where = f"input_fn {_name(input_fn)}"
+    opened = _opened(input_fn, {"input_context": context, "mode": mode, "params": params}, where)
+    if isinstance(opened, Dataset):
+        return dataset_with_policy(opened, non_finite, where)
+    return batches_with_policy(opened, non_finite, where)
+
+
+def _name(input_fn: Any) -> str:
+    if isinstance(input_fn, functools.partial):
+        return _name(input_fn.func)
+    return getattr(input_fn, "__qualname__", None) or repr(input_fn)
+
+
+def _opened(input_fn: Callable[..., Any], offered: Mapping[str, Any], where: str) -> Dataset | Iterator[Batch]:
     if not callable(input_fn):
         raise InputError((f"expected an input_fn to call, got {_kind_of(input_fn)}; write lambda: ...",))
-    offered = {"input_context": context, "mode": mode, "params": params}
     result = input_fn(**_arguments(input_fn, offered, where))
     if inspect.isgeneratorfunction(result):
         result = result()

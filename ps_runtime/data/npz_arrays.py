@@ -16,6 +16,7 @@ from psflow.ps_runtime.data.arrays import Array
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.files import MAX_FILE_BYTES, chosen_names, one_batch, read_file, shown_path
+from psflow.ps_runtime.data.non_finite import Source
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.keys import Key
 
@@ -83,7 +84,8 @@ def read_npz(
         raise
     except Exception as error:  # zipfile, zlib, lzma and numpy each have their own errors for bytes that are damaged
         raise InputError((f"{shown_path(path)} is not an archive of numpy.savez, or is damaged: {error}",)) from error
-    return one_batch(path, {name: arrays[name] for name in names}, None if label is None else arrays[label])
+    features_read = {name: arrays[name] for name in names}
+    return one_batch(Source(shown_path(path)), features_read, None if label is None else arrays[label])
 
 
 def _read_member(archive: zipfile.ZipFile, name: str) -> Array:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
+
+from psflow.ps_runtime.data.arrays import num_rows as count_rows
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.estimator.user_code import user_code
 from psflow.ps_runtime.model.best import is_better
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
-from psflow.ps_runtime.model.evaluation import batches_of, evaluate
+from psflow.ps_runtime.model.evaluation import batches_of, evaluate, first_rows
 from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
@@ -52,7 +56,9 @@ def plan_job(
     num_replicas: int,
     check_labels: LabelCheck,
 ) -> JobPlan:
-    """Open the inputs and call model_fn on a batch of each, as the roles will.
+    """Open the inputs and call model_fn on a batch of each, in every mode in which the roles will.
+
+    Where an exporter is to export, that is PREDICT too. The first batch of each input is read once.
 
     Raises
     ------
@@ -60,8 +66,10 @@ def plan_job(
         Whatever is wrong with model_fn, the inputs or what the exporters compare, before anything has started.
     """
     context = InputContext(num_replicas, 0)
-    training = _Input(train_spec.input_fn, ModeKeys.TRAIN, caller.params, context)
-    evaluated = [_Input(spec.input_fn, ModeKeys.EVAL, caller.params, None) for spec in eval_specs]
+    training, *evaluated = _opened(
+        partial(_Input, train_spec, ModeKeys.TRAIN, caller.params, context),
+        *(partial(_Input, spec, ModeKeys.EVAL, caller.params) for spec in eval_specs),
+    )
     inputs = {"train": training, **dict(zip(_contexts(eval_specs), evaluated, strict=True))}
     datasets = {name: data.opened for name, data in inputs.items() if isinstance(data.opened, Dataset)}
     for name, dataset in datasets.items():
@@ -69,7 +77,7 @@ def plan_job(
     built = _first_call(caller, training.first_batch(), ModeKeys.TRAIN, seed)
     for eval_spec, data in zip(eval_specs, evaluated, strict=True):
         batch = data.first_batch()
-        _same_model(caller, built.model, _first_call(caller, batch, ModeKeys.EVAL, seed), ModeKeys.TRAIN)
+        _check_modes(caller, eval_spec, batch, built.model, f"in {ModeKeys.TRAIN}", seed)
         _check_exporters(caller, built, batch, eval_spec)
     optimizers = tuple(replace(op.optimizer, learning_rate=math.nan) for op in built.spec.train_ops)
     return JobPlan(built.model, optimizers, _input_spec(training.opened, num_replicas), datasets)
@@ -79,6 +87,8 @@ def plan_evaluations(
     caller: ModelCaller, eval_specs: Sequence[EvalSpec], model: ModelSpec, check_labels: LabelCheck
 ) -> Mapping[str, Dataset]:
     """Open the inputs of evaluations of checkpoints that hold `model`, and call model_fn on a batch of each.
+
+    Where an EvalSpec has exporters, it is called to predict, too.
 
     Returns
     -------
@@ -90,12 +100,12 @@ def plan_evaluations(
     UsageError
         Whatever is wrong with model_fn or the inputs, or if the checkpoints hold another model.
     """
-    inputs = {}
-    for context, spec in zip(_contexts(eval_specs), eval_specs, strict=True):
-        inputs[context] = data = _Input(spec.input_fn, ModeKeys.EVAL, caller.params, None)
+    evaluated = _opened(*(partial(_Input, spec, ModeKeys.EVAL, caller.params) for spec in eval_specs))
+    inputs = dict(zip(_contexts(eval_specs), evaluated, strict=True))
+    for (context, data), spec in zip(inputs.items(), eval_specs, strict=True):
         if isinstance(data.opened, Dataset):
             check_labels(data.opened.labels, f"the {context} input")
-        _same_model(caller, model, _first_call(caller, data.first_batch(), ModeKeys.EVAL, 0), "the checkpoint")
+        _check_modes(caller, spec, data.first_batch(), model, "in the checkpoint", 0)
     return {context: data.opened for context, data in inputs.items() if isinstance(data.opened, Dataset)}
 
 
@@ -107,7 +117,7 @@ def metric_names(caller: ModelCaller, eval_spec: EvalSpec) -> frozenset[str]:
     UsageError
         If model_fn or the input is wrong.
     """
-    batch = _Input(eval_spec.input_fn, ModeKeys.EVAL, caller.params, None).first_batch()
+    batch = _Input(eval_spec, ModeKeys.EVAL, caller.params).first_batch()
     return frozenset({"loss", *_first_call(caller, batch, ModeKeys.EVAL, 0).spec.eval_metric_ops})
 
 
@@ -119,12 +129,16 @@ class _Input:
     """What an input_fn returned, and whom to blame."""
 
     def __init__(
-        self, input_fn: Callable[..., Any], mode: ModeKeys, params: Mapping[str, Any], context: InputContext | None
+        self,
+        spec: TrainSpec | EvalSpec,
+        mode: ModeKeys,
+        params: Mapping[str, Any],
+        context: InputContext | None = None,
     ) -> None:
-        self._input_fn = input_fn
+        self._input_fn = spec.input_fn
         self._mode = mode
-        with user_code(input_fn, InputError, f"in {mode} mode"):
-            self.opened = open_input(input_fn, context, mode=mode, params=params)
+        with user_code(spec.input_fn, InputError, f"in {mode} mode"):
+            self.opened = open_input(spec.input_fn, context, mode=mode, params=params, non_finite=spec.non_finite)
 
     def first_batch(self) -> Batch:
         with user_code(self._input_fn, InputError, f"in {self._mode} mode"):
@@ -134,31 +148,71 @@ class _Input:
         return batch
 
 
+def _opened(*inputs: Callable[[], _Input]) -> list[_Input]:
+    """Open inputs; raise InputError with the faults of all of them."""
+    opened: list[_Input] = []
+    faults: list[str] = []
+    cause: BaseException | None = None
+    for open_one in inputs:
+        try:
+            opened.append(open_one())
+        except InputError as error:
+            faults += error.faults
+            cause = cause or error.__cause__
+    if faults:
+        raise InputError(tuple(dict.fromkeys(faults))) from cause
+    return opened
+
+
+def _check_modes(caller: ModelCaller, spec: EvalSpec, batch: Batch, model: ModelSpec, where: str, seed: int) -> None:
+    """Call model_fn as an evaluation will, and as its exporters will: on a few rows, without labels."""
+    _same_model(caller, model, _first_call(caller, batch, ModeKeys.EVAL, seed), ModeKeys.EVAL, where)
+    if not spec.all_exporters:
+        return
+    features = first_rows(batch[0])
+    built = _first_call(caller, (features, None), ModeKeys.PREDICT, seed)
+    _same_model(caller, model, built, ModeKeys.PREDICT, where)
+    _check_predictions(caller, built.spec.predictions, count_rows(features))
+
+
+def _check_predictions(caller: ModelCaller, predictions: Any, rows: int) -> None:
+    """Refuse predictions that have not one row for each row of the input: they cannot be written beside it."""
+    named = predictions if isinstance(predictions, Mapping) else {"predictions": predictions}
+    shapes = {name: list(np.shape(value)) for name, value in named.items()}
+    faults = [
+        f"{caller.name} predicts {name!r} of shape {shape} for {rows} examples in {ModeKeys.PREDICT} mode: expected "
+        "one row for each"
+        for name, shape in shapes.items()
+        if shape[:1] != [rows]
+    ]
+    if faults or not shapes:
+        raise ModelFnError(tuple(faults) or (f"{caller.name} predicts nothing in {ModeKeys.PREDICT} mode",))
+
+
 def _first_call(caller: ModelCaller, batch: Batch, mode: ModeKeys, seed: int) -> BuiltModel:
     with user_code(caller.model_fn, ModelFnError, f"in {mode} mode"):
         return caller.build(*batch, mode, seed)
 
 
-def _same_model(caller: ModelCaller, model: ModelSpec, evaluated: BuiltModel, where: str) -> None:
-    """Refuse what is asked for in evaluation and `model` does not have; `where` says what `model` is."""
+def _same_model(caller: ModelCaller, model: ModelSpec, evaluated: BuiltModel, mode: ModeKeys, where: str) -> None:
+    """Refuse what is asked for in `mode` and `model` does not have; `where` says what `model` is."""
     shapes = {variable.name: variable.shape for variable in model.variables}
     faults = []
     for name, declared in evaluated.declared.items():
         if name not in shapes:
-            faults.append(f"{caller.name} creates variable {name!r} in {ModeKeys.EVAL} but not in {where}")
+            faults.append(f"{caller.name} creates variable {name!r} in {mode} but not {where}")
         elif shapes[name] != declared.shape:
             faults.append(
-                f"{caller.name} creates variable {name!r} with shape {list(declared.shape)} in {ModeKeys.EVAL}, "
-                f"expected {list(shapes[name])} as in {where}"
+                f"{caller.name} creates variable {name!r} with shape {list(declared.shape)} in {mode}, "
+                f"expected {list(shapes[name])} as {where}"
             )
     tables = {table.name: table for table in model.tables}
     for table in evaluated.model.tables:
         if table.name not in tables:
-            faults.append(f"{caller.name} uses table {table.name!r} in {ModeKeys.EVAL} but not in {where}")
+            faults.append(f"{caller.name} uses table {table.name!r} in {mode} but not {where}")
         elif differences := tables[table.name].differences(table):
             faults.append(
-                f"{caller.name} uses a different table {table.name!r} in {ModeKeys.EVAL} than in {where}: "
-                f"{'; '.join(differences)}"
+                f"{caller.name} uses a different table {table.name!r} in {mode} than {where}: {'; '.join(differences)}"
             )
     if faults:
         raise ModelFnError(tuple(faults))

@@ -76,6 +76,7 @@ def open_session(
         InputContext(job.num_workers + 1, context.role.replica),
         mode=ModeKeys.TRAIN,
         params=job.params,
+        non_finite=job.train_spec.non_finite,
     )
     return MonitoredSession(
         client=client,

@@ -15,6 +15,8 @@ from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import MATRIX, Dataset
 from psflow.ps_runtime.data.files import check_file, shown_path
 from psflow.ps_runtime.data.formats import FORMATS
+from psflow.ps_runtime.data.non_finite import NonFinite
+from psflow.ps_runtime.data.non_finite_policy import dataset_with_policy
 from psflow.ps_runtime.errors import InputError
 from psflow.tasks.prediction.model import ModelInfo
 
@@ -31,10 +33,13 @@ class PredictionInput:
         How the location is read.
     location : str
         A path or URL, or another location that the format understands.
+    non_finite : {"error", "keep"}
+        What becomes of rows with a blank, NaN or infinite cell.
     """
 
     kind: type[Format]
     location: str
+    non_finite: NonFinite = "keep"
 
     def __str__(self) -> str:
         """Return how people may read it: without credentials."""
@@ -47,7 +52,7 @@ def input_shown(text: str) -> str:
     return text if _registered(text) else shown_path(text)
 
 
-def prediction_input(text: str, kind: type[Format] | None = None) -> PredictionInput:
+def prediction_input(text: str, kind: type[Format] | None = None, non_finite: NonFinite = "keep") -> PredictionInput:
     """Return the input that `text` names; look whether it is there, but do not read all of it.
 
     Parameters
@@ -56,6 +61,8 @@ def prediction_input(text: str, kind: type[Format] | None = None) -> PredictionI
         A file or an fsspec URL of one; or ``digits:test``, the name of a format and its location.
     kind : type of Format, optional
         Its format; else the one that it names, or that has its suffix.
+    non_finite : {"error", "keep"}
+        What becomes of rows with a blank, NaN or infinite cell.
 
     Raises
     ------
@@ -74,11 +81,11 @@ def prediction_input(text: str, kind: type[Format] | None = None) -> PredictionI
     if kind.reads_a_file():
         location = location if "://" in location else os.path.abspath(location)  # of workers, too
         check_file(location)
-    return PredictionInput(kind, location)
+    return PredictionInput(kind, location, non_finite)
 
 
 def read_input(source: PredictionInput, model: ModelInfo) -> Dataset:
-    """Read what `model` needs of an input; other columns or arrays are left alone.
+    """Read what `model` needs of an input, and look for cells that are not finite; the rest of it is left alone.
 
     Parameters
     ----------
@@ -90,19 +97,22 @@ def read_input(source: PredictionInput, model: ModelInfo) -> Dataset:
     Raises
     ------
     InputError
-        If it cannot be read, lacks a column or array, or has arrays of another shape.
+        If it cannot be read, lacks a column or array, or has arrays of another shape; or for a cell that
+        ``non_finite`` refuses.
     """
     names = tuple(feature.name for feature in model.features if feature.name)
     is_flat = bool(names) and all(feature.shape == () for feature in model.features)
     columns = model.columns or (names if is_flat else ())
     dataset = source.kind.for_prediction(source.location, columns, names).read()
+    dataset = dataset_with_policy(dataset, source.non_finite, str(source))
     if dataset.columns and source.kind.reads_a_file():  # what is built in has names of its own
         _check_columns(source, dataset, columns)
         matrix = _named(dataset.features)[MATRIX]
         if is_flat and not model.columns:
-            dataset = Dataset({name: matrix[:, index] for index, name in enumerate(names)})
+            features = {name: matrix[:, index] for index, name in enumerate(names)}
+            dataset = Dataset(features, non_finite=dataset.non_finite)
         elif not model.columns:
-            dataset = Dataset({names[0] if names else MATRIX: matrix})
+            dataset = Dataset({names[0] if names else MATRIX: matrix}, non_finite=dataset.non_finite)
     _check_shapes(str(source), dataset, model)
     return dataset
 

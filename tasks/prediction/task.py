@@ -13,6 +13,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 
+from psflow.ps_runtime.data.non_finite import NonFiniteCells
 from psflow.ps_runtime.deadline import Deadline
 from psflow.tasks.completed import completed_batches
 from psflow.tasks.prediction.inputs import PredictionInput
@@ -27,13 +28,17 @@ PROGRESS_EVERY_SECS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PredictionJob:
-    """What is predicted: the rows of `input`, whose data have `digest`, with `model`, into the folder `output`."""
+    """What is predicted: the rows of `input`, whose data have `digest`, with `model`, into the folder `output`.
+
+    `non_finite` tells of the cells of the input that are blank, NaN or infinite.
+    """
 
     model: ModelInfo
     input: PredictionInput
     digest: str
     num_rows: int
     output: str
+    non_finite: NonFiniteCells
 
 
 @task(name="predict partitions", cache_policy=NO_CACHE, persist_result=False)
