@@ -22,7 +22,8 @@
     ├── FlowFailedError          the request is invalid, found after the flow had started
     ├── RoleFailedError          a role ended with an error
     ├── EvaluationFailedError    checkpoints could not be evaluated
-    └── NanLossError             the loss is not a number
+    ├── NanLossError             the loss is not a number
+    └── NanGradientError         the loss is a number, a gradient is not
 
 Facts are fields and the sentence is ``__str__``. Every class survives pickling, keyword arguments included.
 """
@@ -46,6 +47,7 @@ __all__ = [
     "InputError",
     "ModelDirError",
     "ModelFnError",
+    "NanGradientError",
     "NanLossError",
     "ProtocolError",
     "PsflowError",
@@ -297,4 +299,22 @@ class NanLossError(PsflowError):
     def __str__(self) -> str:
         return (
             f"the loss is {self.loss} at global_step {self.global_step}; lower the learning rate, or look at the input"
+        )
+
+
+@dataclass(eq=False)
+class NanGradientError(PsflowError):
+    """A gradient of a finite loss is NaN or infinite; no ps has got any of it. `row` is the id of a table's row."""
+
+    role: str
+    variable: str
+    row: int | None
+    value: float
+    global_step: int
+
+    def __str__(self) -> str:
+        what = f"variable {self.variable!r}" if self.row is None else f"row {self.row} of table {self.variable!r}"
+        return (
+            f"{self.role} computed a gradient of {what} that is {self.value} at global_step {self.global_step}, although "
+            "the loss is finite; look at model_fn (a logarithm or a root of 0, a division by 0), or lower the learning rate"
         )

@@ -213,6 +213,8 @@ class ShardClients:
     def __init__(
         self, dials: Sequence[Dial], identity: Identity, check: Callable[[], None], timeout_secs: float
     ) -> None:
+        self.name = identity.name
+        """Who speaks."""
         self._shards = [ShardClient(dial, identity, check) for dial in dials]
         self._timeout_secs = timeout_secs
 
