@@ -315,6 +315,7 @@ class NanGradientError(PsflowError):
     def __str__(self) -> str:
         what = f"variable {self.variable!r}" if self.row is None else f"row {self.row} of table {self.variable!r}"
         return (
-            f"{self.role} computed a gradient of {what} that is {self.value} at global_step {self.global_step}, although "
-            "the loss is finite; look at model_fn (a logarithm or a root of 0, a division by 0), or lower the learning rate"
+            f"{self.role} computed a gradient of {what} that is {self.value} at global_step {self.global_step}, "
+            "although the loss is finite; look for a logarithm or root of 0, or a division by 0, in model_fn, or lower "
+            "the learning rate"
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.entries import TableEntry, TensorEntry
@@ -15,9 +14,7 @@ from psflow.ps_runtime.finite import first_non_finite
 __all__ = ["fault_of_table", "fault_of_tensors", "fault_of_variable"]
 
 
-def fault_of_variable(
-    variable: str, slot: str | None, row_start: int, values: NDArray[Any]
-) -> str | None:
+def fault_of_variable(variable: str, slot: str | None, row_start: int, values: NDArray[Any]) -> str | None:
     """Say which row of a variable, or of its `slot`, is not finite; `values` begin at `row_start`. None if all are."""
     found = _first(values)
     if found is None:

@@ -114,7 +114,9 @@ class PushWriter:
             if (found := first_non_finite(values)) is not None:
                 return NonFinite(table.name, int(ids[found[0]]), found[1])
         for group in self._layout.groups:
-            if group.optimizer is not None and first_non_finite(push.gradients[group.start : group.stop].view(group.dtype)):
+            if group.optimizer is not None and first_non_finite(
+                push.gradients[group.start : group.stop].view(group.dtype)
+            ):
                 return self._non_finite_piece(push)
         return None
 

@@ -156,7 +156,7 @@ class MonitoredSession:
     def _push(
         self, source: StepSource, work: Work, result: StepResult, num_examples: int
     ) -> NanLossError | NanGradientError | None:
-        """Push the gradients; or return why not, so that the guard among the hooks ends training and no ps is spoilt."""
+        """Push the gradients; or return why not: then the guard among the hooks ends training, and no ps is spoilt."""
         if not math.isfinite(result.loss):
             return NanLossError(result.loss, self.global_step)
         try:
