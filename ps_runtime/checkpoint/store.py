@@ -70,11 +70,10 @@ class CheckpointStore:
         """
         times = {}
         for step in self._directories():
-            if self.files.size(_manifest_name(step)) is None:
-                continue
-            known = self._times.get(step) or self._read_times(step)
-            if known is not None:
-                times[step] = known
+            is_known = step in self._times and self.files.size(_manifest_name(step)) is not None
+            found = self._times[step] if is_known else self._read_times(step)
+            if found is not None:
+                times[step] = found
         self._times = times
         return sorted(times)
 
@@ -265,9 +264,11 @@ class CheckpointStore:
         """Return the manifest of `step`; None if there is none, or none any more; CheckpointError if it is damaged."""
         name = _manifest_name(step)
         path = self.files.path(name)
+        size = self.files.size(name)
+        if size is None:
+            return None
         try:
-            size = self.files.size(name)
-            if size is not None and size > MAX_MANIFEST_BYTES:
+            if size > MAX_MANIFEST_BYTES:
                 raise CheckpointError(path, f"{size} bytes, at most {MAX_MANIFEST_BYTES} are allowed")
             manifest = Manifest.from_json(self.files.read(name).decode(), path)
         except FileNotFoundError:

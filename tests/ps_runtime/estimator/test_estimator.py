@@ -261,9 +261,9 @@ def test_a_nan_loss_ends_training_before_it_spoils_anything(make):
     assert all(np.isfinite(estimator.get_variable_value(name)).all() for name in estimator.get_variable_names())
 
 
-@pytest.mark.parametrize("pipeline_depth", [0, 1])
 @pytest.mark.parametrize(
-    "consistency", [Async(), BoundedStaleness(2), Sync(), Hogwild()], ids=lambda c: type(c).__name__
+    ("consistency", "pipeline_depth"),
+    [(Async(), 0), (Async(), 1), (BoundedStaleness(2), 1), (Sync(), 0), (Hogwild(), 0), (Hogwild(), 1)],
 )
 def test_a_gradient_that_is_not_finite_ends_training_as_a_nan_loss_does(make, consistency, pipeline_depth):
     settings = {"save_checkpoints_steps": 1, "consistency": consistency, "pipeline_depth": pipeline_depth}
