@@ -26,6 +26,9 @@ DIAL_SECS = 10.0
 RECONNECT_SECS = 10.0
 """How long a role tries to reach a ps again; shorter than the ps waits for it."""
 
+FOR_A_MOMENT = ("full", "late")
+"""Codes of refusals that say nothing against who asks: it may be let in when it asks again."""
+
 Dial = Callable[[float], Connection]
 """Connects to one ps within so many seconds."""
 
@@ -96,7 +99,7 @@ class ShardClient:
     def open(self, timeout_secs: float) -> None:
         """Connect, say HELLO and share memory if that can be; `sequence` is what the ps remembers of this life.
 
-        A ps that is full for a moment is asked again.
+        A ps that is full for a moment, or that this role kept waiting, is asked again.
 
         Raises
         ------
@@ -114,7 +117,7 @@ class ShardClient:
                 self.num_reconnects += 1
                 return
             except RefusedError as error:
-                if error.code != "full" or deadline.has_passed:
+                if error.code not in FOR_A_MOMENT or deadline.has_passed:
                     raise
             self._check()
             time.sleep(min(SLICE_SECS, deadline.remaining_secs))

@@ -248,7 +248,8 @@ class SocketServer:
     def _drop_strangers(self, late: Iterable[int]) -> None:
         for number in late:
             if number in self._strangers:
-                self._refuse(self._connections[number], f"no valid HELLO came within {self._hello_timeout_secs:g} s")
+                reason = f"no valid HELLO came within {self._hello_timeout_secs:g} s"
+                self._refuse(self._connections[number], reason, "late")
                 self._bury()
 
     def _refuse(self, connection: ServerConnection, reason: str, code: str = "protocol") -> None:

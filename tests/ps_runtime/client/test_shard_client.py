@@ -333,13 +333,13 @@ def test_one_request_goes_to_every_ps_before_any_answer_is_awaited(clock):
 # a ps without room
 
 
-def full(clock: Clock) -> Line:
-    return Line(clock, lambda message: RefusedError("ps-7", "full", "this ps has 4 connections, its maximum"))
+def full(clock: Clock, code: str = "full") -> Line:
+    return Line(clock, lambda message: RefusedError("ps-7", code, "this ps has 4 connections, its maximum"))
 
 
 def test_a_ps_that_is_full_for_a_moment_is_asked_again(clock):
     check = Check()
-    first, second = full(clock), full(clock)
+    first, second = full(clock), full(clock, "late")
     shard = ShardClient(lines(first, second, Line(clock, welcome)), IDENTITY, check)
     shard.open(5.0)
     assert (first.is_closed, second.is_closed, shard.num_reconnects) == (True, True, 0)

@@ -217,7 +217,7 @@ def test_who_says_nothing_acceptable_in_time_is_dropped(scene, probe):
     scene.clock.now += 0.2
     scene.step()
     for sock in (silent, half):
-        assert words_of(sock)["reason"] == "no valid HELLO came within 5 s"
+        assert words_of(sock) == {"code": "late", "reason": "no valid HELLO came within 5 s"}
     assert scene.is_served(honest)
     assert probe.gone == []
 
