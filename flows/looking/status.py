@@ -87,7 +87,7 @@ def _job(run: RunningRun, now: float) -> RunningJob:
 
 
 def _starting(known: set[str]) -> tuple[list[str], list[str]]:
-    """Return the directories below `STARTING` whose job is owned by somebody and is not `known`; and what is damaged."""
+    """Return the directories below `STARTING` whose job somebody owns and is not `known`; and which file is damaged."""
     starting, damaged = [], []
     for path in sorted(STARTING.glob("*/job.json")):
         directory = str(path.parent.absolute())
