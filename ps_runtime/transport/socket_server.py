@@ -242,20 +242,20 @@ class SocketServer:
             reason = (
                 f"{self._max_strangers} connections have not said HELLO, the most there may be, and this is the oldest"
             )
-            self._refuse(self._connections[oldest], reason, "full")
+            self._refuse(self._connections[oldest], refusal("full", reason))
             self._bury()
 
     def _drop_strangers(self, late: Iterable[int]) -> None:
         for number in late:
             if number in self._strangers:
                 reason = f"no valid HELLO came within {self._hello_timeout_secs:g} s"
-                self._refuse(self._connections[number], reason, "late")
+                self._refuse(self._connections[number], refusal("late", reason))
                 self._bury()
 
-    def _refuse(self, connection: ServerConnection, reason: str, code: str = "protocol") -> None:
+    def _refuse(self, connection: ServerConnection, words: Message) -> None:
         self._num_refused += 1
         if not connection.is_sending:
-            say_at_once(connection.socket, refusal(code, reason))
+            say_at_once(connection.socket, words)
         self._lose(connection)
 
     def _lose(self, connection: ServerConnection) -> None:
@@ -293,7 +293,7 @@ class SocketServer:
             if events & _READ:
                 message = connection.read()
         except ProtocolError as error:
-            self._refuse(connection, error.reason)
+            self._refuse(connection, refusal("protocol", error.reason))
         except BrokenPeerError:
             self._lose(connection)
         if message is not None:
@@ -303,7 +303,7 @@ class SocketServer:
 
     def _handle(self, connection: ServerConnection, message: Message) -> None:
         if self._strangers and self._strangers.is_remote(connection.number) and self._is_full:
-            self._refuse(connection, self._why_full, "full")
+            self._refuse(connection, refusal("full", self._why_full))
             return
         self._num_messages += 1
         self._bytes_in += HEADER.size + len(message.body)
@@ -315,7 +315,7 @@ class SocketServer:
                 connection.is_handled = True
                 self._deliver(self._handler.handle(connection.number, message))
         except ProtocolError as error:
-            self._refuse(connection, error.reason)
+            self._refuse(connection, refusal("protocol", error.reason))
         if self._strangers:
             self._strangers.remove(connection.number)
 
