@@ -23,7 +23,8 @@
     ├── RoleFailedError          a role ended with an error
     ├── EvaluationFailedError    checkpoints could not be evaluated
     ├── NoBestError              no evaluation has finite metrics to choose the best by
-    └── NanLossError             the loss is not a number
+    ├── NanLossError             the loss is not a number
+    └── NanGradientError         the loss is a number, a gradient is not
 
 Facts are fields and the sentence is ``__str__``. Every class survives pickling, keyword arguments included.
 """
@@ -47,6 +48,7 @@ __all__ = [
     "InputError",
     "ModelDirError",
     "ModelFnError",
+    "NanGradientError",
     "NanLossError",
     "NoBestError",
     "ProtocolError",
@@ -331,4 +333,23 @@ class NanLossError(PsflowError):
         return (
             f"{what}: its batch has a blank, NaN or infinite cell in {self.cell}; correct it, or set non_finite of "
             "this input to drop"
+        )
+
+
+@dataclass(eq=False)
+class NanGradientError(PsflowError):
+    """A gradient of a finite loss is NaN or infinite; no ps has got any of it. `row` is the id of a table's row."""
+
+    role: str
+    variable: str
+    row: int | None
+    value: float
+    global_step: int
+
+    def __str__(self) -> str:
+        what = f"variable {self.variable!r}" if self.row is None else f"row {self.row} of table {self.variable!r}"
+        return (
+            f"{self.role} computed a gradient of {what} that is {self.value} at global_step {self.global_step}, "
+            "although the loss is finite; look for a logarithm or root of 0, or a division by 0, in model_fn, or lower "
+            "the learning rate"
         )

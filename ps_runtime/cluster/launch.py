@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, assert_never
+from urllib.parse import urlsplit
 
 import cloudpickle
 from distributed import Client, Future
@@ -207,6 +208,7 @@ class ClusterJob:
             job.attempt * LIVES_PER_ATTEMPT,
             self._topic,
             [self._ps_addresses[RoleId(Role.PS, i)] for i in range(job.num_ps)] if role.role is not Role.PS else [],
+            is_alone=len({urlsplit(slot).hostname for slot in self._slots.values()}) == 1,
             key=f"psflow-{job.job_id}-{job.attempt}-{role}",
             pure=False,
             workers=[self._slots[role]],

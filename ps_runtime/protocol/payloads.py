@@ -132,8 +132,9 @@ class PushBuffer:
         start = rows.write_ids(body, [ids for ids, _, _ in gradients])
         stop = start + rows.values_nbytes(counts)
         self.body = memoryview(self.bytes.data)[: self._layout.rows_start + stop]
-        self._ids = self._rows = None
         views = rows.values(body[start:stop], counts)
+        self._ids = None
+        self._rows = [(ids, view) for (ids, _, _), view in zip(gradients, views, strict=True)]
         for view, (_, values, places) in zip(views, gradients, strict=True):
             if isinstance(places, slice):
                 view[...] = values

@@ -77,9 +77,40 @@ def test_a_role_that_is_late_is_named_with_what_it_did_not_do(
 ) -> None:
     monkeypatch.setattr(module, "START_TIMEOUT_SECS", 0.0)
     monkeypatch.setattr(module, "admission", lambda *given: nullcontext(["tcp://h:1", "tcp://h:2"]))
-    future = SimpleNamespace(add_done_callback=lambda take: None)
-    monkeypatch.setattr(run, "_client", SimpleNamespace(submit=lambda *given, **options: future))
+    submit_nothing(run, monkeypatch)
     for event in events:
         run._take_event((0.0, encode_event(event)))
     with pytest.raises(WaitTimeoutError, match=words):
         run.start(AdmissionPolicy(0))
+
+
+def submit_nothing(run: ClusterJob, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Let `run` submit roles to nobody; return the options that it gives them."""
+    submitted: list[dict[str, Any]] = []
+    future = SimpleNamespace(add_done_callback=lambda take: None)
+
+    def submit(*given: Any, **options: Any) -> Any:
+        submitted.append(options)
+        return future
+
+    monkeypatch.setattr(run, "_client", SimpleNamespace(submit=submit))
+    return submitted
+
+
+@pytest.mark.parametrize(
+    ("slots", "is_alone"),
+    [
+        (["tcp://10.0.0.1:1", "tcp://10.0.0.1:2"], True),
+        (["tls://[::1]:1", "tls://[::1]:2"], True),
+        (["tcp://10.0.0.1:1", "tcp://10.0.0.2:1"], False),
+    ],
+)
+def test_a_ps_knows_whether_all_roles_run_on_its_host(
+    run: ClusterJob, monkeypatch: pytest.MonkeyPatch, slots: list[str], is_alone: bool
+) -> None:
+    monkeypatch.setattr(module, "START_TIMEOUT_SECS", 0.0)
+    monkeypatch.setattr(module, "admission", lambda *given: nullcontext(slots))
+    submitted = submit_nothing(run, monkeypatch)
+    with pytest.raises(WaitTimeoutError):
+        run.start(AdmissionPolicy(0))
+    assert [options["is_alone"] for options in submitted] == [is_alone]
