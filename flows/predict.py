@@ -105,7 +105,6 @@ def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrup
             except Exception:
                 interrupts.check()
                 raise
-        interrupts.check()
     return {
         "rows": folder.verify(parts),
         "non_finite": job.non_finite.facts(),

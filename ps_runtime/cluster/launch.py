@@ -15,7 +15,7 @@ from distributed import Client, Future
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
-from psflow.ps_runtime.cluster.failures import root_cause
+from psflow.ps_runtime.cluster.failures import root_cause, scheduler_loss
 from psflow.ps_runtime.cluster.presence import Presence
 from psflow.ps_runtime.cluster.role_task import run_role
 from psflow.ps_runtime.deadline import Deadline
@@ -297,13 +297,15 @@ class ClusterJob:
         """Fetch what a role ended with, in a thread of the Dask client's that may block."""
         report: dict[str, Any] = {}
         error: BaseException | None = None
+        loss: RoleFailedError | None = None
         try:
             report = future.result(timeout=RESULT_TIMEOUT_SECS)
-        except CancelledError:
-            error = StoppedError(str(role), "it was cancelled")
+        except CancelledError as cancelled:
+            error, loss = StoppedError(str(role), "it was cancelled"), scheduler_loss(self._client, cancelled)
         except Exception as failure:  # whatever the role, or user code in it, raised
             error = failure
         with self._changed:
+            self._cause = self._cause or loss
             if error is None:
                 self._reports[role] = report
             else:
