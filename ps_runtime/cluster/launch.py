@@ -175,6 +175,7 @@ class ClusterJob:
             with self._changed:
                 self._changed.wait_for(lambda: self._all_ended() or self._any_error(), SLICE_SECS)
             self._raise_failure(check)
+        self._raise_failure(check)  # they may all have failed before the first look
         return {str(role): report for role, report in self._reports.items()}
 
     def root_cause(self) -> RoleFailedError:
