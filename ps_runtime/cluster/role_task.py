@@ -11,6 +11,7 @@ from distributed import Worker, get_worker
 from distributed.core import Status
 
 from psflow.ps_runtime.client.shard_client import Dial
+from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import run_chief
@@ -50,6 +51,7 @@ def run_role(
     addresses : sequence of Address
         Of each ps, in order; empty for a ps.
     """
+    leave_quickly()
     job: JobSpec = cloudpickle.loads(pickled)
     worker = get_worker()
     liveness = Liveness(worker, worker.get_current_task(), str(role))
