@@ -19,6 +19,7 @@ from psflow.flows.prefect_runs.flow_run_labels import label_flow_run
 from psflow.flows.starting.head_start import head_start
 from psflow.flows.stopping.interrupts import AbortedRunError, InterruptedRunError
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
+from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.errors import FlowFailedError, UsageError
 from psflow.tasks.orphaned_runs import FLOW_RUN_TAG, close_orphaned_runs
 from psflow.tasks.prefect_server.api import check_named_api, prefect_api
@@ -124,6 +125,7 @@ def invoked(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) ->
         finally:
             _current.reset(token)
         return
+    leave_quickly()
     started = time.monotonic()
     with _prepared(parameters, prepare) as prepared:
         yield Invocation(prepared, started)

@@ -1,4 +1,4 @@
-"""How a Dask worker that has done something for psflow ends."""
+"""How a process that is not a command of psflow, but has done something for it, ends."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ __all__ = ["leave_quickly"]
 def leave_quickly() -> None:
     """Have this process look for no garbage as it ends. Idempotent.
 
-    In all that roles import and make this takes seconds, after which the nanny kills the process, and says so.
+    In all that roles and flows import and make this takes seconds, and the nanny of a Dask worker kills it meanwhile.
     """
     atexit.register(gc.freeze)
