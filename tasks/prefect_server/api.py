@@ -31,7 +31,7 @@ __all__ = ["LocalPrefectServer", "check_named_api", "has_pages", "named_api_url"
 
 PROGRAM = Path(__file__).with_name("process.py")
 LOG_TAIL_BYTES = 2000
-NAMED_SECS = 6.0
+NAMED_SECS = 5.0
 """For an API that exists; a command that it is missing for ends within ten seconds."""
 POLL_SECS = 0.5
 LAST_TRY_SECS = 0.5

@@ -294,6 +294,8 @@ def test_a_signal_ends_everything_in_time(place: Place, table: dict[Cell, str], 
     assert exit_code == 128 + (signal.SIGINT if number == "SIGINT" else signal.SIGTERM), said
     assert all_secs < STOP_SECS, said
     assert "run the same command again to resume" in said.splitlines()[-1]
+    if scene == "training" and state.startswith("MLflow"):
+        assert (place.project.path / "runs" / "small" / "waiting_metrics.jsonl").exists()
     if state == "all alive" and scene != "serve":
         assert "ERROR" not in said
         assert "Traceback" not in said
