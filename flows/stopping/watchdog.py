@@ -61,12 +61,15 @@ class Watchdog:
         while (received := self._clock.received) is None:
             self._listen()
         time.sleep(self._clock.left(ROLES_SECS))
-        _kill_workers()
+        with contextlib.suppress(Exception):  # whatever is wrong there, the end comes
+            _kill_workers()
         time.sleep(self._clock.left(END_SECS))
         exit_code = 128 + received
-        _kill_descendants()
-        self._last_words(exit_code)
-        self._leave(exit_code)
+        try:
+            _kill_descendants()
+            self._last_words(exit_code)
+        finally:
+            self._leave(exit_code)
 
     def _listen(self) -> None:
         """Wait for signals for a moment; the interpreter writes the number of each to the wire as it arrives."""
