@@ -177,7 +177,6 @@ def _result(stage: Callable[..., Any], parameters: Any, interrupts: Interrupts) 
     except Exception:
         interrupts.check()
         raise
-    interrupts.check()
     return result
 
 

@@ -101,11 +101,12 @@ def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrup
         cluster = parameters.cluster
         with open_cluster(cluster.address, cluster.workers) as client:
             try:
-                predict_partitions(client, job, left, lambda: interrupts.received is not None)
+                predicted = predict_partitions(client, job, left, lambda: interrupts.received is not None)
             except Exception:
                 interrupts.check()
                 raise
-        interrupts.check()
+        if isinstance(predicted, State):  # it was stopped before it was complete
+            interrupts.check()
     return {
         "rows": folder.verify(parts),
         "non_finite": job.non_finite.facts(),

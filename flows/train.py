@@ -35,6 +35,7 @@ from psflow.tasks.owners import JOB_ID, MODEL_DIR, TO_COMPLETE
 from psflow.tasks.roles.logs import RoleLogs
 from psflow.tasks.roles.task import run_role
 from psflow.tasks.tracking.tracker import Tracker
+from psflow.tasks.tracking.waiting import keep_waiting, read_waiting
 
 __all__ = ["train", "train_flow"]
 
@@ -139,10 +140,17 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
 
 @contextmanager
 def _recorded(planned: Planned, parameters: TrainParameters, links: PageLinks) -> Iterator[Tracker]:
-    """Open the MLflow run of the job; end it as the block ends."""
-    with closed_on_error(open_tracker(planned.store, planned.attempt, parameters, links)) as tracker:
-        planned.attempt.note_run(tracker.run_id)
-        yield tracker
+    """Open the MLflow run of the job; end it as the block ends, and keep the metrics that it has not taken."""
+    model_dir = planned.attempt.model_dir
+    tracker = open_tracker(planned.store, planned.attempt, parameters, links)
+    try:
+        with closed_on_error(tracker):
+            planned.attempt.note_run(tracker.run_id)
+            for metrics in read_waiting(model_dir):
+                tracker.handle(metrics)
+            yield tracker
+    finally:
+        keep_waiting(model_dir, tracker.waiting())
 
 
 def _run_roles(

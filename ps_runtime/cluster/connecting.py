@@ -15,10 +15,10 @@ import distributed.utils
 from distributed import Client, LocalCluster
 
 from psflow.ps_runtime.cluster.fork_server import scratch_directory, start_fork_server
-from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import ClusterError, UsageError
 
-__all__ = ["open_cluster"]
+__all__ = ["kill_local_workers", "open_cluster"]
 
 QUIET_LOCAL_CLUSTER = {
     "distributed.worker.profile.enabled": False,
@@ -37,6 +37,9 @@ CLOSE_TIMEOUT_SECS = 30.0
 """For the workers of a LocalCluster to end."""
 
 _log = logging.getLogger(__name__)
+
+_open: list[LocalCluster] = []
+"""Clusters of this process."""
 
 
 @contextmanager
@@ -106,19 +109,29 @@ def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Itera
         if deadline.has_passed:
             why = f"a worker process was not ready after {timeout_secs:g} s"
         raise ClusterError(num_workers, why) from None
+    _open.append(cluster)
     try:
         yield cluster
     finally:
+        timeout_secs = stop_clock.limited(CLOSE_TIMEOUT_SECS)
         try:
-            cluster.close(timeout=CLOSE_TIMEOUT_SECS)
+            cluster.close(timeout=timeout_secs)
         except TimeoutError:
-            _log.warning("the Dask cluster on this machine did not end within %g s", CLOSE_TIMEOUT_SECS)
+            _log.warning("the Dask cluster on this machine did not end within %g s", timeout_secs)
             _kill_workers(cluster)
+        finally:
+            _open.remove(cluster)
+
+
+def kill_local_workers() -> None:
+    """Kill the worker processes of all clusters that this process has started and not closed yet."""
+    for cluster in list(_open):
+        _kill_workers(cluster)
 
 
 def _kill_workers(cluster: LocalCluster) -> None:
     """End the processes of a cluster of our own at once: a role in it may be in the middle of a long call."""
-    for nanny in cluster.workers.values():
+    for nanny in list(cluster.workers.values()):
         nanny.close_gracefully(reason="psflow-ends")  # else it would start a process in the place of the killed one
         if nanny.pid is not None:
             with contextlib.suppress(ProcessLookupError):

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from psflow.ps_runtime.cluster.fork_server import OF_THE_OWNER
 from psflow.ps_runtime.config.environment import inherited_scratch
+from psflow.ps_runtime.signals import OF_THE_OWNER
 
 IMPORTS = (
     "psflow.ps_runtime.cluster.role_task",

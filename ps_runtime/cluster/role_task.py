@@ -11,6 +11,7 @@ from distributed import Worker, get_worker
 from distributed.core import Status
 
 from psflow.ps_runtime.client.shard_client import Dial
+from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import run_chief
@@ -52,6 +53,7 @@ def run_role(
     is_alone : bool
         Whether all roles of the job run on one host.
     """
+    leave_quickly()
     job: JobSpec = cloudpickle.loads(pickled)
     worker = get_worker()
     liveness = Liveness(worker, worker.get_current_task(), str(role))

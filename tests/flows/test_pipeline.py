@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
+from psflow.flows.pipeline import _result
+from psflow.flows.stopping.interrupts import InterruptedRunError, Interrupts
 from tests.flows.conftest import PIPELINE_CONF, Project
 
 pytestmark = pytest.mark.cluster
@@ -15,3 +19,19 @@ def test_what_a_stage_needs_is_missed_before_anything_starts(project: Project) -
     assert answer["error"]["type"] == "InputError"
     assert answer["error"]["message"].endswith("there is no file " + str(project.path / "nope.csv"))
     assert not (project.path / "runs").exists()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interrupt_as_the_last_stage_ends_leaves_nothing_to_do(fails: bool) -> None:
+    def stage(parameters: object) -> dict[str, int]:
+        signal.raise_signal(signal.SIGTERM)
+        if fails:
+            raise ValueError("a stage that was ended")
+        return {"rows": 3}
+
+    with Interrupts() as interrupts:
+        if fails:
+            with pytest.raises(InterruptedRunError, match="SIGTERM"):
+                _result(stage, None, interrupts)
+        else:
+            assert _result(stage, None, interrupts) == {"rows": 3}

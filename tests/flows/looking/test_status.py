@@ -78,8 +78,8 @@ def test_running_jobs_are_told_with_their_roles_and_the_straggler(directory: Pat
     assert job["stragglers"] == ["worker-0 makes 20 steps/s, the median of the replicas is 60"]
     assert jobs[orphaned]["stragglers"] == ["its process is gone; the command that started it resumes it"]
     assert jobs[untold]["stragglers"] == [
-        "training reached step 1500, but MLflow could not be reached; run the same command again to add checkpoints, "
-        "evaluations and the best export to MLflow; the missing training metrics are lost"
+        "training reached step 1500, but MLflow could not be reached; run the same command again to add to MLflow what "
+        "it lacks: checkpoints, evaluations, the best export, and the training metrics that were kept"
     ]
     assert answer.lines is not None
     assert ["chief-0", "100", "-", "12.5", "-", "-", "-"] in [line.split()[:7] for line in answer.lines]

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed.client import FutureCancelledError
 
 from psflow.ps_runtime.cluster import launch as module
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
@@ -114,3 +115,30 @@ def test_a_ps_knows_whether_all_roles_run_on_its_host(
     with pytest.raises(WaitTimeoutError):
         run.start(AdmissionPolicy(0))
     assert [options["is_alone"] for options in submitted] == [is_alone]
+
+
+def cancelled(reason: str | None) -> Any:
+    """Stand for the future of a role that counts as cancelled."""
+
+    def result(timeout: float) -> None:
+        raise FutureCancelledError("psflow-j-1-ps-0", reason)
+
+    return SimpleNamespace(result=result)
+
+
+def test_a_scheduler_that_is_gone_is_named_and_not_a_role_that_was_cancelled(
+    run: ClusterJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_client", SimpleNamespace(scheduler=SimpleNamespace(address="tcp://h:8786")))
+    for role in run.job.roles:
+        run._take_outcome(role, cancelled("scheduler-connection-lost"))
+    words = r"^the Dask scheduler at tcp://h:8786 failed: the connection to it broke; .*run the same command again$"
+    with pytest.raises(RoleFailedError, match=words):
+        run.join()
+
+
+def test_a_role_that_somebody_has_cancelled_is_named(run: ClusterJob) -> None:
+    for role in run.job.roles:
+        run._take_outcome(role, cancelled(None))
+    with pytest.raises(RoleFailedError, match=r"^ps-0 failed: ps-0 was stopped: it was cancelled$"):
+        run.join()

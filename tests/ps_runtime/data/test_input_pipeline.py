@@ -174,7 +174,7 @@ class TestArguments:
         with pytest.raises(InputError) as caught:
             open_input(input_fn)
         first, second = caught.value.faults
-        assert "asks for 'modes': an input_fn is given input_context, mode, params by name" in first
+        assert "asks for 'modes': expected def input_fn(input_context, mode, params), each of them by name" in first
         assert first.endswith("; did you mean 'mode'?")
         assert "asks for 'other'" in second
 
@@ -182,9 +182,7 @@ class TestArguments:
         def input_fn(mode: str, /) -> Dataset:
             return Dataset([1])
 
-        with pytest.raises(
-            InputError, match="asks for 'mode': an input_fn is given input_context, mode, params by name"
-        ):
+        with pytest.raises(InputError, match=r"asks for 'mode': expected def input_fn\(input_context, mode, params\)"):
             open_input(input_fn)
 
 

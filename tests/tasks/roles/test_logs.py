@@ -106,3 +106,10 @@ def test_prefect_tells_no_trace_of_an_error_that_says_it_all(name: str, caplog: 
             logging.getLogger(name).exception("it failed")
     logging.getLogger(name).error("a state that was returned", exc_info=True)
     assert [record.exc_info is not None for record in caplog.records] == [False, False, False, True, False]
+
+
+def test_an_interrupted_flow_run_is_no_error_of_each_task_run(caplog: pytest.LogCaptureFixture) -> None:
+    leave_traces_out()
+    for line in ("Finished in state Cancelled('ps-0 was stopped')", "Finished in state Failed('ps-0 failed')"):
+        logging.getLogger("prefect.task_runs").error(line)
+    assert [record.getMessage() for record in caplog.records] == ["Finished in state Failed('ps-0 failed')"]
