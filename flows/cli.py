@@ -10,7 +10,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
 from typing import Any, NoReturn, TextIO
@@ -36,6 +36,7 @@ from psflow.flows.commands.up import up
 from psflow.flows.stopping.watchdog import Watchdog, write_now
 from psflow.ps_runtime.deadline import stop_clock
 from psflow.ps_runtime.errors import PsflowError, UsageError
+from psflow.ps_runtime.redaction import public, redact_logs, without_secrets
 
 __all__ = ["app", "main", "run"]
 
@@ -100,6 +101,7 @@ def run(arguments: Sequence[str], answer: TextIO | None = None) -> int:
     answer : text stream, optional
         Where the result, or the error, goes as one line of JSON; without it both are shown to people.
     """
+    redact_logs()
     outcome = _attempt(arguments)
     if outcome.error is not None:
         print(f"psflow: {outcome.error[1]}", file=sys.stderr)
@@ -158,7 +160,13 @@ def _attempt(arguments: Sequence[str]) -> _Outcome:
     if isinstance(result, int):
         return _ended(result)
     answer = result if isinstance(result, Answer) else Answer(result)
-    return _Outcome(answer.exit_code, answer)
+    return _Outcome(answer.exit_code, answer if answer.has_password else _public(answer))
+
+
+def _public(answer: Answer) -> Answer:
+    """Return an answer without the credentials that may be in addresses and paths."""
+    lines = answer.lines if answer.lines is None else [without_secrets(line) for line in answer.lines]
+    return replace(answer, facts=public(answer.facts), lines=lines)
 
 
 def _failed(error: Exception) -> _Outcome:
@@ -166,9 +174,9 @@ def _failed(error: Exception) -> _Outcome:
     if stop_clock.received is not None:
         return _ended(128 + stop_clock.received)
     if not isinstance(error, PsflowError):
-        traceback.print_exception(error)
+        print(without_secrets("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     exit_code = ExitCode.USAGE if isinstance(error, UsageError) else ExitCode.FAILED
-    return _Outcome(exit_code, error=(type(error).__name__, str(error)))
+    return _Outcome(exit_code, error=(type(error).__name__, without_secrets(str(error))))
 
 
 def _ended(exit_code: int) -> _Outcome:

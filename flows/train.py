@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from prefect import flow, get_run_logger
+from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
@@ -17,6 +17,7 @@ from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.planning.beginning import tell
 from psflow.flows.planning.planned import Planned, planned_training
 from psflow.flows.prefect_runs.flow_run_labels import label_flow_run
+from psflow.flows.prefect_runs.public_flow import public_flow
 from psflow.flows.prefect_runs.task_runs import TaskRuns
 from psflow.flows.starting.invocation import invoke, invoked
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
@@ -66,7 +67,7 @@ def _flow_run_name() -> str:
     return f"train {parameters.experiment}{'' if steps is None else f' to {steps}'}"
 
 
-@flow(name="train", flow_run_name=_flow_run_name, persist_result=False)
+@public_flow(name="train", flow_run_name=_flow_run_name)
 def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
     """Train, evaluate every checkpoint, and register the best model.
 
@@ -110,7 +111,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
     cluster = parameters.cluster
     policy = AdmissionPolicy(cluster.admission_timeout_secs, cluster.when_full == "wait", get_run_logger().info)
     with ExitStack() as stack:
-        client = stack.enter_context(open_cluster(cluster.address, len(job.roles)))
+        client = stack.enter_context(open_cluster(cluster.address, len(job.roles), warn=get_run_logger().warning))
         check_capacity(client, len(job.roles))
         check()
         links = current_links(client, attempt.model_dir, parameters)

@@ -26,15 +26,19 @@
     ├── NanLossError             the loss is not a number
     └── NanGradientError         the loss is a number, a gradient is not
 
-Facts are fields and the sentence is ``__str__``. Every class survives pickling, keyword arguments included.
+Facts are fields and the sentence is ``__str__``, without credentials. Every class survives pickling, keyword arguments
+included.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+from psflow.ps_runtime.redaction import without_secrets
 
 __all__ = [
     "BrokenPeerError",
@@ -82,15 +86,29 @@ def _rebuild(cls: type[PsflowError], facts: dict[str, Any]) -> PsflowError:
     return cls(**facts)
 
 
+def _public(sentence: Callable[[Any], str]) -> Callable[[Any], str]:
+    @functools.wraps(sentence)
+    def public_sentence(error: Any) -> str:
+        return without_secrets(sentence(error))
+
+    return public_sentence
+
+
 @dataclass(eq=False)
 class PsflowError(Exception):
     """Base of all errors of psflow."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Leave credentials out of the sentence, whatever facts it is made of."""
+        super().__init_subclass__(**options)
+        if "__str__" in vars(cls):
+            cls.__str__ = _public(cls.__str__)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), {f.name: getattr(self, f.name) for f in fields(self)})
 
     def __str__(self) -> str:
-        return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+        return without_secrets(", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self)))
 
 
 @dataclass(eq=False)

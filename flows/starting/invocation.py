@@ -21,6 +21,7 @@ from psflow.flows.stopping.interrupts import AbortedRunError, InterruptedRunErro
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.errors import FlowFailedError, UsageError
+from psflow.ps_runtime.redaction import redact_logs
 from psflow.tasks.orphaned_runs import FLOW_RUN_TAG, close_orphaned_runs
 from psflow.tasks.prefect_server.api import check_named_api, prefect_api
 from psflow.tasks.roles.logs import leave_traces_out
@@ -31,6 +32,7 @@ P = TypeVar("P", bound=FlowParameters)
 T = TypeVar("T")
 
 leave_traces_out()  # every flow begins here
+redact_logs()
 
 
 @dataclass

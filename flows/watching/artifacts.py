@@ -21,8 +21,8 @@ from prefect.artifacts import (
 
 from psflow.flows.prefect_runs.flow_run_labels import label_flow_run
 from psflow.ps_runtime.config.keys import flat
-from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.deadline import stop_clock
+from psflow.ps_runtime.redaction import without_secrets
 
 __all__ = ["Artifacts", "show_summary"]
 

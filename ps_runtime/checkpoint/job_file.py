@@ -245,7 +245,7 @@ class JobFile:
         )
 
     def _write(self, record: JobRecord) -> JobRecord:
-        self._files.put(NAME, record.to_json().encode())
+        self._files.put(NAME, record.to_json().encode(), is_private=True)
         return record
 
     @contextlib.contextmanager

@@ -23,14 +23,12 @@ from psflow.ps_runtime.config.environment import inherited_scratch
 from psflow.ps_runtime.signals import OF_THE_OWNER
 
 IMPORTS = (
+    "psflow.ps_runtime.cluster.closed_nodes",
     "psflow.ps_runtime.cluster.role_task",
     "safetensors.numpy",
     "scipy.sparse",
     # what a Dask worker imports as it starts
-    "distributed.http.prometheus",
-    "distributed.http.worker",
     "distributed.nanny",
-    "prometheus_client",
     "tornado.platform.asyncio",
 )
 

@@ -20,11 +20,12 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
-from psflow.ps_runtime.config.environment import child_environment
+from psflow.ps_runtime.config.environment import child_environment, server_auth
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
 from psflow.ps_runtime.signals import signals_blocked
-from psflow.tasks.prefect_server.health import health_fault
+from psflow.tasks.basic_auth import authorization, new_auth_string
+from psflow.tasks.prefect_server.health import client_settings, health_fault
 from psflow.tasks.started_servers import found
 
 __all__ = ["LocalPrefectServer", "check_named_api", "has_pages", "named_api_url", "prefect_api"]
@@ -57,7 +58,8 @@ class LocalPrefectServer:
 
     The process starts with the object, so that other things can start meanwhile; `wait` says when it answers. It ends
     with `close`, or when this process ends, however that happens. If a profile of Prefect names an API, it leaves at
-    once: it finds out by itself, so that nobody has to import Prefect before it can be started.
+    once: it finds out by itself, so that nobody has to import Prefect before it can be started. It serves those who
+    know its `auth_string`, user and password.
 
     Notes
     -----
@@ -66,6 +68,7 @@ class LocalPrefectServer:
     """
 
     def __init__(self) -> None:
+        self.auth_string = new_auth_string()
         self._log: IO[bytes] = tempfile.TemporaryFile(prefix="psflow-prefect-")  # noqa: SIM115 - closed by close
         with socket.create_server(("127.0.0.1", 0)) as listener, signals_blocked():
             self._address: tuple[str, int] = listener.getsockname()
@@ -74,7 +77,7 @@ class LocalPrefectServer:
                 stdin=subprocess.PIPE,
                 stdout=self._log,
                 stderr=subprocess.STDOUT,
-                env=child_environment(SETTINGS),
+                env=child_environment(SETTINGS | server_auth(self.auth_string)),
                 pass_fds=[listener.fileno()],
                 # a signal to the terminal, or to all that systemd has started, is for the flow, which needs the server
                 # to end well: so it has signals blocked, as it inherits that
@@ -82,7 +85,9 @@ class LocalPrefectServer:
             )
             # asked as early as that, it prepares its answer, which takes half a second, beside what we do until `wait`
             self._question = http.client.HTTPConnection(*self._address)
-            self._question.request("GET", "/api/admin/version")
+            self._question.request(
+                "GET", "/api/admin/version", headers={"Authorization": authorization(self.auth_string)}
+            )
             self._has_answered = False
 
     @property
@@ -152,7 +157,7 @@ def check_named_api(timeout_secs: float = NAMED_SECS) -> None:
     ConfigError
         If it does not.
     """
-    from psflow.ps_runtime.data.files import without_secrets
+    from psflow.ps_runtime.redaction import without_secrets
 
     url = named_api_url() or found().prefect_api_url
     deadline = Deadline(timeout_secs)
@@ -195,13 +200,13 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
     -----
     At the end all events, states and logs are sent before the local server ends, so that no run is left unfinished.
     """
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
     url = named_api_url() or found().prefect_api_url
     if url is not None:
         if server is not None:
             server.close()
-        with temporary_settings({PREFECT_API_URL: url}):
+        with temporary_settings(client_settings(url)):
             try:
                 yield url
             finally:
@@ -209,7 +214,8 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
         return
     server = server or LocalPrefectServer()
     try:
-        with temporary_settings({PREFECT_API_URL: server.wait(timeout_secs)}), _no_dead_links():
+        settings = {PREFECT_API_URL: server.wait(timeout_secs), PREFECT_API_AUTH_STRING: server.auth_string}
+        with temporary_settings(settings), _no_dead_links():
             try:
                 yield server.url
             finally:

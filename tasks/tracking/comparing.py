@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.redaction import without_secrets
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.model.best import Better
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.tasks.tracking.models import BestModel, RecordedModels
 from psflow.tasks.tracking.notes import Notes

@@ -3,8 +3,9 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from psflow.ps_runtime.data.files import check_file, chosen_names, read_file, shown_path, without_secrets
+from psflow.ps_runtime.data.files import check_file, chosen_names, read_file, shown_path
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.redaction import without_secrets
 
 
 def test_any_url_of_fsspec_can_be_read(tmp_path: Path) -> None:
