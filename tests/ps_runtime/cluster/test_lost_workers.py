@@ -97,7 +97,7 @@ def test_a_role_is_missed_though_nobody_tells_that_its_worker_left(
             client.unsubscribe_topic("all")  # as another job on the same client does when it ends
             client.subscribe_topic("all", lambda event: None)
             os.kill(pids[run._slots[run.job.roles[-1]]], signal.SIGKILL)  # whom no other role misses
-            with pytest.raises(RoleFailedError, match=r"^evaluator-0 failed: its Dask worker tcp://.* was lost"):
+            with pytest.raises(RoleFailedError, match=r"^evaluator-0 failed: its Dask worker tls://.* was lost"):
                 run.join(before(time.monotonic() + 300))
 
 

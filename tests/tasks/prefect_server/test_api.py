@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, get_current_settings, temporary_settings
 
 from psflow.ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
 from psflow.tasks.prefect_server import api
@@ -85,7 +85,7 @@ def test_server_ends_when_the_process_is_killed() -> None:
 def test_named_api_is_used_and_left_running() -> None:
     server = LocalPrefectServer()
     try:
-        with temporary_settings({PREFECT_API_URL: server.wait()}):
+        with temporary_settings({PREFECT_API_URL: server.wait(), PREFECT_API_AUTH_STRING: server.auth_string}):
             assert named_api_url() == server.url
             with prefect_api() as url:
                 assert url == server.url
