@@ -191,6 +191,13 @@ def _quiet_logs() -> Iterator[None]:
 def _client(address: str) -> Client:
     try:
         return Client(address, timeout=CONNECT_TIMEOUT_SECS, name="psflow")
+    except TypeError as error:  # it has no certificate to show
+        raise UsageError(
+            (
+                f"{address} needs certificates, and the configuration of Dask names none ({error}); set "
+                "distributed.comm.tls.ca-file, .client.cert and .client.key, for instance in ~/.config/dask/tls.yaml",
+            )
+        ) from None
     except (OSError, ValueError) as error:
         raise UsageError(
             (

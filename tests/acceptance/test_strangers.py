@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import psutil
 import pytest
 from distributed import LocalCluster
@@ -68,7 +69,11 @@ def test_the_stranger_gets_what_is_open(project: Project) -> None:
     (project.path / "note").write_text("the word is pl4nted")
     sleeper = subprocess.Popen(["sleep", "1000"], user="nobody", group="nogroup", extra_groups=[])
     try:
-        with LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0") as cluster:
+        scratch = {"temporary-directory": str(project.path / "dask")}
+        with (
+            dask.config.set(scratch),
+            LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0") as cluster,
+        ):
             told = listeners([psutil.Process()]) | {"pids": [sleeper.pid], "unix": []}
             got = stranger_gets({**told, "folders": [str(project.path)], "words": [planted_secrets.MARK]})
             port = cluster.scheduler_address.rpartition(":")[2]

@@ -53,6 +53,15 @@ def test_each_flow_is_served_under_its_own_name() -> None:
         assert load_flow_from_entrypoint(str(deployment.entrypoint)).name == deployment.flow_name
 
 
+def test_credentials_are_not_served() -> None:
+    text = CONF.replace("path: t.csv", 'path: "s3://key:s3cret@bucket/t.csv"', 1)
+    Path("t.yaml").write_text(text)
+    words = r"^t\.yaml:5: input\.train\.path: expected no credentials in what is served, which Prefect keeps and shows"
+    with pytest.raises(ConfigError, match=words) as refusal:
+        configured(["t.yaml"])
+    assert "s3cret" not in str(refusal.value)
+
+
 def test_a_configuration_is_served_with_its_parameters_and_schedule(tmp_path: Path) -> None:
     pipeline, train = configured([conf('pipeline: {predict: {input: "a.csv"}}\nschedule: {cron: "0 3 * * *"}')])
     assert (pipeline.full_name, train.full_name) == ("pipeline/t", "train/t")
@@ -108,7 +117,7 @@ def test_two_configurations_of_one_experiment_would_be_one_deployment() -> None:
 
 def test_without_a_server_that_stays_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psflow.flows.serve.named_api_url", lambda: None)
-    monkeypatch.setattr("psflow.flows.serve.found", lambda: Servers(None, {}))
+    monkeypatch.setattr("psflow.flows.serve.found", lambda: Servers(None, None, {}))
     words = "no permanent Prefect server is known: start one with psflow up, or name one with PREFECT_A"
     with pytest.raises(UsageError, match=words):
         serve([])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import http.client
 import os
 import signal
 import sqlite3
@@ -81,6 +82,18 @@ def test_server_ends_when_the_process_is_killed() -> None:
         psutil.Process(int(done.stdout)).wait(timeout=200)
 
 
+def refused(server: LocalPrefectServer) -> bool:
+    """Return whether a server tells nobody else anything, and its process nothing of the password."""
+    password = server.auth_string.partition(":")[2]
+    answers = set()
+    for path, headers in (("/api/health", {}), ("/api/admin/version", {}), ("/", {"Authorization": "Basic cDpw"})):
+        with closing(http.client.HTTPConnection(*server._address)) as connection:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            answers.add((answer.status, answer.read()))
+    return answers == {(401, b"")} and password not in " ".join(psutil.Process(server.pid).cmdline())
+
+
 @pytest.mark.cluster
 def test_named_api_is_used_and_left_running() -> None:
     server = LocalPrefectServer()
@@ -90,6 +103,7 @@ def test_named_api_is_used_and_left_running() -> None:
             with prefect_api() as url:
                 assert url == server.url
             assert psutil.Process(server.pid).is_running()
+        assert refused(server)
     finally:
         server.close()
         server.close()
