@@ -102,7 +102,7 @@ class PsflowError(Exception):
         """Leave credentials out of the sentence, whatever facts it is made of."""
         super().__init_subclass__(**options)
         if "__str__" in vars(cls):
-            cls.__str__ = _public(cls.__str__)
+            cls.__str__ = _public(cls.__str__)  # type: ignore[method-assign]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), {f.name: getattr(self, f.name) for f in fields(self)})

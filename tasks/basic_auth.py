@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-__all__ = ["BasicAuth", "authorization", "login_url", "new_auth_string", "with_auth"]
+__all__ = ["LOGIN_PATH", "BasicAuth", "authorization", "login_url", "new_auth_string", "with_auth"]
 
 USER = "psflow"
 PASSWORD_BYTES = 24

@@ -44,7 +44,7 @@ def leave_traces_out() -> None:
 
 def _without_trace(record: logging.LogRecord) -> bool:
     if record.exc_info and isinstance(record.exc_info[1], PsflowError | CancelledRun | None):
-        record.exc_info = None
+        record.exc_info = record.exc_text = None
     return True
 
 
