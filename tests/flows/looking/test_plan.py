@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import dask
 import pytest
 from distributed import LocalCluster
 
@@ -20,6 +19,7 @@ from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.own_security import own_security
 from psflow.ps_runtime.errors import ConfigError
+from tests.dask_tls import certificates_named
 from tests.flows.conftest import TABLE_CONF
 
 MORE = """
@@ -207,13 +207,11 @@ def test_a_cluster_is_asked_for_its_slots() -> None:
 
 def test_a_scheduler_without_tls_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     security = own_security()
-    named = {"ca-file": security.tls_ca_file}
-    named |= {f"client.{part}": getattr(security, f"tls_client_{part}") for part in ("key", "cert")}
     options: Any = {"n_workers": 0, "processes": False, "dashboard_address": "127.0.0.1:0"}
     with LocalCluster(protocol="tcp", **options) as plain, LocalCluster(security=security, **options) as closed:
         address = f"cluster.address={closed.scheduler_address}"
         assert any("needs certificates, and" in fault for fault in plan(["t.yaml", address]).facts["faults"])
-        with dask.config.set({f"distributed.comm.tls.{key}": value for key, value in named.items()}):
+        with certificates_named(security):
             answer = plan(["t.yaml", address])
         assert (answer.facts["cluster"]["tls"], "open" in answer.facts) == (True, False)
         assert logged(caplog) == []
