@@ -40,7 +40,7 @@ def returns_a_number(features: Any, mode: str) -> float:
 
 
 def points(params: Any) -> Iterator[Any]:
-    """Yield batches of points on a line, with ``holes`` one in each that is none; log ``secrets``, if there are some."""
+    """Yield batches of points on a line, with ``holes`` one in each that is none; log ``secrets`` if it has some."""
     if "secrets" in params:
         logging.getLogger("my_models").warning("reading %s", params)
     random = np.random.default_rng(0)
