@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +22,7 @@ from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_se
 from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.prefect_runs.task_runs import TaskRuns
 from psflow.flows.starting.invocation import Invocation
-from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
+from psflow.flows.stopping.interrupts import INTERRUPTIONS, AbortedRunError, Interrupts
 from psflow.flows.watching import plotting
 from psflow.flows.watching import watch as watching
 from psflow.flows.watching.page_links import PageLinks
@@ -147,41 +147,54 @@ def test_a_role_is_told_as_it_ended_though_nobody_waits_for_it_any_more(
     }
 
 
-class LongJob:
-    """Stands for a job that goes on."""
+class HeardInterrupts(Interrupts):
+    """Notes when a second signal has arrived."""
 
     def __init__(self) -> None:
+        super().__init__()
+        self.has_second = threading.Event()
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        try:
+            super()._take(number, frame)
+        except AbortedRunError:
+            self.has_second.set()
+            raise
+
+
+class LongJob:
+    """Stands for a job that goes on; while it is waited for the last time, a second signal comes."""
+
+    def __init__(self, task_runs: TaskRuns, interrupts: HeardInterrupts) -> None:
+        self.task_runs = task_runs
+        self.interrupts = interrupts
         self.is_watched = threading.Event()
 
     def wait(self, role: RoleId, timeout_secs: float) -> None:
         self.is_watched.set()
+        if self.task_runs.stop.is_set() and not self.interrupts.has_second.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
+            assert self.interrupts.has_second.wait(200)
 
 
 def test_a_second_signal_cancels_the_flow_run_and_its_task_runs(server: SyncPrefectClient, tmp_path: Path) -> None:
-    job, task_runs = LongJob(), TaskRuns()
-
-    def send_once_it_ends() -> None:
-        task_runs.stop.wait(200)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    second = threading.Thread(target=send_once_it_ends)
+    task_runs = TaskRuns()
 
     @flow
     def aborted() -> State[Any]:
-        with Interrupts() as interrupts:
+        with HeardInterrupts() as interrupts:
+            job = LongJob(task_runs, interrupts)
             try:
                 with task_runs:
                     task_runs.submit(
                         run_role, RoleId(Role.PS, 0), job, task_runs.stop, RoleLogs(tmp_path / "roles.log")
                     )
                     assert job.is_watched.wait(200)
-                    second.start()
                     os.kill(os.getpid(), signal.SIGINT)
-                    interrupts.check()
+                    while True:
+                        interrupts.check()
             except INTERRUPTIONS as interrupted:
-                second.join()
                 return Invocation(None, 0.0).cancelled(interrupted, "the same command resumes")
-        return pytest.fail("it was not interrupted")
 
     state = aborted(return_state=True)
     assert (state.name, state.message) == ("Cancelled", "aborted by a second SIGINT; the same command resumes")
