@@ -122,6 +122,8 @@ def _tell_model(seen: _Plan, asked: TrainParameters, attempt: Attempt) -> None:
         "; ".join(f"{name}: {number:,} examples" for name, number in examples.items()) or "generators",
         examples,
     )
+    if attempt.plan.ignored:
+        seen.tell("ignored", "; ".join(attempt.plan.ignored), list(attempt.plan.ignored))
 
 
 def _tell_model_dir(seen: _Plan, asked: TrainParameters, beginning: Beginning | None) -> None:

@@ -10,11 +10,14 @@ from typing import Any
 
 from psflow.ps_runtime.data.arrays import Columns, plain_arrays
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.errors import InputError, did_you_mean
 
 __all__ = ["InputContext", "check_batch", "open_input"]
 
 Batch = tuple[Columns, Columns | None]
+
+NOTHING_TO_ENFORCE = Enforcement()
 
 EXPECTED = "expected a Dataset, a tuple (features, labels) of arrays, or an iterable of such tuples"
 
@@ -55,19 +58,23 @@ def open_input(
     *,
     mode: str | None = None,
     params: Mapping[str, Any] | None = None,
+    enforcement: Enforcement = NOTHING_TO_ENFORCE,
 ) -> Dataset | Iterator[Batch]:
-    """Call `input_fn` and return what it reads.
+    """Call `input_fn` and return what it reads, in the form that a trained model reads.
 
     Parameters
     ----------
     input_fn : callable
-        Is given those of `input_context`, `mode` and `params` that its signature names.
+        Is given those of `input_context`, `mode`, `params` and `input_schema` that its signature names.
     context : InputContext, optional
         Passed to an input_fn with an argument ``input_context``.
     mode : str, optional
         Passed to an input_fn with an argument ``mode``.
     params : mapping, optional
         Hyper-parameters, passed to an input_fn with an argument ``params``.
+    enforcement : Enforcement, optional
+        Holds what is read against the schema of the training input, which it passes to an input_fn with an argument
+        ``input_schema``. Left out: this is the training input.
 
     Returns
     -------
@@ -79,26 +86,27 @@ def open_input(
     Raises
     ------
     InputError
-        If `input_fn` asks for something else, or returned something else.
+        If `input_fn` asks for something else, or returned something else, or something that does not fit the
+        schema; for a stream that shows at the batch.
     """
     name = getattr(input_fn, "__qualname__", None) or repr(input_fn)
     where = f"input_fn {name}"
     if not callable(input_fn):
         raise InputError((f"expected an input_fn to call, got {_kind_of(input_fn)}; write lambda: ...",))
-    offered = {"input_context": context, "mode": mode, "params": params}
+    offered = {"input_context": context, "mode": mode, "params": params, "input_schema": enforcement.schema}
     result = input_fn(**_arguments(input_fn, offered, where))
     if inspect.isgeneratorfunction(result):
         result = result()
-    if isinstance(result, Dataset):
-        return result
     if isinstance(result, tuple):
-        return _one_batch(result, where)
+        result = _one_batch(result, where)
+    if isinstance(result, Dataset):
+        return enforcement.dataset(result)
     if isinstance(result, Mapping) or hasattr(result, "__array__"):
         hint = "return (features, None) where there are no labels"
         raise InputError((f"{where} returned {_kind_of(result)}: {EXPECTED}; {hint}",))
     if not isinstance(result, Iterable) or isinstance(result, str | bytes):
         raise InputError((f"{where} returned {_kind_of(result)}: {EXPECTED}",))
-    return _checked(result, where)
+    return enforcement.batches(_checked(result, where))
 
 
 def check_batch(features: object, labels: object, where: str) -> Batch:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.estimator.user_code import user_code
@@ -20,9 +21,10 @@ from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.variables import ModelSpec
 
-__all__ = ["JobPlan", "metric_names", "plan_evaluations", "plan_job"]
+__all__ = ["EvaluationPlan", "JobPlan", "metric_names", "plan_evaluations", "plan_job"]
 
 MAX_SPLIT_BATCHES = 64
 SPLITS_PER_REPLICA = 4
@@ -42,6 +44,18 @@ class JobPlan:
     input: InputSpec
     datasets: Mapping[str, Dataset]
     """The inputs that are data sets: ``train``, ``eval`` for the first EvalSpec, ``eval_<name>`` for another."""
+    ignored: tuple[str, ...] = ()
+    """A sentence for each input that has what the model does not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPlan:
+    """What a look at the inputs of evaluations has shown."""
+
+    datasets: Mapping[str, Dataset]
+    """The inputs that are data sets, named as in `JobPlan`."""
+    ignored: tuple[str, ...]
+    """As in `JobPlan`."""
 
 
 def plan_job(
@@ -60,54 +74,60 @@ def plan_job(
         Whatever is wrong with model_fn, the inputs or what the exporters compare, before anything has started.
     """
     context = InputContext(num_replicas, 0)
-    training = _Input(train_spec.input_fn, ModeKeys.TRAIN, caller.params, context)
-    evaluated = [_Input(spec.input_fn, ModeKeys.EVAL, caller.params, None) for spec in eval_specs]
-    inputs = {"train": training, **dict(zip(_contexts(eval_specs), evaluated, strict=True))}
+    training = _Input(train_spec.input_fn, ModeKeys.TRAIN, caller.params, "train", None, context)
+    first = training.first_batch()
+    schema = training.opened.schema() if isinstance(training.opened, Dataset) else schema_of(*first)
+    check_repeatable(schema, training.where)
+    evaluated = _eval_inputs(caller, eval_specs, schema)
+    inputs = {"train": training, **evaluated}
     datasets = {name: data.opened for name, data in inputs.items() if isinstance(data.opened, Dataset)}
     for name, dataset in datasets.items():
-        check_labels(dataset.labels, f"the {name} input")
-    built = _first_call(caller, training.first_batch(), ModeKeys.TRAIN, seed)
-    for eval_spec, data in zip(eval_specs, evaluated, strict=True):
+        check_labels(dataset.labels, inputs[name].where)
+    built = _first_call(caller, first, ModeKeys.TRAIN, seed)
+    for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):
         batch = data.first_batch()
         _same_model(caller, built.model, _first_call(caller, batch, ModeKeys.EVAL, seed), ModeKeys.TRAIN)
         _check_exporters(caller, built, batch, eval_spec)
-    optimizers = tuple(replace(op.optimizer, learning_rate=math.nan) for op in built.spec.train_ops)
-    return JobPlan(built.model, optimizers, _input_spec(training.opened, num_replicas), datasets)
+    return JobPlan(
+        replace(built.model, schema=schema),
+        tuple(replace(op.optimizer, learning_rate=math.nan) for op in built.spec.train_ops),
+        _input_spec(training.opened, num_replicas),
+        datasets,
+        _ignored(evaluated),
+    )
 
 
 def plan_evaluations(
     caller: ModelCaller, eval_specs: Sequence[EvalSpec], model: ModelSpec, check_labels: LabelCheck
-) -> Mapping[str, Dataset]:
+) -> EvaluationPlan:
     """Open the inputs of evaluations of checkpoints that hold `model`, and call model_fn on a batch of each.
-
-    Returns
-    -------
-    mapping of str to Dataset
-        The inputs that are data sets, named as in `JobPlan`.
 
     Raises
     ------
     UsageError
         Whatever is wrong with model_fn or the inputs, or if the checkpoints hold another model.
     """
-    inputs = {}
-    for context, spec in zip(_contexts(eval_specs), eval_specs, strict=True):
-        inputs[context] = data = _Input(spec.input_fn, ModeKeys.EVAL, caller.params, None)
+    inputs = _eval_inputs(caller, eval_specs, model.schema)
+    for data in inputs.values():
         if isinstance(data.opened, Dataset):
-            check_labels(data.opened.labels, f"the {context} input")
+            check_labels(data.opened.labels, data.where)
         _same_model(caller, model, _first_call(caller, data.first_batch(), ModeKeys.EVAL, 0), "the checkpoint")
-    return {context: data.opened for context, data in inputs.items() if isinstance(data.opened, Dataset)}
+    datasets = {context: data.opened for context, data in inputs.items() if isinstance(data.opened, Dataset)}
+    return EvaluationPlan(datasets, _ignored(inputs))
 
 
-def metric_names(caller: ModelCaller, eval_spec: EvalSpec) -> frozenset[str]:
+def metric_names(caller: ModelCaller, eval_spec: EvalSpec, schema: InputSchema | None) -> frozenset[str]:
     """Return the names of the metrics that an evaluation will have, as a call of model_fn on a batch tells them.
+
+    `schema` is that of the training input.
 
     Raises
     ------
     UsageError
         If model_fn or the input is wrong.
     """
-    batch = _Input(eval_spec.input_fn, ModeKeys.EVAL, caller.params, None).first_batch()
+    [data] = _eval_inputs(caller, [eval_spec], schema).values()
+    batch = data.first_batch()
     return frozenset({"loss", *_first_call(caller, batch, ModeKeys.EVAL, 0).spec.eval_metric_ops})
 
 
@@ -116,15 +136,24 @@ def _contexts(eval_specs: Sequence[EvalSpec]) -> list[str]:
 
 
 class _Input:
-    """What an input_fn returned, and whom to blame."""
+    """What an input_fn returned, whom to blame, and what of it the model does not read."""
 
     def __init__(
-        self, input_fn: Callable[..., Any], mode: ModeKeys, params: Mapping[str, Any], context: InputContext | None
+        self,
+        input_fn: Callable[..., Any],
+        mode: ModeKeys,
+        params: Mapping[str, Any],
+        name: str,
+        schema: InputSchema | None,
+        context: InputContext | None = None,
     ) -> None:
+        self.where = f"the {name} input"
+        self.unused: list[str] = []
         self._input_fn = input_fn
         self._mode = mode
+        enforcement = Enforcement(schema, self.where, on_unused=self.unused.extend)
         with user_code(input_fn, InputError, f"in {mode} mode"):
-            self.opened = open_input(input_fn, context, mode=mode, params=params)
+            self.opened = open_input(input_fn, context, mode=mode, params=params, enforcement=enforcement)
 
     def first_batch(self) -> Batch:
         with user_code(self._input_fn, InputError, f"in {self._mode} mode"):
@@ -132,6 +161,17 @@ class _Input:
         if batch is None:
             raise InputError((f"the input_fn for {self._mode} returned no batch",))
         return batch
+
+
+def _eval_inputs(caller: ModelCaller, eval_specs: Sequence[EvalSpec], schema: InputSchema | None) -> dict[str, _Input]:
+    return {
+        name: _Input(spec.input_fn, ModeKeys.EVAL, caller.params, name, schema)
+        for name, spec in zip(_contexts(eval_specs), eval_specs, strict=True)
+    }
+
+
+def _ignored(inputs: Mapping[str, _Input]) -> tuple[str, ...]:
+    return tuple(unused_sentence(data.where, data.unused) for data in inputs.values() if data.unused)
 
 
 def _first_call(caller: ModelCaller, batch: Batch, mode: ModeKeys, seed: int) -> BuiltModel:

@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.errors import InputError, ModelFnError
 from psflow.ps_runtime.metrics import Metric, mean
 from psflow.ps_runtime.model.caller import ModelCaller, check_loss
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.specs.schema import InputSchema
 
 if TYPE_CHECKING:
     from psflow.ps_runtime.checkpoint.reader import CheckpointReader
@@ -130,11 +132,19 @@ class OpenedEvaluation:
         Calls model_fn in EVAL mode.
     spec : EvalSpec
         Input, and number of batches.
+    schema : InputSchema or None
+        What the models read, which the input is held against.
     check : callable
         Called before each batch, as an evaluation may take long; raises to end it.
     """
 
-    def __init__(self, caller: ModelCaller, spec: EvalSpec, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        caller: ModelCaller,
+        spec: EvalSpec,
+        schema: InputSchema | None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.spec = spec
         self.name = spec.name or ""
         self.digest = ""
@@ -143,6 +153,7 @@ class OpenedEvaluation:
         """A few rows of the features, once a batch was read."""
         self._caller = caller
         self._check = check
+        self._enforcement = Enforcement(schema, f"the input of evaluation {self.name or 'eval'!r}")
         self._dataset: Dataset | None = None
 
     def measure(self, values: ModelValues, global_step: int) -> dict[str, float]:
@@ -159,7 +170,9 @@ class OpenedEvaluation:
     def _open(self) -> Dataset | Iterator[Batch]:
         if self._dataset is not None:
             return self._dataset
-        opened = open_input(self.spec.input_fn, mode=ModeKeys.EVAL, params=self._caller.params)
+        opened = open_input(
+            self.spec.input_fn, mode=ModeKeys.EVAL, params=self._caller.params, enforcement=self._enforcement
+        )
         if isinstance(opened, Dataset):
             self.digest = input_digest(opened, self.spec.steps)
             self._dataset = opened

@@ -7,6 +7,7 @@ from typing import Any
 
 from psflow.ps_runtime.data.batch_codec import encode_batch
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.roles.job_spec import JobSpec
@@ -66,7 +67,11 @@ class StreamReader:
 
     def _read(self) -> None:
         opened = open_input(
-            self._job.train_spec.input_fn, InputContext(1, 0), mode=ModeKeys.TRAIN, params=self._job.params
+            self._job.train_spec.input_fn,
+            InputContext(1, 0),
+            mode=ModeKeys.TRAIN,
+            params=self._job.params,
+            enforcement=Enforcement(self._job.model.schema, "the train input"),
         )
         assert not isinstance(opened, Dataset), "the job was planned for a stream"
         count = 0

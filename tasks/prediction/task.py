@@ -27,13 +27,17 @@ PROGRESS_EVERY_SECS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class PredictionJob:
-    """What is predicted: the rows of `input`, whose data have `digest`, with `model`, into the folder `output`."""
+    """What is predicted: the rows of `input`, whose data have `digest`, with `model`, into the folder `output`.
+
+    `unused` are the columns or arrays of the input that the model does not read.
+    """
 
     model: ModelInfo
     input: PredictionInput
     digest: str
     num_rows: int
     output: str
+    unused: tuple[str, ...] = ()
 
 
 @task(name="predict partitions", cache_policy=NO_CACHE, persist_result=False)

@@ -174,7 +174,7 @@ class TestArguments:
         with pytest.raises(InputError) as caught:
             open_input(input_fn)
         first, second = caught.value.faults
-        assert "asks for 'modes': an input_fn is given input_context, mode, params by name" in first
+        assert "asks for 'modes': an input_fn is given input_context, mode, params, input_schema by name" in first
         assert first.endswith("; did you mean 'mode'?")
         assert "asks for 'other'" in second
 
@@ -183,7 +183,7 @@ class TestArguments:
             return Dataset([1])
 
         with pytest.raises(
-            InputError, match="asks for 'mode': an input_fn is given input_context, mode, params by name"
+            InputError, match="asks for 'mode': an input_fn is given input_context, mode, params, input_schema by name"
         ):
             open_input(input_fn)
 

@@ -38,8 +38,9 @@ class JobRequestsStub:
 def start():
     readers = []
 
-    def start_reader(input_fn):
-        job = SimpleNamespace(train_spec=SimpleNamespace(input_fn=input_fn), params={})
+    def start_reader(input_fn, schema=None):
+        model = SimpleNamespace(schema=schema)
+        job = SimpleNamespace(train_spec=SimpleNamespace(input_fn=input_fn), params={}, model=model)
         readers.append(StreamReader(job, lambda event: event()))
         readers[-1].job_requests = JobRequestsStub()
         return readers[-1]
