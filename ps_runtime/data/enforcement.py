@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from psflow.ps_runtime.data.arrays import Array, Columns, array_specs
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, InputSchema
+from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
 from psflow.ps_runtime.specs.schema_enforcement import enforce_features, missing_faults, scale_features
 
 __all__ = ["Enforcement", "check_repeatable", "schema_of", "unused_sentence"]
 
 MAX_NAMES = 10
 """Of those that a sentence lists."""
-NUMBERS = "biufc"
 Batch = tuple[Columns, Columns | None]
 
 
@@ -39,7 +36,7 @@ def check_repeatable(schema: InputSchema, where: str) -> None:
         "give to the exported model again: expected numbers or booleans; encode it, for example as numbers of a "
         "vocabulary, or leave it out"
         for spec in schema.features
-        if not _is_number(spec.dtype)
+        if not spec.is_number
     ]
     if faults:
         raise InputError(tuple(faults))
@@ -171,7 +168,7 @@ def _scaled(features: Columns, dataset: Dataset, schema: InputSchema, where: str
 
 def _check_label_name(dataset: Dataset, schema: InputSchema, where: str) -> None:
     """Refuse labels from another column than in training, if that one is there."""
-    if schema.label != dataset.label and schema.label in (*dataset.columns, *dataset.unused):
+    if dataset.label not in (None, schema.label) and schema.label in (*dataset.columns, *dataset.unused):
         raise InputError(
             (f"{where}: the label is {dataset.label!r}, expected {schema.label!r} as in training; correct its label",)
         )
@@ -187,18 +184,8 @@ def _check_labels(labels: Columns | None, schema: InputSchema, where: str) -> No
     found = {spec.name: spec for spec in array_specs(labels)}
     faults = missing_faults(where, "label", list(expected), list(found))
     for name, spec in expected.items():
-        if name in found and not _are_alike(found[name], spec):
+        if name in found and not spec.is_like(found[name]):
             what = f"label {name!r}" if name else "the label"
             faults.append(f"{where}: {what} is {found[name]}, expected {spec} as in training")
     if faults:
         raise InputError(tuple(faults))
-
-
-def _are_alike(found: ArraySpec, expected: ArraySpec) -> bool:
-    """Return whether labels have one shape, and both are numbers or neither."""
-    are_numbers = {_is_number(spec.dtype) for spec in (found, expected)}
-    return found.shape == expected.shape and len(are_numbers) == 1  # a file may happen to have integers alone
-
-
-def _is_number(dtype: str) -> bool:
-    return np.dtype(dtype).kind in NUMBERS

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
@@ -35,6 +36,15 @@ class ArraySpec:
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it holds numbers or booleans."""
+        return np.dtype(self.dtype).kind in "biufc"
+
+    def is_like(self, other: ArraySpec) -> bool:
+        """Return whether labels of both may stand for one another: a file may happen to have integers alone."""
+        return self.shape == other.shape and self.is_number == other.is_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +83,7 @@ class Scaling:
             return None
         row = int(np.argmin(is_stored.reshape(len(values), -1).all(axis=1)))
         value = values[row][~is_stored[row]].flat[0]
-        return f"has {value!s} in row {row}, expected whole numbers from 0 to {self.largest}, as they are stored"
+        return f"has {value.item()!r} in row {row}, expected whole numbers from 0 to {self.largest}, as they are stored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +130,7 @@ class InputSchema:
 
     def differences(self, other: InputSchema) -> list[str]:
         """Say in sentences how `other` differs from this one."""
-        lines = [*_array_lines("feature", self.features, other.features)]
+        lines = [*_array_lines("feature", self.features, other.features, operator.eq)]
         lines += _column_lines(self.columns, other.columns)
         if self.scaling != other.scaling:
             lines.append(
@@ -128,7 +138,7 @@ class InputSchema:
             )
         if self.label != other.label:
             lines.append(f"the label is {_shown(other.label)}, expected {_shown(self.label)}")
-        return [*lines, *_array_lines("label", self.labels, other.labels)]
+        return [*lines, *_array_lines("label", self.labels, other.labels, ArraySpec.is_like)]
 
     def to_facts(self) -> dict[str, Any]:
         """Return this as plain data."""
@@ -163,14 +173,19 @@ def _specs_from(facts: Sequence[Mapping[str, Any]]) -> tuple[ArraySpec, ...]:
     return tuple(ArraySpec(str(f["name"]), str(f["dtype"]), tuple(map(int, f["shape"]))) for f in facts)
 
 
-def _array_lines(noun: str, mine: Iterable[ArraySpec], theirs: Iterable[ArraySpec]) -> list[str]:
+def _array_lines(
+    noun: str,
+    mine: Iterable[ArraySpec],
+    theirs: Iterable[ArraySpec],
+    fits: Callable[[ArraySpec, ArraySpec], bool],
+) -> list[str]:
     ours, others = ({spec.name: spec for spec in specs} for specs in (mine, theirs))
     lines = [f"{noun} {name!r} is missing" for name in ours if name not in others]
     lines += [f"{noun} {name!r} is new" for name in others if name not in ours]
     return lines + [
         f"{noun} {name!r} is {others[name]}, expected {spec}"
         for name, spec in ours.items()
-        if name in others and others[name] != spec
+        if name in others and not fits(spec, others[name])
     ]
 
 

@@ -120,7 +120,7 @@ def _cast(given: Any, spec: ArraySpec, where: str, faults: list[str]) -> NDArray
     if not is_kept.all():
         row = int(np.argmin(is_kept.reshape(len(array), -1).all(axis=1)))
         value = array[row][~is_kept[row]].flat[0]
-        faults.append(f"{what} has {value!s} ({array.dtype}) in row {row}, which {wanted} cannot hold")
+        faults.append(f"{what} has {value.item()!r} ({array.dtype}) in row {row}, which {wanted} cannot hold")
     return cast
 
 
