@@ -14,6 +14,7 @@ from typing import Any
 
 import mlflow.pyfunc
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
@@ -24,7 +25,7 @@ from psflow.ps_runtime.model.canned.dnn import dnn_classifier
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Adagrad, ExponentialDecay, GradientDescent
-from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.ps_runtime.specs.schema import InputSchema, Scaling
 from psflow.ps_runtime.tables.table import Table
 from psflow.tasks.exports.writer import MlflowModelWriter, check_exportable
 from psflow.tasks.serving.code import RequiredCode, module_of_optimizer, source_of
@@ -154,6 +155,37 @@ def test_wrong_input(dnn_export: Path) -> None:
         model.predict(None, np.ones((2, 3)))
     with pytest.raises(ValueError, match="the input has no feature 'features'; its features are 'x'"):
         model.predict(None, {"x": np.ones((2, 4))})
+
+
+@pytest.fixture(scope="module")
+def pixels_export(dnn: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Export the same model as one that training has given pixels, scaled to [-1, 1]."""
+    path = tmp_path_factory.mktemp("pixels") / "model"
+    bundle = SimpleNamespace(**vars(dnn) | {"schema": replace(dnn.schema, scaling=Scaling(255, -1, 1))})
+    MlflowModelWriter().write(str(path), bundle)  # type: ignore[arg-type]
+    return path
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
+def test_a_model_scales_what_is_stored(dnn: Any, pixels_export: Path, dtype: type) -> None:
+    stored = np.arange(20, dtype=dtype).reshape(5, 4) * 12
+    model = mlflow.pyfunc.load_model(str(pixels_export))
+    given = {"features": stored.astype(np.float32) / np.float32(127.5) - np.float32(1)}
+    expected = ModelCaller(dnn.model_fn, dnn.params, None).apply(given, None, ModeKeys.PREDICT, dnn.values, 700)
+    agree(model.predict(pd.DataFrame(stored, columns=COLUMNS)), expected.predictions)
+
+
+def test_a_model_refuses_what_is_scaled_already(dnn: Any, pixels_export: Path) -> None:
+    model = mlflow.pyfunc.load_model(str(pixels_export)).unwrap_python_model()
+    words = "expected whole numbers from 0 to 255, as they are stored; the model itself scales them to [[]-1, 1[]]"
+    with pytest.raises(ValueError, match=words):
+        model.predict(None, dnn.features)
+
+
+def test_a_table_without_a_column_is_refused(dnn_export: Path) -> None:
+    model = mlflow.pyfunc.load_model(str(dnn_export)).unwrap_python_model()
+    with pytest.raises(ValueError, match=r"the input has no column 'd'; did you mean 'dd'\?"):
+        model.predict(None, pd.DataFrame(np.ones((2, 4)), columns=["a", "b", "c", "dd"]))
 
 
 def test_no_pickle_and_no_training_code(dnn_export: Path) -> None:
