@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,11 +78,9 @@ def plan_job(
     first = training.first_batch()
     schema = training.opened.schema() if isinstance(training.opened, Dataset) else schema_of(*first)
     check_repeatable(schema, training.where)
+    _check_labels([training], check_labels)
     evaluated = _eval_inputs(caller, eval_specs, schema)
-    inputs = {"train": training, **evaluated}
-    datasets = {name: data.opened for name, data in inputs.items() if isinstance(data.opened, Dataset)}
-    for name, dataset in datasets.items():
-        check_labels(dataset.labels, inputs[name].where)
+    _check_labels(evaluated.values(), check_labels)
     built = _first_call(caller, first, ModeKeys.TRAIN, seed)
     for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):
         batch = data.first_batch()
@@ -92,7 +90,7 @@ def plan_job(
         replace(built.model, schema=schema),
         tuple(replace(op.optimizer, learning_rate=math.nan) for op in built.spec.train_ops),
         _input_spec(training.opened, num_replicas),
-        datasets,
+        _datasets({"train": training, **evaluated}),
         _ignored(evaluated),
     )
 
@@ -108,12 +106,10 @@ def plan_evaluations(
         Whatever is wrong with model_fn or the inputs, or if the checkpoints hold another model.
     """
     inputs = _eval_inputs(caller, eval_specs, model.schema)
+    _check_labels(inputs.values(), check_labels)
     for data in inputs.values():
-        if isinstance(data.opened, Dataset):
-            check_labels(data.opened.labels, data.where)
         _same_model(caller, model, _first_call(caller, data.first_batch(), ModeKeys.EVAL, 0), "the checkpoint")
-    datasets = {context: data.opened for context, data in inputs.items() if isinstance(data.opened, Dataset)}
-    return EvaluationPlan(datasets, _ignored(inputs))
+    return EvaluationPlan(_datasets(inputs), _ignored(inputs))
 
 
 def metric_names(caller: ModelCaller, eval_spec: EvalSpec, schema: InputSchema | None) -> frozenset[str]:
@@ -168,6 +164,16 @@ def _eval_inputs(caller: ModelCaller, eval_specs: Sequence[EvalSpec], schema: In
         name: _Input(spec.input_fn, ModeKeys.EVAL, caller.params, name, schema)
         for name, spec in zip(_contexts(eval_specs), eval_specs, strict=True)
     }
+
+
+def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck) -> None:
+    for data in inputs:
+        if isinstance(data.opened, Dataset):
+            check_labels(data.opened.labels, data.where)
+
+
+def _datasets(inputs: Mapping[str, _Input]) -> dict[str, Dataset]:
+    return {name: data.opened for name, data in inputs.items() if isinstance(data.opened, Dataset)}
 
 
 def _ignored(inputs: Mapping[str, _Input]) -> tuple[str, ...]:

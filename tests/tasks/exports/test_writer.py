@@ -177,7 +177,7 @@ def test_a_model_scales_what_is_stored(dnn: Any, pixels_export: Path, dtype: typ
 
 def test_a_model_refuses_what_is_scaled_already(dnn: Any, pixels_export: Path) -> None:
     model = mlflow.pyfunc.load_model(str(pixels_export)).unwrap_python_model()
-    words = "expected whole numbers from 0 to 255, as they are stored; the model itself scales them to [[]-1, 1[]]"
+    words = "expected whole numbers from 0 to 255, as they are stored; the model itself scales them to .-1, 1"
     with pytest.raises(ValueError, match=words):
         model.predict(None, dnn.features)
 
