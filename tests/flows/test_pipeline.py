@@ -20,8 +20,8 @@ def test_what_is_predicted_at_the_end_is_held_against_the_training_input(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", copy_store(table))
     Path("new.csv").write_text("b,z\n1,2\n")
-    settings = read_settings(["t.yaml", "pipeline.predict.input=new.csv"])
-    parameters = parse_as(PipelineParameters, settings.values, settings.origins)
+    values = {**read_settings(["t.yaml"]).values, "pipeline": {"predict": {"input": "new.csv"}}}
+    parameters = parse_as(PipelineParameters, values, {})
     with pytest.raises(InputError, match=r"new\.csv has no column 'a'; its columns are 'b', 'z'"):
         pipeline(parameters)
     assert not Path("runs").exists()
