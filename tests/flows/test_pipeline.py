@@ -12,13 +12,11 @@ from psflow.flows.parameters.pipeline import PipelineParameters
 from psflow.flows.pipeline import pipeline
 from psflow.ps_runtime.errors import InputError
 from tests.flows.conftest import PIPELINE_CONF, Project
-from tests.new_databases import copy_store
 
 
-def test_what_is_predicted_at_the_end_is_held_against_the_training_input(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", copy_store(table))
+@pytest.mark.usefixtures("table")
+def test_what_is_predicted_at_the_end_is_held_against_the_training_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("psflow.flows.planning.planned.prepare_store", lambda: "nobody asks for it")
     Path("new.csv").write_text("b,z\n1,2\n")
     values = {**read_settings(["t.yaml"]).values, "pipeline": {"predict": {"input": "new.csv"}}}
     parameters = parse_as(PipelineParameters, values, {})
