@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Sequence
 from typing import Any
 
 from prefect import Flow
-from prefect.client.schemas.schedules import CronSchedule
 from prefect.deployments.runner import RunnerDeployment
-from prefect.schedules import Cron, Interval, Schedule
+from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
-from pydantic import ValidationError
 
 from psflow.flows.parameters.configuration import Conf, read_conf
-from psflow.flows.parameters.parsing import parse_as
-from psflow.flows.parameters.pipeline import PipelineParameters
+from psflow.flows.parameters.pipeline import pipeline_parameters
 from psflow.flows.parameters.resolved_config import resolve
-from psflow.flows.parameters.stages import ScheduleParameters
-from psflow.ps_runtime.config.files import Origin, is_override
-from psflow.ps_runtime.errors import ConfigError, UsageError
+from psflow.flows.planning.schedules import schedule_of
+from psflow.ps_runtime.config.files import is_override
+from psflow.ps_runtime.errors import UsageError
 from psflow.tasks.orphaned_runs import FLOW_RUN_TAG
 
 __all__ = ["FLOWS", "configured", "general"]
@@ -57,7 +53,7 @@ def configured(arguments: Sequence[str]) -> list[RunnerDeployment]:
     experiments: dict[str, str] = {}
     for file in files:
         conf = read_conf([file, *overrides])
-        experiment = parsed(conf).experiment
+        experiment = pipeline_parameters(conf).experiment
         if experiment in experiments:
             raise UsageError(
                 (f"{experiments[experiment]} and {file} both name the experiment {experiment!r}; rename one",)
@@ -67,21 +63,15 @@ def configured(arguments: Sequence[str]) -> list[RunnerDeployment]:
     return deployments
 
 
-def parsed(conf: Conf) -> PipelineParameters:
-    """Return what a configuration tells a pipeline."""
-    values = {**conf.settings.values, "pipeline": conf.sections.pipeline.model_dump(mode="json")}
-    return parse_as(PipelineParameters, values, conf.settings.origins)
-
-
 def _of(conf: Conf) -> list[RunnerDeployment]:
-    parameters = parsed(conf)
+    parameters = pipeline_parameters(conf)
     training = resolve(parameters.training()).model_dump(mode="json")
     told: dict[str, dict[str, Any]] = {
         "train": training,
         "pipeline": training | {"pipeline": parameters.pipeline.model_dump(mode="json")},
     }
     wanted = conf.sections.schedule
-    schedule = None if wanted is None else _schedule(wanted, conf.settings.origins)
+    schedule = None if wanted is None else schedule_of(wanted, conf.settings.origins)
     return [
         _deployment(
             name,
@@ -107,16 +97,3 @@ def _deployment(
         schedule=schedule,
         entrypoint_type=EntrypointType.MODULE_PATH,  # wherever psflow is installed, and whatever the directory is
     )
-
-
-def _schedule(wanted: ScheduleParameters, origins: Mapping[str, Origin]) -> Schedule:
-    try:
-        if wanted.interval_secs is not None:
-            return Interval(timedelta(seconds=wanted.interval_secs), timezone=wanted.timezone)
-        CronSchedule(cron=str(wanted.cron), timezone=wanted.timezone)  # it looks at what it is given
-        return Cron(str(wanted.cron), timezone=wanted.timezone)
-    except ValidationError as error:
-        faults = [(f"schedule.{'.'.join(map(str, fault['loc']))}", fault["msg"]) for fault in error.errors()]
-        raise ConfigError(
-            tuple(f"{origins.get(key, origins['schedule'])}: {key}: {reason}" for key, reason in faults)
-        ) from None

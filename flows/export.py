@@ -164,8 +164,13 @@ def _write(path: str, plan: ExportPlan) -> None:
     with CheckpointReader.pinned(CheckpointStore(plan.training.model_dir), plan.step, "export") as reader:
         values, schema = read_values(reader), reader.manifest.model.schema
     assert schema is not None  # which the plan of its training has set
-    enforcement = Enforcement(schema, "the eval input")
-    opened = open_input(spec.input_fn, mode=ModeKeys.EVAL, params=estimator.params, enforcement=enforcement)
+    opened = open_input(
+        spec.input_fn,
+        mode=ModeKeys.EVAL,
+        params=estimator.params,
+        non_finite=spec.non_finite,
+        enforcement=Enforcement(schema, "the eval input"),
+    )
     features, _ = next(iter(batches_of(opened)))
     example = first_rows(features)
     bundle = ExportBundle(

@@ -35,7 +35,7 @@ from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.tasks.prediction.inputs import read_input
 
-__all__ = ["pipeline", "pipeline_flow"]
+__all__ = ["check_prediction_input", "pipeline", "pipeline_flow"]
 
 ELSEWHERE = ("cluster.", "transport", "code_dir", "train.max_steps")
 """Keys that leave nothing to do for a training that came to its end."""
@@ -80,13 +80,21 @@ def _prepared(parameters: PipelineParameters, settings: Settings | None = None) 
             check_after_training(parameters, planned.beginning.parameters, planned.attempt.plan.model)
     else:
         check_without_training(parameters)
-    if stages.predict.input is not None and "predict" in stages.chosen:
+    check_prediction_input(parameters, schema)
+    if "predict" in stages.chosen and "train" not in stages.chosen and "export" not in stages.chosen:
+        _model(parameters, {})
+    yield parameters
+
+
+def check_prediction_input(parameters: PipelineParameters, schema: InputSchema | None) -> None:
+    """Look at the input of the stage predict, if that is to run; UsageError if it is not there.
+
+    Where `schema` is known, what the model will read, the input is read and held against it.
+    """
+    if parameters.pipeline.predict.input is not None and "predict" in parameters.pipeline.chosen:
         source = found_input(_prediction(parameters, "not exported yet", parameters.directory))
         if schema is not None:
             read_input(source, schema)
-        if "train" not in stages.chosen and "export" not in stages.chosen:
-            _model(parameters, {})
-    yield parameters
 
 
 @flow(name="pipeline", flow_run_name="pipeline {parameters.experiment}", persist_result=False)
@@ -146,6 +154,7 @@ def _prediction(parameters: PipelineParameters, model: str, folder: str) -> Pred
         model=model,
         input=stage.input or "",
         format=stage.format,
+        non_finite=stage.non_finite,
         code_dir=parameters.code_dir,
         output=stage.output or folder,
         cluster=PredictClusterParameters(address=parameters.cluster.address),

@@ -33,7 +33,8 @@ def predict(parameters: PredictParameters) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``rows, parts, output, model_uri, model_version, global_step, wall_secs``.
+        ``rows, non_finite, parts, output, model_uri, model_version, global_step, wall_secs``; ``non_finite`` has the
+        number of ``rows`` with a blank, NaN or infinite cell, and the ``columns`` that have one.
 
     Raises
     ------
@@ -58,7 +59,8 @@ def prepared(parameters: PredictParameters) -> Iterator[PredictionJob]:
     with found_model(parameters.model) as model:
         unused: list[str] = []
         dataset = read_input(source, model.schema, unused.extend)
-        job = PredictionJob(model, source, dataset.digest(), dataset.num_records, output, tuple(unused))
+        found = dataset.non_finite, tuple(unused)
+        job = PredictionJob(model, source, dataset.digest(), dataset.num_records, output, *found)
         PredictionFolder(output).check(_identity(job))
         yield job
 
@@ -93,6 +95,8 @@ def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrup
     if job.unused:
         get_run_logger().warning("%s", unused_sentence(str(job.input), job.unused))
     folder, parts = PredictionFolder(job.output), partitions(job.num_rows)
+    for line in job.non_finite.lines():
+        get_run_logger().warning("%s", line)
     folder.claim(_identity(job))
     finished = folder.finished(parts)
     if finished:
@@ -109,6 +113,7 @@ def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrup
         interrupts.check()
     return {
         "rows": folder.verify(parts),
+        "non_finite": job.non_finite.facts(),
         "parts": len(parts),
         "output": job.output,
         "model_uri": job.model.uri,
@@ -119,7 +124,8 @@ def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrup
 
 def _identity(job: PredictionJob) -> dict[str, Any]:
     """Return what makes the predictions in a folder those of `job`."""
-    return {"model": job.model.uuid, "input": job.digest, "rows": job.num_rows}
+    facts = {"model": job.model.uuid, "input": job.digest, "rows": job.num_rows}
+    return facts | {"non_finite_rows": job.non_finite.num_rows}
 
 
 def found_input(parameters: PredictParameters) -> PredictionInput:
@@ -132,11 +138,11 @@ def found_input(parameters: PredictParameters) -> PredictionInput:
     """
     look_in(parameters.code_dir)
     if parameters.format is None:
-        return prediction_input(parameters.input)
+        return prediction_input(parameters.input, non_finite=parameters.non_finite)
     kind = format_named(parameters.format)
     if parameters.cluster.address is not None and ":" in parameters.format:
         take_along([parameters.format])
-    return prediction_input(parameters.input, kind)
+    return prediction_input(parameters.input, kind, parameters.non_finite)
 
 
 def _absolute(path: str) -> str:

@@ -83,6 +83,9 @@ def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
         try:
             planned = invocation.prepared
             tell(planned.beginning, get_run_logger())
+            for name, dataset in planned.attempt.plan.datasets.items():
+                if dataset.non_finite.num_rows:
+                    get_run_logger().warning("%s: %s", name, dataset.non_finite)
             with planned.attempt:
                 label_flow_run(**{JOB_ID: planned.attempt.record.job_id, MODEL_DIR: planned.attempt.model_dir})
                 write_config(planned.attempt.model_dir, planned.beginning.parameters)
@@ -121,7 +124,15 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
             get_run_logger().warning("MLflow did not store everything; %s", TO_COMPLETE)
     pages = tracker.page, links.prefect_page
     return Outcome(
-        job, reports, tracker.run_id, tracker.best, watch.first_step_at, *pages, is_tracked, tracker.num_lost
+        job,
+        reports,
+        tracker.run_id,
+        tracker.best,
+        watch.first_step_at,
+        *pages,
+        is_tracked,
+        tracker.num_lost,
+        {name: dataset.non_finite for name, dataset in attempt.plan.datasets.items()},
     )
 
 

@@ -22,6 +22,7 @@
     ├── FlowFailedError          the request is invalid, found after the flow had started
     ├── RoleFailedError          a role ended with an error
     ├── EvaluationFailedError    checkpoints could not be evaluated
+    ├── NoBestError              no evaluation has finite metrics to choose the best by
     └── NanLossError             the loss is not a number
 
 Facts are fields and the sentence is ``__str__``. Every class survives pickling, keyword arguments included.
@@ -47,6 +48,7 @@ __all__ = [
     "ModelDirError",
     "ModelFnError",
     "NanLossError",
+    "NoBestError",
     "ProtocolError",
     "PsflowError",
     "RefusedError",
@@ -288,13 +290,45 @@ class EvaluationFailedError(PsflowError):
 
 
 @dataclass(eq=False)
+class NoBestError(PsflowError):
+    """No evaluation has finite values of the metrics that decide, so no checkpoint is the best.
+
+    `metrics` are those of the last evaluation that are not finite; `cell` is a first one of its input that is not.
+    """
+
+    evaluation: str
+    metrics: dict[str, float]
+    num_evaluations: int
+    cell: str = ""
+
+    def __str__(self) -> str:
+        values = ", ".join(f"{name} is {value}" for name, value in self.metrics.items())
+        why = (
+            f"its data has a blank, NaN or infinite cell in {self.cell}; correct it, or set non_finite of this input "
+            "to drop, then measure the checkpoints again (psflow evaluate --force) and choose the best one (psflow "
+            "export --metric)"
+            if self.cell
+            else "no blank, NaN or infinite cell was seen in its data; look at model_fn and at the learning rate"
+        )
+        return (
+            f"none of {self.num_evaluations} evaluations as {self.evaluation!r} has a finite result ({values}), so no "
+            f"checkpoint is the best and none was exported as such; training is saved: {why}"
+        )
+
+
+@dataclass(eq=False)
 class NanLossError(PsflowError):
-    """The loss is NaN or infinite."""
+    """The loss is NaN or infinite; `cell` is one of the batch that is blank, NaN or infinite, if there is one."""
 
     loss: float
     global_step: int
+    cell: str = ""
 
     def __str__(self) -> str:
+        what = f"the loss is {self.loss} at global_step {self.global_step}"
+        if not self.cell:
+            return f"{what}; lower the learning rate, or look at the input"
         return (
-            f"the loss is {self.loss} at global_step {self.global_step}; lower the learning rate, or look at the input"
+            f"{what}: its batch has a blank, NaN or infinite cell in {self.cell}; correct it, or set non_finite of "
+            "this input to drop"
         )

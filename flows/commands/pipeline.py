@@ -12,13 +12,11 @@ __all__ = ["pipeline"]
 def pipeline(settings: Settings, as_json: Json = False) -> Answer:
     """Train, evaluate, export and predict as CONF says; do only what is missing."""
     from psflow.flows.parameters.configuration import read_conf
-    from psflow.flows.parameters.parsing import parse_as
-    from psflow.flows.parameters.pipeline import PipelineParameters
+    from psflow.flows.parameters.pipeline import pipeline_parameters
     from psflow.ps_runtime.config.environment import telemetry_off
 
     conf = read_conf(settings)
-    values = {**conf.settings.values, "pipeline": conf.sections.pipeline.model_dump(mode="json")}
-    parameters = parse_as(PipelineParameters, values, conf.settings.origins)
+    parameters = pipeline_parameters(conf)
     telemetry_off()
     from psflow.flows.starting.head_start import head_start
 

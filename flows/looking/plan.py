@@ -13,10 +13,14 @@ from distributed import Client
 from psflow.flows.answering.answer import Answer
 from psflow.flows.answering.exit_codes import ExitCode
 from psflow.flows.looking.endpoints import mlflow_endpoint, prefect_endpoint
-from psflow.flows.parameters.configuration import read_settings
+from psflow.flows.parameters.configuration import read_conf
+from psflow.flows.parameters.pipeline import PipelineParameters, pipeline_parameters
+from psflow.flows.parameters.stages import ScheduleParameters
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.beginning import Beginning, begin
 from psflow.flows.planning.planned import plan_attempt
+from psflow.flows.planning.schedules import schedule_of
+from psflow.flows.replay.ahead import check_after_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.admission import check_capacity, free_slots
@@ -40,7 +44,8 @@ CROWDED = "; too many: lower cluster.ps or cluster.workers, or name a larger clu
 def plan(arguments: Sequence[str]) -> Answer:
     """Look at everything that a training needs, as it would; start nothing, write nothing.
 
-    The inputs are opened, and the model is called on a batch of each.
+    The inputs are read and looked through for cells that are blank, NaN or infinite, the model is called in each mode,
+    and the schedule and the later stages of the configuration are looked at.
 
     Parameters
     ----------
@@ -52,8 +57,10 @@ def plan(arguments: Sequence[str]) -> Answer:
     UsageError
         If they make no configuration; all other faults are in the answer.
     """
-    settings = read_settings(arguments)
+    conf = read_conf(arguments)
+    settings, schedule = conf.settings, conf.sections.schedule
     parameters = parse_parameters(settings.values, settings.origins)
+    stages = pipeline_parameters(conf)
     seen = _Plan()
     beginning = seen.attempt(lambda: begin(parameters, settings))
     asked = parameters if beginning is None else beginning.parameters
@@ -61,6 +68,10 @@ def plan(arguments: Sequence[str]) -> Answer:
     roles = job_roles(asked.cluster.ps, asked.cluster.workers, evaluator=True)
     if attempt is not None:
         _tell_model(seen, asked, attempt)
+        _tell_input(seen, attempt)
+        model = attempt.plan.model
+        seen.attempt(lambda: check_after_training(stages, asked, model))
+    seen.attempt(lambda: _check_prediction_input(stages, attempt))
     _tell_model_dir(seen, asked, beginning)
     _tell_turn(seen, asked, parameters.resume.when_running)
     _tell_roles(seen, asked, roles, attempt)
@@ -71,6 +82,8 @@ def plan(arguments: Sequence[str]) -> Answer:
         seen.tell(name, str(endpoint), endpoint.facts())
         if endpoint.fault is not None:
             seen.faults.append(endpoint.fault)
+    if schedule is not None and seen.attempt(lambda: schedule_of(schedule, settings.origins)) is not None:
+        _tell_schedule(seen, schedule)
     seen.tell("best model", f"{asked.registered_model}, alias best: {asked.best.mode} of {asked.best.metric}")
     return seen.answer()
 
@@ -116,14 +129,35 @@ def _tell_model(seen: _Plan, asked: TrainParameters, attempt: Attempt) -> None:
         + (f"; tables {', '.join(tables)}" if tables else ""),
         {"name": asked.model.name, "variables": len(model.variables), "bytes": model.nbytes, "tables": tables},
     )
-    examples = {name: dataset.num_records for name, dataset in attempt.plan.datasets.items()}
-    seen.tell(
-        "input",
-        "; ".join(f"{name}: {number:,} examples" for name, number in examples.items()) or "generators",
-        examples,
-    )
+
+
+def _tell_input(seen: _Plan, attempt: Attempt) -> None:
+    datasets = attempt.plan.datasets
+    examples = {name: dataset.num_records for name, dataset in datasets.items()}
+    shown = "; ".join(f"{name}: {number:,} examples" for name, number in examples.items())
+    seen.tell("input", shown or "generators", examples)
+    found = {name: dataset.non_finite for name, dataset in datasets.items() if dataset.non_finite.num_rows}
+    if found:
+        seen.tell(
+            "not finite",
+            "; ".join(f"{name}: {cells}" for name, cells in found.items()),
+            {name: cells.facts() | {"dropped": cells.is_dropped} for name, cells in found.items()},
+        )
+        seen.lines += [f"{'':<12} {line}" for cells in found.values() for line in cells.lines()]
     if attempt.plan.ignored:
         seen.tell("ignored", "; ".join(attempt.plan.ignored), list(attempt.plan.ignored))
+
+
+def _check_prediction_input(stages: PipelineParameters, attempt: Attempt | None) -> None:
+    if stages.pipeline.predict.input is not None:
+        from psflow.flows.pipeline import check_prediction_input  # with all flows: half a second
+
+        check_prediction_input(stages, None if attempt is None else attempt.plan.model.schema)
+
+
+def _tell_schedule(seen: _Plan, schedule: ScheduleParameters) -> None:
+    every = f"{schedule.cron} ({schedule.timezone})" if schedule.cron else f"every {schedule.interval_secs:g} s"
+    seen.tell("schedule", f"{schedule.flow}: {every}, by psflow serve", schedule.model_dump(mode="json"))
 
 
 def _tell_model_dir(seen: _Plan, asked: TrainParameters, beginning: Beginning | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 
@@ -13,15 +13,18 @@ from psflow.flows.parameters.on_resume import OnResume
 from psflow.flows.parameters.own import built_by_user, own_class
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.formats import FORMATS
+from psflow.ps_runtime.data.non_finite import NON_FINITE, NonFinite
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 
 __all__ = [
     "MODELS",
+    "PREDICT_NON_FINITE",
     "DataInput",
     "FormatName",
     "FunctionInput",
     "InputParameters",
     "OwnDataInput",
+    "PredictNonFinite",
     "SourceParameters",
     "format_named",
 ]
@@ -36,6 +39,7 @@ class DataInput(KindParameters):
         None, ge=1, description="Passes over the data; null: endless in training, one in evaluation."
     )
     seed: int | None = Field(None, ge=0, description="Seed of the shuffling; null: the seed of the run.")
+    non_finite: NonFinite = Field("error", description=NON_FINITE)
 
     def batching(self, *, training: bool, seed: int) -> dict[str, Any]:
         """Return what `psflow.ps_runtime.data.formats.open_dataset` takes beside the format.
@@ -87,6 +91,7 @@ class FunctionInput(FlowParameters, NamesCode):
 
     name: str = Field(pattern=FUNCTION, description="The input_fn, as package.module:function.")
     params: dict[str, Any] = Field(default_factory=dict, description="Hyper-parameters, passed to it as params.")
+    non_finite: NonFinite = Field("error", description=NON_FINITE)
 
     @property
     def code_name(self) -> str:
@@ -103,6 +108,15 @@ def _known_format(name: str) -> str:
 
 FormatName = Annotated[str, AfterValidator(_known_format)]
 """The name of a format alone, where nothing else of it is to be said."""
+
+
+PredictNonFinite = Literal["error", "keep"]
+"""There is no ``drop``: the predictions have a row for each row of the input."""
+
+PREDICT_NON_FINITE = (
+    "Rows with a blank, NaN or infinite cell; keep: predict them, blanks as NaN, and report how many they are; "
+    "error: refuse the input."
+)
 
 
 def format_named(name: str) -> type[Format]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from psflow.flows.parameters.configuration import Conf
 from psflow.flows.parameters.evaluate import EvaluateParameters
 from psflow.flows.parameters.export import ExportParameters
+from psflow.flows.parameters.parsing import parse_as
 from psflow.flows.parameters.stages import StagesParameters
 from psflow.flows.parameters.train import TrainParameters
 from psflow.ps_runtime.estimator.model_dir import absolute
 
-__all__ = ["PipelineParameters"]
+__all__ = ["PipelineParameters", "pipeline_parameters"]
 
 
 class PipelineParameters(TrainParameters):
@@ -38,3 +40,9 @@ class PipelineParameters(TrainParameters):
         stage = self.pipeline.export
         told = {"model_dir": self.directory, "takes_alias": stage.metric is not None}
         return ExportParameters.model_validate(stage.model_dump(mode="json") | told)
+
+
+def pipeline_parameters(conf: Conf) -> PipelineParameters:
+    """Return what a configuration tells a pipeline; ConfigError if a key is wrong."""
+    values = {**conf.settings.values, "pipeline": conf.sections.pipeline.model_dump(mode="json")}
+    return parse_as(PipelineParameters, values, conf.settings.origins)

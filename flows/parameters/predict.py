@@ -9,7 +9,7 @@ from pydantic import Field
 
 from psflow.flows.parameters.base import FlowParameters
 from psflow.flows.parameters.cluster import PredictClusterParameters
-from psflow.flows.parameters.input import FormatName
+from psflow.flows.parameters.input import PREDICT_NON_FINITE, FormatName, PredictNonFinite
 from psflow.flows.parameters.parsing import parse_as
 from psflow.ps_runtime.config.files import Origin
 
@@ -32,6 +32,7 @@ class PredictParameters(FlowParameters):
         description="Directory to search first for the module that format names; null: only the working directory, "
         "PYTHONPATH and the installed packages.",
     )
+    non_finite: PredictNonFinite = Field("keep", description=PREDICT_NON_FINITE)
     output: str = Field(min_length=1, description="Directory or fsspec URL for the predictions.")
     cluster: PredictClusterParameters = Field(PredictClusterParameters(), description="Cluster to predict on.")
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from psflow.flows.parameters.base import FlowParameters, Strings
 from psflow.flows.parameters.evaluate import EvaluateChoice
 from psflow.flows.parameters.export import ExportChoice
-from psflow.flows.parameters.input import FormatName
+from psflow.flows.parameters.input import PREDICT_NON_FINITE, FormatName, PredictNonFinite
 
 __all__ = [
     "EvaluateStage",
@@ -22,6 +22,9 @@ __all__ = [
 
 Stage = Literal["train", "evaluate", "export", "predict"]
 Stages = Annotated[tuple[Stage, ...], Field(strict=False, min_length=1)]
+
+
+MAX_INTERVAL_SECS = 366 * 24 * 3600.0
 
 
 class EvaluateStage(EvaluateChoice):
@@ -39,6 +42,7 @@ class PredictStage(FlowParameters):
     format: FormatName | None = Field(
         None, description="Its format, as input.train.format names one; null: that of its suffix."
     )
+    non_finite: PredictNonFinite = Field("keep", description=PREDICT_NON_FINITE)
     output: str | None = Field(
         None,
         min_length=1,
@@ -78,7 +82,7 @@ class ScheduleParameters(FlowParameters):
     cron: str | None = Field(
         None, min_length=1, description="Cron expression of five fields, such as 0 3 * * *: every day at three."
     )
-    interval_secs: float | None = Field(None, ge=1, description="Seconds between two starts.")
+    interval_secs: float | None = Field(None, ge=1, le=MAX_INTERVAL_SECS, description="Seconds between two starts.")
     timezone: str = Field("UTC", min_length=1, description="Time zone of cron, such as Europe/Berlin.")
 
     @model_validator(mode="after")

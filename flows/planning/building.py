@@ -65,7 +65,11 @@ def build_training(parameters: TrainParameters) -> Training:
     )
     training = Training(
         _estimator(parameters, config),
-        TrainSpec(_input_fn(parameters.input.train, "input.train", seed), train.max_steps),
+        TrainSpec(
+            _input_fn(parameters.input.train, "input.train", seed),
+            train.max_steps,
+            non_finite=parameters.input.train.non_finite,
+        ),
         tuple(_eval_specs(parameters, seed)),
     )
     if parameters.cluster.address is not None:
@@ -82,10 +86,12 @@ def _eval_specs(parameters: TrainParameters, seed: int) -> Iterator[EvalSpec]:
         BestExporter("best", better(best.metric, best.mode, "best.metric"), best.exports_to_keep),
         first.start_delay_secs,
         first.throttle_secs,
+        parameters.input.eval.non_finite,
     )
     for name, further in parameters.evals.items():
         input_fn = _input_fn(further.input, f"evals.{name}.input", seed)
-        yield EvalSpec(input_fn, further.steps, name, (), further.start_delay_secs, further.throttle_secs)
+        times = further.start_delay_secs, further.throttle_secs
+        yield EvalSpec(input_fn, further.steps, name, (), *times, non_finite=further.input.non_finite)
 
 
 def _estimator(parameters: TrainParameters, config: RunConfig) -> Estimator:

@@ -16,7 +16,7 @@ from psflow.ps_runtime.checkpoint.selection import Selection
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.planning import plan_evaluations
-from psflow.ps_runtime.model.best import Better, best_of, better
+from psflow.ps_runtime.model.best import Better, best_of, better, not_finite
 from psflow.tasks.exports.exported import BEST, CHOSEN, Exported, exports_of
 from psflow.tasks.exports.writer import check_exportable
 
@@ -135,13 +135,21 @@ def _new_best(
     left = [e for e in ordered if (e.global_step, e.checkpoint_saved_at) in available]
     best = best_of([e.metrics for e in left], compare_fn)
     if best is None:
-        raise UsageError(
-            (
-                f"no such checkpoint: {training.model_dir} has none that was evaluated as "
-                f"{training.parameters.eval.name or 'eval'!r}; evaluate first: psflow evaluate --model-dir DIR",
-            )
-        )
+        evaluation = training.parameters.eval.name or "eval"
+        raise UsageError((f"no such checkpoint: {training.model_dir} {_none(left, evaluation, compare_fn)}",))
     chosen = left[best]
     gone = [e.global_step for e in ordered if e not in left and best_of([chosen.metrics, e.metrics], compare_fn) == 1]
     exported = _find(exports, chosen.global_step, chosen.checkpoint_saved_at)
     return _Choice(chosen.global_step, chosen.checkpoint_saved_at, chosen.metrics, exported, tuple(gone))
+
+
+def _none(evaluations: Sequence[EvaluationRecord], name: str, compare_fn: Better) -> str:
+    """Say why none of `evaluations` is the best."""
+    if not evaluations:
+        return f"has none that was evaluated as {name!r}; evaluate first: psflow evaluate --model-dir DIR"
+    last = evaluations[-1]
+    values = ", ".join(f"{metric} is {value}" for metric, value in not_finite(compare_fn, last.metrics).items())
+    return (
+        f"has none with a finite result of evaluation {name!r} (at step {last.global_step} {values}); correct the data "
+        "and evaluate again: psflow evaluate --model-dir DIR --force"
+    )

@@ -46,10 +46,14 @@ def gone(passed_over: Sequence[int]) -> str:
 
 def shown_predictions(facts: Facts) -> list[str]:
     """Return the lines of ``psflow predict``."""
-    version = facts["model_version"]
+    version, non_finite = facts["model_version"], facts["non_finite"]
     return _named(
         {
             "predicted": f"{facts['rows']} rows in {facts['parts']} part{'' if facts['parts'] == 1 else 's'}",
+            "not finite": f"{non_finite['rows']} of these rows have a blank, NaN or infinite cell, in "
+            f"{', '.join(non_finite['columns'])}"
+            if non_finite["rows"]
+            else None,
             "model": f"{facts['model_uri']}{'' if version is None else f', version {version}'}, "
             f"of step {facts['global_step']}",
             "output": facts["output"],

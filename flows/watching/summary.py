@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from psflow.flows.watching.progress import shown_metrics
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, measured
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.data.non_finite import NonFiniteCells
 from psflow.ps_runtime.model.best import BestRecord
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.tasks.owners import TO_COMPLETE
@@ -44,6 +45,8 @@ class Outcome:
         Whether the MLflow run has everything that was sent to it.
     num_lost : int
         Events or points that it has not.
+    non_finite : mapping of str to NonFiniteCells
+        Of each input that is a data set: its cells that are blank, NaN or infinite.
     """
 
     job: JobSpec
@@ -55,6 +58,7 @@ class Outcome:
     prefect_page: str | None = None
     is_tracked: bool = True
     num_lost: int = 0
+    non_finite: Mapping[str, NonFiniteCells] = field(default_factory=dict)
 
 
 def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
@@ -75,6 +79,11 @@ def summarize(outcome: Outcome, wall_secs: float) -> dict[str, Any]:
         "evaluated_steps": sorted(EvaluationLog(job.model_dir).evaluated(name)),
         "best": _best(job, outcome.best),
         "input": {key: chief["job"][key] for key in ("examples", "epochs_completed", "repeats", "misses")},
+        "non_finite": {
+            name: {"rows": cells.num_rows, "dropped": cells.is_dropped}
+            for name, cells in outcome.non_finite.items()
+            if cells.num_rows
+        },
         "train": chief["train"],
         "roles": {role: {key: report[key] for key in ROLE_KEYS} for role, report in reports.items()},
         "mlflow": {"complete": outcome.is_tracked, "lost": outcome.num_lost},
@@ -95,6 +104,11 @@ def shown(summary: Mapping[str, Any]) -> list[str]:
         "stopped": summary["stop_reason"],
         "best": None if best is None else f"step {best['step']}: {shown_metrics(measured(best['metrics']))}",
         "model": None if best is None else best["model_uri"] or best["export_path"],
+        "not finite": "; ".join(
+            f"{name}: {cells['rows']} rows {'left out' if cells['dropped'] else 'kept'}"
+            for name, cells in summary["non_finite"].items()
+        )
+        or None,
         "model_dir": summary["model_dir"],
         "MLflow run": pages["mlflow"] or summary["run_id"],
         "MLflow lacks": None if summary["mlflow"]["complete"] else lacks,

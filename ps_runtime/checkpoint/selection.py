@@ -116,7 +116,7 @@ def _choose(part: str, available: Available) -> tuple[Sequence[int], str]:
         return found, "" if found else f"{where} has none of the steps {first} to {last}"
     if part == "best":
         if available.best is None:
-            return [], f"{where} has no best one, as nothing was evaluated and exported; name a step"
+            return [], f"{where} has no best one, as no evaluation with finite metrics was exported; name a step"
         what, step = f"the best one of {where}, of step {available.best},", available.best
         return ([step], "") if step in steps else ([], f"{what} was removed; name another step")
     step = int(part)

@@ -94,7 +94,7 @@ def header_nbytes(beginning: bytes, file_nbytes: int) -> int:
         Size of the whole file.
     """
     nbytes = LENGTH_BYTES + int.from_bytes(beginning, "little")
-    if len(beginning) < LENGTH_BYTES or nbytes > file_nbytes:
+    if nbytes > file_nbytes:
         raise ValueError(f"its header should have {nbytes} bytes, the file has {file_nbytes}")
     return nbytes
 

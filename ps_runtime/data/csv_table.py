@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import MATRIX, Dataset
 from psflow.ps_runtime.data.files import chosen_names, left_over, one_batch, read_file, shown_path
+from psflow.ps_runtime.data.non_finite import Source
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.keys import Key
 
@@ -77,7 +78,7 @@ def read_csv(
     path : str or path
         A local path, or any URL that fsspec knows.
     label : str, optional
-        The column of the labels. It holds numbers, none missing.
+        The column of the labels. It holds numbers.
     features : list of str, optional
         The columns of the features, in this order; default: all but `label`.
     delimiter : str, optional
@@ -87,7 +88,8 @@ def read_csv(
     -------
     Dataset
         One batch. Features ``{"features": float32 (rows, columns)}``, with NaN where a cell is empty;
-        `Dataset.columns` names their columns. Labels ``(rows,)`` are int64 if all are integers, else float32, or None.
+        `Dataset.columns` names their columns. Labels ``(rows,)``, or None, are int64 if all are integers, else float32;
+        integers among which cells are empty are float64, with NaN there.
 
     Raises
     ------
@@ -107,8 +109,10 @@ def read_csv(
     matrix = np.empty((table.num_rows, len(names)), np.float32)
     for i, name in enumerate(names):
         matrix[:, i] = table.column(name).to_numpy()
+    dtype = None if labels is None or labels.dtype != np.float64 else "int64"
+    source = Source(shown_path(path), first_row=2, note="the header is row 1", label_dtype=dtype)
     unused = left_over(header, names, label)
-    return one_batch(path, {MATRIX: matrix}, labels, columns=names, label=label, unused=unused)
+    return one_batch(source, {MATRIX: matrix}, labels, columns=names, label=label, unused=unused)
 
 
 def _header(content: bytes, path: str | os.PathLike[str], delimiter: str) -> list[str]:
@@ -156,11 +160,7 @@ def _parse(
     except InputError:
         # the labels may be fractions; any other fault shows itself again
         table = _read_table(content, path, delimiter, header, {**types, label: pa.float32()})
-    column = table.column(label)
-    if column.null_count:
-        row = int(np.argmax(column.is_null().to_numpy())) + 2
-        raise InputError((_cell_fault(path, label, row, "no value"),))
-    return table, column.to_numpy()
+    return table, table.column(label).to_numpy()
 
 
 def _read_table(

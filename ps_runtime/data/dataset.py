@@ -20,6 +20,7 @@ from psflow.ps_runtime.data.arrays import (
     num_rows,
     plain_arrays,
 )
+from psflow.ps_runtime.data.non_finite import ALL_FINITE, UNKNOWN, NonFiniteCells, Source
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema, Scaling
 
@@ -36,7 +37,7 @@ class Dataset:
     Parameters
     ----------
     features : array or dict of str to array
-        Rows on axis 0. NaN is allowed, object dtype is not.
+        Rows on axis 0; no object dtype. NaN is allowed here: who trains or evaluates on it says what becomes of it.
     labels : array, dict of str to array, or None
         As many rows as `features`.
     batch_size : int
@@ -53,6 +54,10 @@ class Dataset:
         How ``features["features"]`` was made of stored values; None: they are as stored. It needs `columns`.
     unused : tuple of str
         Columns or arrays of the source that are neither features nor labels.
+    source : Source
+        Where the records come from, for error texts.
+    non_finite : NonFiniteCells
+        The blank, NaN and infinite cells that were found when it was opened as an input, before rows were left out.
 
     Raises
     ------
@@ -81,6 +86,8 @@ class Dataset:
     label: str | None = None
     scaling: Scaling | None = None
     unused: tuple[str, ...] = ()
+    source: Source = UNKNOWN
+    non_finite: NonFiniteCells = ALL_FINITE
 
     def __post_init__(self) -> None:
         faults = self._faults_of_numbers()
@@ -146,12 +153,16 @@ class Dataset:
                     f"got epoch {epoch}, records [{start}, {stop})",
                 )
             )
-        rows: slice | NDArray[np.int64] = slice(start, stop)
-        if self.shuffle_seed is not None:
-            rows = _permutation(self.shuffle_seed, epoch, self.num_records)[start:stop]
+        rows = slice(start, stop) if self.shuffle_seed is None else self.row_numbers(epoch, start, stop)
         features = map_columns(lambda array: _read_only(array[rows]), self.features)
         labels = None if self.labels is None else map_columns(lambda array: _read_only(array[rows]), self.labels)
         return features, labels
+
+    def row_numbers(self, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return which rows of the arrays stand at ``[start, stop)`` of the order of `epoch`."""
+        if self.shuffle_seed is None:
+            return np.arange(start, stop)
+        return _permutation(self.shuffle_seed, epoch, self.num_records)[start:stop]
 
     def schema(self) -> InputSchema:
         """Return what a record looks like."""

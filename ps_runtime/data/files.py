@@ -11,6 +11,7 @@ import fsspec
 
 from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.non_finite import Source
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema_enforcement import listed_names, missing_faults
 
@@ -131,8 +132,8 @@ def left_over(known: Iterable[str], features: Iterable[str], label: str | None) 
     return tuple(name for name in known if name not in used)
 
 
-def one_batch(path: str | os.PathLike[str], features: Columns, labels: Columns | None, **facts: Any) -> Dataset:
-    """Return a data set of one batch, with `facts` such as its columns; its faults name the file.
+def one_batch(source: Source, features: Columns, labels: Columns | None, **facts: Any) -> Dataset:
+    """Return a data set of one batch, with `facts` such as its columns; its faults name the source.
 
     Raises
     ------
@@ -140,7 +141,7 @@ def one_batch(path: str | os.PathLike[str], features: Columns, labels: Columns |
         As `Dataset` does.
     """
     try:
-        dataset = Dataset(features, labels, **facts)
+        dataset = Dataset(features, labels, source=source, **facts)
     except InputError as error:
-        raise InputError(tuple(f"{shown_path(path)}: {fault}" for fault in error.faults)) from None
+        raise InputError(tuple(f"{source.name}: {fault}" for fault in error.faults)) from None
     return dataset.batch(dataset.num_records)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.csv_table import Csv, Tsv
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.digits import Digits
+from psflow.ps_runtime.data.files import shown_path
 from psflow.ps_runtime.data.idx_images import Idx
 from psflow.ps_runtime.data.npz_arrays import Npz
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -60,6 +62,10 @@ def open_dataset(
     if input_schema is not None:
         data = data.selecting(input_schema.table_columns, input_schema.names)
     dataset = data.read()
+    if not dataset.source.name:  # a format of the user need not say it
+        path = getattr(data, "path", None)
+        name = type(data).__name__ if path is None else shown_path(path)
+        dataset = replace(dataset, source=replace(dataset.source, name=name))
     if batch_size is not None:
         dataset = dataset.batch(batch_size)
     if shuffle:

@@ -11,6 +11,8 @@ from typing import Any
 from psflow.ps_runtime.data.arrays import Columns, plain_arrays
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement
+from psflow.ps_runtime.data.non_finite import NonFinite
+from psflow.ps_runtime.data.non_finite_policy import batches_with_policy, dataset_with_policy
 from psflow.ps_runtime.errors import InputError, did_you_mean
 
 __all__ = ["InputContext", "check_batch", "open_input"]
@@ -58,9 +60,10 @@ def open_input(
     *,
     mode: str | None = None,
     params: Mapping[str, Any] | None = None,
+    non_finite: NonFinite = "keep",
     enforcement: Enforcement = NOTHING_TO_ENFORCE,
 ) -> Dataset | Iterator[Batch]:
-    """Call `input_fn` and return what it reads, in the form that a trained model reads.
+    """Call `input_fn` and return what it reads: without rows to be left out, in the form that the model reads.
 
     Parameters
     ----------
@@ -72,6 +75,8 @@ def open_input(
         Passed to an input_fn with an argument ``mode``.
     params : mapping, optional
         Hyper-parameters, passed to an input_fn with an argument ``params``.
+    non_finite : {"error", "drop", "keep"}
+        What becomes of the rows that have such a cell.
     enforcement : Enforcement, optional
         Holds what is read against the schema of the training input, which it passes to an input_fn with an argument
         ``input_schema``. Left out: this is the training input.
@@ -86,27 +91,40 @@ def open_input(
     Raises
     ------
     InputError
-        If `input_fn` asks for something else, or returned something else, or something that does not fit the
-        schema; for a stream that shows at the batch.
+        If `input_fn` asks for something else, or returned something else; for a cell that `non_finite` refuses; or
+        for something that does not fit the schema. For a stream the last two show at the batch.
     """
-    name = getattr(input_fn, "__qualname__", None) or repr(input_fn)
-    where = f"input_fn {name}"
+    where = f"input_fn {_name(input_fn)}"
+    offered = {"input_context": context, "mode": mode, "params": params, "input_schema": enforcement.schema}
+    opened = _opened(input_fn, offered, where)
+    # Rows are left out first: a blank among integers is NaN, which a schema of integers does not take.
+    if isinstance(opened, Dataset):
+        return enforcement.dataset(dataset_with_policy(opened, non_finite, where))
+    return enforcement.batches(batches_with_policy(opened, non_finite, where))
+
+
+def _name(input_fn: Any) -> str:
+    if isinstance(input_fn, functools.partial):
+        return _name(input_fn.func)
+    return getattr(input_fn, "__qualname__", None) or repr(input_fn)
+
+
+def _opened(input_fn: Callable[..., Any], offered: Mapping[str, Any], where: str) -> Dataset | Iterator[Batch]:
     if not callable(input_fn):
         raise InputError((f"expected an input_fn to call, got {_kind_of(input_fn)}; write lambda: ...",))
-    offered = {"input_context": context, "mode": mode, "params": params, "input_schema": enforcement.schema}
     result = input_fn(**_arguments(input_fn, offered, where))
     if inspect.isgeneratorfunction(result):
         result = result()
     if isinstance(result, tuple):
-        result = _one_batch(result, where)
+        return _one_batch(result, where)
     if isinstance(result, Dataset):
-        return enforcement.dataset(result)
+        return result
     if isinstance(result, Mapping) or hasattr(result, "__array__"):
         hint = "return (features, None) where there are no labels"
         raise InputError((f"{where} returned {_kind_of(result)}: {EXPECTED}; {hint}",))
     if not isinstance(result, Iterable) or isinstance(result, str | bytes):
         raise InputError((f"{where} returned {_kind_of(result)}: {EXPECTED}",))
-    return enforcement.batches(_checked(result, where))
+    return _checked(result, where)
 
 
 def check_batch(features: object, labels: object, where: str) -> Batch:

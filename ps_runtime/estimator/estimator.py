@@ -15,6 +15,7 @@ from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.enforcement import Enforcement, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import open_input
+from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
@@ -93,6 +94,7 @@ class Estimator:
         steps: int | None = None,
         max_steps: int | None = None,
         saving_listeners: Sequence[CheckpointSaverListener] = (),
+        non_finite: NonFinite = "error",
     ) -> Estimator:
         """Train in this process, from the latest checkpoint if there is one. Blocks.
 
@@ -111,6 +113,8 @@ class Estimator:
             train until this global_step. Neither: until the input ends.
         saving_listeners : sequence of CheckpointSaverListener
             Called before and after each checkpoint.
+        non_finite : {"error", "drop", "keep"}
+            What becomes of rows with a blank, NaN or infinite cell; see TrainSpec.
 
         Returns
         -------
@@ -123,7 +127,7 @@ class Estimator:
             raise UsageError((f"steps should be greater than 0, got {steps}",))
         start = CheckpointStore(self.model_dir).latest() or 0
         last = start + steps if steps is not None else max_steps
-        train_spec = TrainSpec(input_fn, last, hooks, saving_listeners)
+        train_spec = TrainSpec(input_fn, last, hooks, saving_listeners, non_finite)
         if last is not None and start >= last:
             return self
         with Attempt(self, train_spec, None, reads_again=True) as attempt:
@@ -136,6 +140,7 @@ class Estimator:
         steps: int | None = None,
         checkpoint_path: str | None = None,
         name: str | None = None,
+        non_finite: NonFinite = "error",
     ) -> dict[str, float]:
         """Evaluate a checkpoint in this process; nothing is written.
 
@@ -149,6 +154,8 @@ class Estimator:
             Directory of a checkpoint; the latest if left out.
         name : str, optional
             What the log calls this evaluation, beside others. The metrics keep their names.
+        non_finite : {"error", "drop", "keep"}
+            What becomes of rows with a blank, NaN or infinite cell; see TrainSpec.
 
         Returns
         -------
@@ -164,8 +171,13 @@ class Estimator:
         """
         with self._reader(checkpoint_path) as reader:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
-        enforcement = Enforcement(schema, "the eval input", on_unused=_warn_unused)
-        opened = open_input(input_fn, mode=ModeKeys.EVAL, params=self.params, enforcement=enforcement)
+        opened = open_input(
+            input_fn,
+            mode=ModeKeys.EVAL,
+            params=self.params,
+            non_finite=non_finite,
+            enforcement=Enforcement(schema, "the eval input", on_unused=_warn_unused),
+        )
         metrics = evaluate(self.caller, opened, values, step, steps)
         logger.info("%s of step %d: %s", name or "evaluation", step, metrics)
         return metrics
@@ -196,6 +208,10 @@ class Estimator:
             If there is no checkpoint.
         UsageError
             If a predict_key is unknown, or the input does not have what the model was trained on.
+
+        Notes
+        -----
+        Every row is predicted, those with a blank, NaN or infinite cell too.
         """
         with self._reader(checkpoint_path) as reader:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema

@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
+from psflow.ps_runtime.data.arrays import num_rows as count_rows
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
@@ -14,7 +17,7 @@ from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.estimator.user_code import user_code
 from psflow.ps_runtime.model.best import is_better
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
-from psflow.ps_runtime.model.evaluation import batches_of, evaluate
+from psflow.ps_runtime.model.evaluation import batches_of, evaluate, first_rows
 from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
@@ -66,17 +69,18 @@ def plan_job(
     num_replicas: int,
     check_labels: LabelCheck,
 ) -> JobPlan:
-    """Open the inputs and call model_fn on a batch of each, as the roles will.
+    """Open the inputs and call model_fn on a batch of each, in every mode in which the roles will.
+
+    Where an exporter is to export, that is PREDICT too. The first batch of each input is read once.
 
     Raises
     ------
     UsageError
         Whatever is wrong with model_fn, the inputs or what the exporters compare, before anything has started.
     """
-    context = InputContext(num_replicas, 0)
-    training = _Input(train_spec.input_fn, ModeKeys.TRAIN, caller.params, "train", None, context)
+    training = _training_input(caller, train_spec, eval_specs, InputContext(num_replicas, 0))
     first = training.first_batch()
-    schema = training.opened.schema() if isinstance(training.opened, Dataset) else schema_of(*first)
+    schema = training.schema(first)
     check_repeatable(schema, training.where)
     _check_labels([training], check_labels)
     evaluated = _eval_inputs(caller, eval_specs, schema)
@@ -84,7 +88,7 @@ def plan_job(
     built = _first_call(caller, first, ModeKeys.TRAIN, seed)
     for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):
         batch = data.first_batch()
-        _same_model(caller, built.model, _first_call(caller, batch, ModeKeys.EVAL, seed), ModeKeys.TRAIN)
+        _check_modes(caller, eval_spec, batch, built.model, f"in {ModeKeys.TRAIN}", seed)
         _check_exporters(caller, built, batch, eval_spec)
     return JobPlan(
         replace(built.model, schema=schema),
@@ -100,6 +104,8 @@ def plan_evaluations(
 ) -> EvaluationPlan:
     """Open the inputs of evaluations of checkpoints that hold `model`, and call model_fn on a batch of each.
 
+    Where an EvalSpec has exporters, it is called to predict, too.
+
     Raises
     ------
     UsageError
@@ -107,8 +113,8 @@ def plan_evaluations(
     """
     inputs = _eval_inputs(caller, eval_specs, model.schema)
     _check_labels(inputs.values(), check_labels)
-    for data in inputs.values():
-        _same_model(caller, model, _first_call(caller, data.first_batch(), ModeKeys.EVAL, 0), "the checkpoint")
+    for data, spec in zip(inputs.values(), eval_specs, strict=True):
+        _check_modes(caller, spec, data.first_batch(), model, "in the checkpoint", 0)
     return EvaluationPlan(_datasets(inputs), _ignored(inputs))
 
 
@@ -136,7 +142,7 @@ class _Input:
 
     def __init__(
         self,
-        input_fn: Callable[..., Any],
+        spec: TrainSpec | EvalSpec,
         mode: ModeKeys,
         params: Mapping[str, Any],
         name: str,
@@ -145,11 +151,21 @@ class _Input:
     ) -> None:
         self.where = f"the {name} input"
         self.unused: list[str] = []
-        self._input_fn = input_fn
+        self._input_fn = spec.input_fn
         self._mode = mode
-        enforcement = Enforcement(schema, self.where, on_unused=self.unused.extend)
-        with user_code(input_fn, InputError, f"in {mode} mode"):
-            self.opened = open_input(input_fn, context, mode=mode, params=params, enforcement=enforcement)
+        with user_code(spec.input_fn, InputError, f"in {mode} mode"):
+            self.opened = open_input(
+                spec.input_fn,
+                context,
+                mode=mode,
+                params=params,
+                non_finite=spec.non_finite,
+                enforcement=Enforcement(schema, self.where, on_unused=self.unused.extend),
+            )
+
+    def schema(self, first: Batch) -> InputSchema:
+        """Return what it looks like, of which `first` is the first batch."""
+        return self.opened.schema() if isinstance(self.opened, Dataset) else schema_of(*first)
 
     def first_batch(self) -> Batch:
         with user_code(self._input_fn, InputError, f"in {self._mode} mode"):
@@ -159,11 +175,39 @@ class _Input:
         return batch
 
 
+def _training_input(
+    caller: ModelCaller, train_spec: TrainSpec, eval_specs: Sequence[EvalSpec], context: InputContext
+) -> _Input:
+    """Open the training input; where it is its cells that are refused, raise InputError with those of all inputs."""
+    try:
+        return _Input(train_spec, ModeKeys.TRAIN, caller.params, "train", None, context)
+    except InputError as error:
+        if train_spec.non_finite == "keep":
+            raise
+        refused = error
+    # What is wrong with it otherwise is raised again, and leaves nothing to hold the others against.
+    kept = _Input(replace(train_spec, non_finite="keep"), ModeKeys.TRAIN, caller.params, "train", None, context)
+    try:
+        _eval_inputs(caller, eval_specs, kept.schema(kept.first_batch()))
+    except InputError as error:
+        raise InputError(tuple(dict.fromkeys([*refused.faults, *error.faults]))) from error.__cause__
+    raise refused
+
+
 def _eval_inputs(caller: ModelCaller, eval_specs: Sequence[EvalSpec], schema: InputSchema | None) -> dict[str, _Input]:
-    return {
-        name: _Input(spec.input_fn, ModeKeys.EVAL, caller.params, name, schema)
-        for name, spec in zip(_contexts(eval_specs), eval_specs, strict=True)
-    }
+    """Open the inputs of evaluations; raise InputError with the faults of all of them."""
+    opened: dict[str, _Input] = {}
+    faults: list[str] = []
+    cause: BaseException | None = None
+    for name, spec in zip(_contexts(eval_specs), eval_specs, strict=True):
+        try:
+            opened[name] = _Input(spec, ModeKeys.EVAL, caller.params, name, schema)
+        except InputError as error:
+            faults += error.faults
+            cause = cause or error.__cause__
+    if faults:
+        raise InputError(tuple(dict.fromkeys(faults))) from cause
+    return opened
 
 
 def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck) -> None:
@@ -180,31 +224,55 @@ def _ignored(inputs: Mapping[str, _Input]) -> tuple[str, ...]:
     return tuple(unused_sentence(data.where, data.unused) for data in inputs.values() if data.unused)
 
 
+def _check_modes(caller: ModelCaller, spec: EvalSpec, batch: Batch, model: ModelSpec, where: str, seed: int) -> None:
+    """Call model_fn as an evaluation will, and as its exporters will: on a few rows, without labels."""
+    _same_model(caller, model, _first_call(caller, batch, ModeKeys.EVAL, seed), ModeKeys.EVAL, where)
+    if not spec.all_exporters:
+        return
+    features = first_rows(batch[0])
+    built = _first_call(caller, (features, None), ModeKeys.PREDICT, seed)
+    _same_model(caller, model, built, ModeKeys.PREDICT, where)
+    _check_predictions(caller, built.spec.predictions, count_rows(features))
+
+
+def _check_predictions(caller: ModelCaller, predictions: Any, rows: int) -> None:
+    """Refuse predictions that have not one row for each row of the input: they cannot be written beside it."""
+    named = predictions if isinstance(predictions, Mapping) else {"predictions": predictions}
+    shapes = {name: list(np.shape(value)) for name, value in named.items()}
+    faults = [
+        f"{caller.name} predicts {name!r} of shape {shape} for {rows} examples in {ModeKeys.PREDICT} mode: expected "
+        "one row for each"
+        for name, shape in shapes.items()
+        if shape[:1] != [rows]
+    ]
+    if faults or not shapes:
+        raise ModelFnError(tuple(faults) or (f"{caller.name} predicts nothing in {ModeKeys.PREDICT} mode",))
+
+
 def _first_call(caller: ModelCaller, batch: Batch, mode: ModeKeys, seed: int) -> BuiltModel:
     with user_code(caller.model_fn, ModelFnError, f"in {mode} mode"):
         return caller.build(*batch, mode, seed)
 
 
-def _same_model(caller: ModelCaller, model: ModelSpec, evaluated: BuiltModel, where: str) -> None:
-    """Refuse what is asked for in evaluation and `model` does not have; `where` says what `model` is."""
+def _same_model(caller: ModelCaller, model: ModelSpec, evaluated: BuiltModel, mode: ModeKeys, where: str) -> None:
+    """Refuse what is asked for in `mode` and `model` does not have; `where` says what `model` is."""
     shapes = {variable.name: variable.shape for variable in model.variables}
     faults = []
     for name, declared in evaluated.declared.items():
         if name not in shapes:
-            faults.append(f"{caller.name} creates variable {name!r} in {ModeKeys.EVAL} but not in {where}")
+            faults.append(f"{caller.name} creates variable {name!r} in {mode} but not {where}")
         elif shapes[name] != declared.shape:
             faults.append(
-                f"{caller.name} creates variable {name!r} with shape {list(declared.shape)} in {ModeKeys.EVAL}, "
-                f"expected {list(shapes[name])} as in {where}"
+                f"{caller.name} creates variable {name!r} with shape {list(declared.shape)} in {mode}, "
+                f"expected {list(shapes[name])} as {where}"
             )
     tables = {table.name: table for table in model.tables}
     for table in evaluated.model.tables:
         if table.name not in tables:
-            faults.append(f"{caller.name} uses table {table.name!r} in {ModeKeys.EVAL} but not in {where}")
+            faults.append(f"{caller.name} uses table {table.name!r} in {mode} but not {where}")
         elif differences := tables[table.name].differences(table):
             faults.append(
-                f"{caller.name} uses a different table {table.name!r} in {ModeKeys.EVAL} than in {where}: "
-                f"{'; '.join(differences)}"
+                f"{caller.name} uses a different table {table.name!r} in {mode} than {where}: {'; '.join(differences)}"
             )
     if faults:
         raise ModelFnError(tuple(faults))

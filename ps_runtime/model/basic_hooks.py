@@ -74,7 +74,7 @@ class NanTensorHook(SessionRunHook):
         loss, global_step = run_values.results
         if math.isfinite(loss):
             return
-        error = NanLossError(loss, global_step)
+        error = NanLossError(loss, global_step, run_context.session.non_finite_cell)
         if self._fails:
             raise error
         run_context.coordinator.request_stop(str(error))

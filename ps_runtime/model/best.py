@@ -1,4 +1,4 @@
-"""What better means, and the record of the best."""
+"""What better means, which results can be the best at all, and the record of the best."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from psflow.ps_runtime.checkpoint.files import atomic_write_text
 from psflow.ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
 from psflow.ps_runtime.errors import CheckpointError, UsageError, did_you_mean
 
-__all__ = ["BestRecord", "Better", "CompareFn", "best_of", "better", "check_compare_fn", "is_better"]
+__all__ = ["BestRecord", "Better", "CompareFn", "best_of", "better", "check_compare_fn", "is_better", "not_finite"]
 
 CompareFn = Callable[..., Any]
 """``compare_fn(best_eval_result, current_eval_result)``: whether the current one is better."""
@@ -24,7 +24,7 @@ ARGUMENTS = ("best_eval_result", "current_eval_result")
 
 @dataclass(frozen=True, slots=True)
 class Better:
-    """Compares one metric; NaN is worse than any number, and equals are not better. See `better`."""
+    """Compares one metric; NaN and infinity are worse than any number, and equals are not better. See `better`."""
 
     metric: str
     mode: Literal["min", "max"]
@@ -34,8 +34,8 @@ class Better:
     def __call__(self, best_eval_result: Mapping[str, float], current_eval_result: Mapping[str, float]) -> bool:
         """Return whether the current result is strictly better than the best one."""
         best, current = self._value(best_eval_result), self._value(current_eval_result)
-        if math.isnan(best) or math.isnan(current):
-            return math.isnan(best) and not math.isnan(current)
+        if not (math.isfinite(best) and math.isfinite(current)):
+            return math.isfinite(current)
         return current < best if self.mode == "min" else current > best
 
     def _value(self, metrics: Mapping[str, float]) -> float:
@@ -90,11 +90,68 @@ def check_compare_fn(compare_fn: CompareFn) -> None:
         raise UsageError((f"compare_fn: expected exactly the arguments {', '.join(ARGUMENTS)}; got {got}",))
 
 
-def is_better(compare_fn: CompareFn, best: Mapping[str, float], current: Mapping[str, float]) -> bool:
-    """Return whether `current` is better than `best`: as `compare_fn` says, unless the loss of just one is NaN."""
-    best_is_nan, current_is_nan = (math.isnan(metrics.get("loss", 0.0)) for metrics in (best, current))
-    if best_is_nan != current_is_nan:
-        return best_is_nan
+def not_finite(compare_fn: CompareFn, metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics that decide and are NaN or infinite: a result that has one is never the best.
+
+    Parameters
+    ----------
+    compare_fn : callable
+        The metrics that it looks at decide, and the loss.
+    metrics : mapping of str to float
+        Of an evaluation.
+
+    Raises
+    ------
+    UsageError
+        If it is a `Better` of a metric that is not there; whatever another one raises.
+
+    Examples
+    --------
+    >>> not_finite(better("auc", "max"), {"loss": 0.5, "auc": float("nan"), "recall": float("nan")})
+    {'auc': nan}
+    """
+    seen = _Seen(metrics)
+    compare_fn(best_eval_result=seen, current_eval_result=seen)
+    deciding = sorted({*seen.names, "loss"} & {*metrics})
+    return {name: metrics[name] for name in deciding if not math.isfinite(metrics[name])}
+
+
+class _Seen(dict[str, float]):
+    """Metrics that know which of them were looked at."""
+
+    def __init__(self, metrics: Mapping[str, float]) -> None:
+        super().__init__(metrics)
+        self.names: set[str] = set()
+
+    def __getitem__(self, name: str) -> float:
+        self.names.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        self.names.add(name)
+        return super().get(name, default)
+
+
+def is_better(compare_fn: CompareFn, best: Mapping[str, float] | None, current: Mapping[str, float]) -> bool:
+    """Return whether `current` becomes the best one.
+
+    Parameters
+    ----------
+    compare_fn : callable
+        As BestExporter takes it; it is asked only about results that can be the best.
+    best : mapping of str to float, or None
+        Of the best one so far; None: there is none.
+    current : mapping of str to float
+        Of the evaluation in question.
+
+    Notes
+    -----
+    This is the one place that compares results: for exporters, for the alias ``best``, for a choice out of the record.
+    """
+    if not_finite(compare_fn, current):
+        return False
+    if best is None or not_finite(compare_fn, best):
+        return True
     return bool(compare_fn(best_eval_result=best, current_eval_result=current))
 
 
@@ -111,18 +168,18 @@ def best_of(results: Sequence[Mapping[str, float]], compare_fn: CompareFn) -> in
     Returns
     -------
     int or None
-        None if there is no result.
+        None if there is no result, or none with finite metrics.
 
     Examples
     --------
-    >>> best_of([{"auc": 0.7}, {"auc": 0.9}, {"auc": 0.9}], better("auc", "max"))
-    1
+    >>> best_of([{"auc": float("nan")}, {"auc": 0.7}, {"auc": 0.9}, {"auc": 0.9}], better("auc", "max"))
+    2
     """
-    best = 0
+    best: int | None = None
     for index, metrics in enumerate(results):
-        if is_better(compare_fn, results[best], metrics):
+        if is_better(compare_fn, None if best is None else results[best], metrics):
             best = index
-    return best if results else None
+    return best
 
 
 @dataclass(frozen=True, slots=True)

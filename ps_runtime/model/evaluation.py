@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
+from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
 from psflow.ps_runtime.errors import InputError, ModelFnError
 from psflow.ps_runtime.metrics import Metric, mean
 from psflow.ps_runtime.model.caller import ModelCaller, check_loss
@@ -151,6 +152,7 @@ class OpenedEvaluation:
         """`input_digest` of the input, once it was opened."""
         self.example: Any = None
         """A few rows of the features, once a batch was read."""
+        self._first_cell = ""
         self._caller = caller
         self._check = check
         self._enforcement = Enforcement(schema, f"the input of evaluation {self.name or 'eval'!r}")
@@ -160,21 +162,35 @@ class OpenedEvaluation:
         """Return the metrics of a model, as `evaluate` does. Blocks."""
         return evaluate(self._caller, self._batches(), values, global_step, self.spec.steps)
 
+    def first_non_finite_cell(self) -> str:
+        """Return column and row of a first blank, NaN or infinite cell; "" if there is none, or none was read yet."""
+        opened = self._open()
+        return opened.non_finite.first if isinstance(opened, Dataset) else self._first_cell
+
     def _batches(self) -> Iterator[Batch]:
-        for features, labels in batches_of(self._open()):
+        opened = self._open()
+        is_stream = not isinstance(opened, Dataset)
+        for number, (features, labels) in enumerate(batches_of(opened)):
             self._check()
             if self.example is None:
                 self.example = first_rows(features)
+            if is_stream and not self._first_cell:
+                self._first_cell = non_finite_cells(features, labels, source=Source(f"batch {number}"))[0].first
             yield features, labels
 
     def _open(self) -> Dataset | Iterator[Batch]:
         if self._dataset is not None:
             return self._dataset
+        spec = self.spec
         opened = open_input(
-            self.spec.input_fn, mode=ModeKeys.EVAL, params=self._caller.params, enforcement=self._enforcement
+            spec.input_fn,
+            mode=ModeKeys.EVAL,
+            params=self._caller.params,
+            non_finite=spec.non_finite,
+            enforcement=self._enforcement,
         )
         if isinstance(opened, Dataset):
-            self.digest = input_digest(opened, self.spec.steps)
+            self.digest = input_digest(opened, spec.steps)
             self._dataset = opened
         return opened
 

@@ -243,8 +243,9 @@ class BestExporter(Exporter):
 
     Notes
     -----
-    The first result is the best so far. A result whose loss is NaN is worse than any whose loss is a number, whatever
-    `compare_fn` says. Of equals the older stays.
+    The first result with finite metrics is the best so far. One whose loss, or another metric that `compare_fn` looks
+    at, is NaN or infinite never becomes the best, whatever `compare_fn` says; if all are so, the evaluator fails at its
+    end. Of equals the older stays.
     """
 
     name: str = "best"
@@ -264,9 +265,7 @@ class BestExporter(Exporter):
         self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, is_the_final_export: bool
     ) -> ExportResult | None:
         best = BestRecord.read(directory.path)
-        # The first result is compared with itself: a compare_fn that cannot compare fails at once, not an hour later.
-        wins = is_better(self.compare_fn, best.metrics if best else bundle.metrics, bundle.metrics)
-        if best is not None and not wins:
+        if not is_better(self.compare_fn, best.metrics if best else None, bundle.metrics):
             return None
         result = self._add(directory, bundle, writer, is_best=True)
         BestRecord(bundle.global_step, dict(bundle.metrics), result.version, result.path).write(directory.path)

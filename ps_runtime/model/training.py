@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from psflow.ps_runtime.data.non_finite import NonFinite, policy_faults
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.model.exporters import Exporter
 from psflow.ps_runtime.model.hooks import SessionRunHook
@@ -28,15 +29,19 @@ class TrainSpec:
         Run on the chief and on every worker, each with its own copy.
     saving_listeners : sequence of CheckpointSaverListener
         Run on the chief.
+    non_finite : {"error", "drop", "keep"}
+        What becomes of rows with a blank, NaN or infinite cell, in features or labels: they are refused, left out, or
+        given to model_fn.
     """
 
     input_fn: Callable[..., Any]
     max_steps: int | None = None
     hooks: Sequence[SessionRunHook] = ()
     saving_listeners: Sequence[CheckpointSaverListener] = ()
+    non_finite: NonFinite = "error"
 
     def __post_init__(self) -> None:
-        faults = []
+        faults = policy_faults("TrainSpec.non_finite", self.non_finite)
         if not callable(self.input_fn):
             faults.append(f"TrainSpec.input_fn must be callable, got {type(self.input_fn).__name__}")
         if self.max_steps is not None and self.max_steps <= 0:
@@ -61,6 +66,8 @@ class EvalSpec:
         Called after every evaluation; unique names.
     start_delay_secs, throttle_secs : float
         Wait so long before the first evaluation, and between the starts of two. The final checkpoint does not wait.
+    non_finite : {"error", "drop", "keep"}
+        As of a TrainSpec.
     """
 
     input_fn: Callable[..., Any]
@@ -69,11 +76,12 @@ class EvalSpec:
     exporters: Exporter | Sequence[Exporter] = ()
     start_delay_secs: float = 120
     throttle_secs: float = 600
+    non_finite: NonFinite = "error"
 
     def __post_init__(self) -> None:
         if not isinstance(self.exporters, Sequence):
             object.__setattr__(self, "exporters", (self.exporters,))
-        faults = []
+        faults = policy_faults("EvalSpec.non_finite", self.non_finite)
         if not callable(self.input_fn):
             faults.append(f"EvalSpec.input_fn must be callable, got {type(self.input_fn).__name__}")
         if self.steps is not None and self.steps <= 0:

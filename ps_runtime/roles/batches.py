@@ -8,6 +8,8 @@ from typing import Any
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.data.batch_codec import decode_batch
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
+from psflow.ps_runtime.data.non_finite_policy import first_cell_of
 from psflow.ps_runtime.specs.input import RecordRange
 
 __all__ = ["BatchReader"]
@@ -42,3 +44,9 @@ class BatchReader:
             return self._dataset.read(records.epoch, records.start, records.stop)
         body = self._client.fetch(records.start)
         return None if body is None else decode_batch(body)
+
+    def first_non_finite_cell(self, records: RecordRange, batch: Batch) -> str:
+        """Return column and row of a blank, NaN or infinite cell of the batch of `records`; empty if there is none."""
+        if self._dataset is not None:
+            return first_cell_of(self._dataset, records.epoch, records.start, records.stop)
+        return non_finite_cells(*batch, source=Source(f"batch {records.start}"))[0].first

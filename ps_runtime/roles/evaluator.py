@@ -18,9 +18,11 @@ from psflow.ps_runtime.checkpoint.records import (
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClient
 from psflow.ps_runtime.client.watching import WatchingClient
+from psflow.ps_runtime.errors import NoBestError
+from psflow.ps_runtime.model.best import best_of, not_finite
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import OpenedEvaluation, predict_batch, read_values
-from psflow.ps_runtime.model.exporters import ExportBundle, ModelWriter
+from psflow.ps_runtime.model.exporters import BestExporter, ExportBundle, ModelWriter
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
@@ -44,6 +46,11 @@ def run_evaluator(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> 
         How this role stops, reports and reaches the others.
     dials : sequence of callable
         How to reach each ps; only ps-0 is asked.
+
+    Raises
+    ------
+    NoBestError
+        If an exporter looks for the best checkpoint, and no evaluation of the job has finite metrics; at the end.
     """
     assert job.eval_specs
     identity = Identity(job.job_id, job.token, job.model.digest, str(context.role), Purpose.WATCH)
@@ -54,6 +61,7 @@ def run_evaluator(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> 
         evaluator = _Evaluator(job, context)
         context.watch(lambda: Sample(evaluator.newest_seen))
         _evaluate_all(evaluator, watching, context)
+        evaluator.check_best()
         return context.report(watching.transport, {"evaluated_steps": evaluator.evaluated_steps})
 
 
@@ -141,6 +149,19 @@ class _Evaluator:
                 self._evaluate(step, wanted, is_final=step == final_step)
                 for scheduled in wanted:
                     scheduled.next_time = now + scheduled.opened.spec.throttle_secs
+
+    def check_best(self) -> None:
+        """Raise NoBestError if no evaluation of the job, earlier attempts included, could be the best."""
+        for scheduled in self._scheduled:
+            opened = scheduled.opened
+            choosing = [exporter for exporter in opened.spec.all_exporters if isinstance(exporter, BestExporter)]
+            lacking = [exporter for exporter in choosing if exporter.best(self._job.model_dir) is None]
+            results = [record.metrics for record in self._log.read() if record.name == opened.name] if lacking else []
+            for exporter in lacking if results else ():
+                if best_of(results, exporter.compare_fn) is None:
+                    metrics = not_finite(exporter.compare_fn, results[-1])
+                    cell = opened.first_non_finite_cell()
+                    raise NoBestError(opened.name or "eval", metrics, len(results), cell)
 
     def _evaluate(self, step: int, wanted: Sequence[_ScheduledEvaluation], *, is_final: bool) -> None:
         """Evaluate one checkpoint: write the results down, let the exporters choose, tell of it."""

@@ -92,6 +92,8 @@ class MonitoredSession:
         self.num_examples = 0
         """Rows of the last batch."""
         self.loss = float("nan")
+        self.non_finite_cell = ""
+        """Of the last batch, if its loss was not finite: where a cell is that is not, either."""
         self.staleness = self.staleness_sum = 0
         """Of the last push; of all pushes."""
         self.summaries: Mapping[str, Any] = {}
@@ -142,7 +144,9 @@ class MonitoredSession:
         wanted = [hook.before_run(self._context) for hook in self._hooks]
         result = source.compute(work)
         num_examples = num_rows(work.batch[0])
-        if math.isfinite(result.loss):  # else the guard among the hooks ends training, and no ps is spoilt
+        if not math.isfinite(result.loss):  # the guard among the hooks ends training, and no ps is spoilt
+            self.non_finite_cell = self.reader.first_non_finite_cell(work.grant.records, work.batch)
+        else:
             self.global_step, staleness = source.push(work, result, num_examples)
             self.num_steps += 1
             if staleness is not None:

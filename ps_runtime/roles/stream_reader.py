@@ -66,11 +66,13 @@ class StreamReader:
             self._tell(lambda: self.job_requests.stream_failed(text))
 
     def _read(self) -> None:
+        train_spec = self._job.train_spec
         opened = open_input(
-            self._job.train_spec.input_fn,
+            train_spec.input_fn,
             InputContext(1, 0),
             mode=ModeKeys.TRAIN,
             params=self._job.params,
+            non_finite=train_spec.non_finite,
             enforcement=Enforcement(self._job.model.schema, "the train input"),
         )
         assert not isinstance(opened, Dataset), "the job was planned for a stream"

@@ -77,8 +77,8 @@ class Scaling:
         return features
 
     def fault(self, values: NDArray[Any]) -> str | None:
-        """Say which of `values` is no stored value; None if all are."""
-        is_stored = (values >= 0) & (values <= self.largest) & (values == np.floor(values))
+        """Say which of `values` is no stored value; None if all are; NaN and infinite ones are not judged."""
+        is_stored = (values >= 0) & (values <= self.largest) & (values == np.floor(values)) | ~np.isfinite(values)
         if is_stored.all():
             return None
         row = int(np.argmin(is_stored.reshape(len(values), -1).all(axis=1)))

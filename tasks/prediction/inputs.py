@@ -12,6 +12,8 @@ from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.files import check_file, shown_path
 from psflow.ps_runtime.data.formats import FORMATS
+from psflow.ps_runtime.data.non_finite import NonFinite
+from psflow.ps_runtime.data.non_finite_policy import dataset_with_policy
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import InputSchema
 
@@ -28,10 +30,13 @@ class PredictionInput:
         How the location is read.
     location : str
         A path or URL, or another location that the format understands.
+    non_finite : {"error", "keep"}
+        What becomes of rows with a blank, NaN or infinite cell.
     """
 
     kind: type[Format]
     location: str
+    non_finite: NonFinite = "keep"
 
     def __str__(self) -> str:
         """Return how people may read it: without credentials."""
@@ -44,7 +49,7 @@ def input_shown(text: str) -> str:
     return text if _registered(text) else shown_path(text)
 
 
-def prediction_input(text: str, kind: type[Format] | None = None) -> PredictionInput:
+def prediction_input(text: str, kind: type[Format] | None = None, non_finite: NonFinite = "keep") -> PredictionInput:
     """Return the input that `text` names; look whether it is there, but do not read all of it.
 
     Parameters
@@ -53,6 +58,8 @@ def prediction_input(text: str, kind: type[Format] | None = None) -> PredictionI
         A file or an fsspec URL of one; or ``digits:test``, the name of a format and its location.
     kind : type of Format, optional
         Its format; else the one that it names, or that has its suffix.
+    non_finite : {"error", "keep"}
+        What becomes of rows with a blank, NaN or infinite cell.
 
     Raises
     ------
@@ -71,13 +78,13 @@ def prediction_input(text: str, kind: type[Format] | None = None) -> PredictionI
     if kind.reads_a_file():
         location = location if "://" in location else os.path.abspath(location)  # of workers, too
         check_file(location)
-    return PredictionInput(kind, location)
+    return PredictionInput(kind, location, non_finite)
 
 
 def read_input(
     source: PredictionInput, schema: InputSchema, on_unused: Callable[[tuple[str, ...]], None] = lambda names: None
 ) -> Dataset:
-    """Read what a model needs of an input, as it is stored: the model itself scales it.
+    """Read what a model needs of an input, as it is stored (the model itself scales it), and look for cells not finite.
 
     Parameters
     ----------
@@ -91,9 +98,11 @@ def read_input(
     Raises
     ------
     InputError
-        If it cannot be read, lacks a column or array, or has arrays of another shape, dtype or scaling.
+        If it cannot be read, lacks a column or array, or has arrays of another shape, dtype or scaling; or for a cell
+        that ``non_finite`` refuses.
     """
     dataset = source.kind.for_prediction(source.location, schema.table_columns, schema.names).read()
+    dataset = dataset_with_policy(dataset, source.non_finite, str(source))
     return Enforcement(schema.unscaled(), str(source), needs_labels=False, on_unused=on_unused).dataset(dataset)
 
 

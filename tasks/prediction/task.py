@@ -13,6 +13,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 
+from psflow.ps_runtime.data.non_finite import NonFiniteCells
 from psflow.ps_runtime.deadline import Deadline
 from psflow.tasks.completed import completed_batches
 from psflow.tasks.prediction.inputs import PredictionInput
@@ -29,7 +30,8 @@ PROGRESS_EVERY_SECS = 1.0
 class PredictionJob:
     """What is predicted: the rows of `input`, whose data have `digest`, with `model`, into the folder `output`.
 
-    `unused` are the columns or arrays of the input that the model does not read.
+    `non_finite` tells of the cells of the input that are blank, NaN or infinite; `unused` are columns or arrays of it
+    that the model does not read.
     """
 
     model: ModelInfo
@@ -37,6 +39,7 @@ class PredictionJob:
     digest: str
     num_rows: int
     output: str
+    non_finite: NonFiniteCells
     unused: tuple[str, ...] = ()
 
 

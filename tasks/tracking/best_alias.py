@@ -31,7 +31,8 @@ class BestAlias:
     """The alias of one registered model, as the exports of one run see it.
 
     Within a run it follows what ``best.json`` says. It is taken from a version of another run only by one that is
-    better by `better`; where the two cannot be compared, by an export that is new and of a trained model.
+    better by `better`; where the two cannot be compared, by an export that is new and of a trained model. A version
+    whose loss or deciding metric is NaN or infinite never takes it.
 
     Parameters
     ----------
@@ -70,6 +71,8 @@ class BestAlias:
         -----
         Blocks for two or three requests. Of two runs that take the alias in the same moment the later has it.
         """
+        if not all(math.isfinite(metrics[name]) for name in self._deciding if name in metrics):
+            return False
         holder = str(self._client.get_registered_model(self._name).aliases.get(BEST, ""))
         if holder == version:
             return True
@@ -81,6 +84,10 @@ class BestAlias:
         self._client.set_registered_model_alias(self._name, BEST, version)
         return True
 
+    @property
+    def _deciding(self) -> tuple[str, ...]:
+        return ("loss",) if self._better is None else ("loss", self._better.metric)
+
     def _beats(self, held: ModelVersion, step: int, metrics: Mapping[str, float], *, is_new: bool) -> bool:
         theirs = self._measured(held)
         if self._better is None or self._better.metric not in theirs:
@@ -90,7 +97,7 @@ class BestAlias:
     def _measured(self, version: ModelVersion) -> dict[str, float]:
         """Return what `version` has, as tags, of the metrics that decide."""
         found = {}
-        for name in ("loss",) if self._better is None else ("loss", self._better.metric):
+        for name in self._deciding:
             with suppress(KeyError, ValueError):
                 found[name] = float(version.tags[metric_tag(name)])
         return found

@@ -28,12 +28,14 @@ SUMMARY = {
         "export_path": "e/1",
         "model_uri": "models:/d/1",
     },
+    "non_finite": {"train": {"rows": 2, "dropped": True}},
     "mlflow": {"complete": True, "lost": 0},
     "pages": {"mlflow": "http://127.0.0.1:5000/#/runs/a1b2", "prefect": None},
     "wall_secs": {"total": 12.34, "to_first_step": 4.56},
 }
 PREDICTED = {
     "rows": 3,
+    "non_finite": {"rows": 0, "columns": {}},
     "parts": 1,
     "output": "out",
     "model_uri": "models:/x@best",
@@ -76,6 +78,7 @@ def test_train_hands_files_and_overrides_to_the_flow(flow, capsys):
         "stopped      no more data",
         "best         step 2: loss 0.25",
         "model        models:/d/1",
+        "not finite   train: 2 rows left out",
         "model_dir    runs/digits",
         "MLflow run   http://127.0.0.1:5000/#/runs/a1b2",
     ]

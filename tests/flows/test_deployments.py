@@ -77,6 +77,8 @@ def test_an_interval_starts_what_it_names() -> None:
     [
         ("schedule: {cron: 0 3 * *}", r"^t\.yaml:9: schedule\.cron: .*"),
         ("schedule: {cron: 0 3 * * *, timezone: Mars/Olympus}", r"^t\.yaml:9: schedule\.timezone: .*Mars/Olympus"),
+        ("schedule: {interval_secs: 60, timezone: Mars/Olympus}", r"^t\.yaml:9: schedule\.timezone: .*Mars/Olympus"),
+        ("schedule: {interval_secs: 1.0e+300}", r"^t\.yaml:9: schedule\.interval_secs: expected a number <= 31622400"),
         ("schedule: {cron: 3}", r"t\.yaml:9: schedule\.cron: expected a string, got 3"),
     ],
 )

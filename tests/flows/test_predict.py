@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from psflow.flows.parameters.predict import PredictParameters
-from psflow.flows.predict import predict, prepared
+from psflow.flows.predict import _identity, predict, prepared
 from psflow.ps_runtime.data.digits import read_digits
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.model.caller import ModelCaller
@@ -107,6 +107,7 @@ def test_registered_model_predicts_on_a_cluster(model: Any, table: str, tmp_path
     assert result["wall_secs"] > 0
     assert {key: value for key, value in result.items() if key != "wall_secs"} == {
         "rows": 360,
+        "non_finite": {"rows": 0, "columns": {}},
         "parts": 8,
         "output": str(tmp_path / "out"),
         "model_uri": "models:/psflow-digits@best",
@@ -114,6 +115,24 @@ def test_registered_model_predicts_on_a_cluster(model: Any, table: str, tmp_path
         "global_step": 40,
     }
     agrees(read_parts(tmp_path / "out"), model)
+
+
+def test_rows_with_a_blank_are_predicted_and_reported_or_refused(model: Any, table: str, tmp_path: Path) -> None:
+    lines = Path(table).read_text().splitlines()
+    cells = lines[2].split(",")
+    lines[2] = ",".join([cells[0], "", "inf", *cells[3:]])
+    Path(table).write_text("\n".join(lines))
+    asked = {"model": model.path, "input": table, "output": str(tmp_path / "out")}
+    with prepared(PredictParameters(**asked)) as job:
+        facts = job.non_finite.facts()
+        predict_partition(job.model, job.input, job.digest, partitions(job.num_rows)[0], job.output)
+        assert _identity(job)["non_finite_rows"] == 1
+    assert (job.num_rows, facts["rows"]) == (360, 1)
+    assert facts["columns"] == {f"column 'pixel_7_{x}'": {"cells": 1, "first_row": 3} for x in (6, 7)}
+    assert len(read_parts(tmp_path / "out")) == 45
+    words = r"digits\.csv: column 'pixel_7_6' has 1 cell that is blank, NaN or infinite, the first in row 3"
+    with pytest.raises(InputError, match=words), prepared(PredictParameters(**asked, non_finite="error")):
+        pass
 
 
 def test_no_such_model(table: str, tmp_path: Path) -> None:

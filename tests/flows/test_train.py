@@ -111,11 +111,16 @@ def write_line(project: Project, text: str = LINE) -> str:
 
 def test_a_users_own_model_and_generator_train_over_tcp_until_the_data_end(project: Project) -> None:
     conf = write_line(project)
-    answer = project.run("train", conf, "cluster.ps=2", "cluster.workers=3", "transport=tcp")
+    holes = ["input.train.params.holes=true", "input.train.non_finite=drop"]
+    held_out = "input.eval={name: 'my_models:held_out', non_finite: drop}"
+    answer = project.run("train", conf, "cluster.ps=2", "cluster.workers=3", "transport=tcp", *holes, held_out)
     assert answer["final_step"] == 200
     assert answer["max_steps"] is None
     assert answer["evaluated_steps"] == [0, 100, 200]
     assert answer["input"] == {"examples": 1600, "epochs_completed": 1, "repeats": 0, "misses": 0}
+    assert answer["non_finite"] == {"eval": {"rows": 1, "dropped": True}}
+    logged = (Path(answer["model_dir"]) / "logs" / "roles.log").read_text()
+    assert "input_fn points: left out 200 rows with a blank, NaN or infinite cell" in logged
     assert len(answer["roles"]) == 7
     assert {(role["exit"], role["transport"]) for role in answer["roles"].values()} == {("finished", "tcp")}
     assert Path(answer["model_dir"]) == project.path / "runs" / "line"

@@ -34,11 +34,17 @@ def returns_a_number(features: Any, mode: str) -> float:
 
 
 def points(params: Any) -> Iterator[Any]:
-    """Yield batches of points on a line."""
+    """Yield batches of points on a line, and with ``holes`` one in each that is none."""
     random = np.random.default_rng(0)
+    holes = np.full(1 if params.get("holes") else 0, np.nan, np.float32)
     for _ in range(params["num_batches"]):
-        x = random.random(8, dtype=np.float32)
+        x = np.concatenate([random.random(8, dtype=np.float32), holes])
         yield {"x": x}, 2 * x + 1
+
+
+def held_out() -> Any:
+    """Return two points of that line, and one that is none."""
+    return {"x": np.float32([0, np.nan, 1])}, np.float32([1, 2, 3])
 
 
 def nothing() -> Iterator[Any]:

@@ -93,6 +93,76 @@ def test_many_roles_are_summed_up_and_warned_of(monkeypatch: pytest.MonkeyPatch)
     assert "cluster      one of its own on this machine: 8 processes on 2 processors" in few
 
 
+BLANKS = "a,b,y\n1,2,0\n3,,1\n,6,0\n7,8,\n9,inf,1\n"
+
+
+def test_cells_that_are_no_numbers_are_told_per_column_and_input() -> None:
+    Path("t.csv").write_text(BLANKS)
+    Path("u.csv").write_text("a,b,y\n1,2,0\n3,nan,1\n")
+    answer = plan(["t.yaml", "input.eval.path=u.csv"])
+    assert answer.exit_code == 2
+    assert [fault.partition(": ")[2].partition(";")[0] for fault in answer.facts["faults"]] == [
+        "column 'a' has 1 cell that is blank, NaN or infinite, the first in row 4 (the header is row 1)",
+        "column 'b' has 2 cells that are blank, NaN or infinite, the first in row 3 (the header is row 1)",
+        "column 'y' has 1 cell that is blank, NaN or infinite, the first in row 5 (the header is row 1)",
+        "column 'b' has 1 cell that is blank, NaN or infinite, the first in row 3 (the header is row 1)",
+    ]
+    answer = plan(["t.yaml", "input.train.non_finite=drop", "input.eval.path=u.csv", "input.eval.non_finite=keep"])
+    facts = answer.facts
+    assert (facts["faults"], facts["input"]) == ([], {"train": 1, "eval": 2})
+    assert facts["not_finite"]["train"]["columns"]["column 'b'"] == {"cells": 2, "first_row": 3}
+    assert [(each["rows"], each["dropped"]) for each in facts["not_finite"].values()] == [(4, True), (1, False)]
+    assert answer.lines is not None
+    assert (
+        "not finite   train: 4 rows that have a blank, NaN or infinite cell left out; "
+        "eval: 1 row that has a blank, NaN or infinite cell kept" in answer.lines
+    )
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("schedule.cron=whenever", "command line: schedule.cron: "),
+        ("schedule.cron=0 3 31 2 *", "command line: schedule.cron: "),
+        ("schedule={interval_secs: 60, timezone: Mars/Olympus}", "command line: schedule.timezone: "),
+        ("pipeline.predict.input=no.csv", "there is no file "),
+        ("pipeline.evaluate.overrides=['input.eval.label=z']", "has no column 'z'"),
+    ],
+)
+def test_what_runs_later_is_looked_at_now(override: str, words: str) -> None:
+    answer = plan(["t.yaml", override])
+    assert answer.exit_code == 2
+    [fault] = answer.facts["faults"]
+    assert words in fault
+
+
+LATE = """
+from psflow import EstimatorSpec, GradientDescent, ModeKeys, get_variable
+
+def model(features, labels, mode):
+    x = features["features"]
+    if mode == ModeKeys.PREDICT:
+        return EstimatorSpec(mode, predictions={"y": x @ get_variable("w", (3,))})
+    w = get_variable("w", (2,))
+    train_op = GradientDescent(learning_rate=0.1).apply_gradients({"w": 2 * x.T @ (x @ w - labels)})
+    return EstimatorSpec(mode, loss=float(((x @ w - labels) ** 2).mean()), train_op=train_op)
+"""
+
+
+def test_a_model_that_cannot_predict_is_told_before_it_is_trained() -> None:
+    Path("late_bug.py").write_text(LATE)
+    Path("u.yaml").write_text((TABLE_CONF + MORE).replace("model:", "model: {name: 'late_bug:model'} #"))
+    [fault] = plan(["u.yaml"]).facts["faults"]
+    assert fault.startswith("late_bug:model raised ValueError in infer mode at late_bug.py:7: matmul")
+
+
+def test_a_schedule_that_prefect_takes_is_told() -> None:
+    answer = plan(["t.yaml", "schedule.cron=0 3 * * 1", "schedule.timezone=Europe/Berlin"])
+    assert answer.facts["faults"] == []
+    assert answer.lines is not None
+    assert "schedule     pipeline: 0 3 * * 1 (Europe/Berlin), by psflow serve" in answer.lines
+
+
 def test_a_fault_is_told_once() -> None:
     Path("file").touch()
     [fault] = plan(["t.yaml", "model_dir=file"]).facts["faults"]

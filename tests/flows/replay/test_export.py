@@ -17,6 +17,7 @@ from psflow.flows.export import export
 from psflow.flows.parameters.export import ExportParameters
 from psflow.flows.parameters.pipeline import PipelineParameters
 from psflow.flows.replay.ahead import check_without_training
+from psflow.flows.replay.export_plan import plan_export
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import UsageError
@@ -108,7 +109,7 @@ def test_a_better_one_that_is_gone_is_told(trained: Path) -> None:
 @pytest.mark.parametrize(
     ("stages", "words"),
     [
-        ({"stages": ["export"]}, "has no best one, as nothing was evaluated and exported"),
+        ({"stages": ["export"]}, "has no best one, as no evaluation with finite metrics was exported"),
         (
             {"stages": ["evaluate", "export"], "export": {"metric": "nosuch", "mode": "min"}},
             "pipeline.export.metric: the evaluation has loss, but no metric 'nosuch'",
@@ -120,6 +121,16 @@ def test_a_pipeline_without_training_knows_what_it_can_do(trained: Path, stages:
     asked = {**CONFIG, "model_dir": str(trained), "pipeline": stages}
     with pytest.raises(UsageError, match=words):
         check_without_training(PipelineParameters.model_validate(asked))
+
+
+def test_a_metric_that_is_never_finite_chooses_nothing(trained: Path) -> None:
+    evaluated(trained, dict.fromkeys(AUC, float("nan")))
+    parameters = ExportParameters.model_validate({"model_dir": str(trained), "metric": "auc", "mode": "max"})
+    words = (
+        r"has none with a finite result of evaluation 'eval' \(at step 6 auc is nan, loss is nan\); correct the data"
+    )
+    with pytest.raises(UsageError, match=words):
+        plan_export(parameters)
 
 
 def test_the_best_one_stays_where_the_alias_cannot_be_moved(tmp_path: Path) -> None:

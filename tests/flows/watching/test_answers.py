@@ -26,6 +26,7 @@ EXPORTED: dict[str, Any] = {
 }
 PREDICTED: dict[str, Any] = {
     "rows": 360,
+    "non_finite": {"rows": 0, "columns": {}},
     "parts": 2,
     "output": "out",
     "model_uri": "models:/psflow-digits@best",
@@ -64,6 +65,12 @@ def test_predictions(version: str | None, shown: str) -> None:
         f"model        models:/psflow-digits@best{shown}, of step 300",
         "output       out",
     ]
+
+
+def test_rows_that_were_predicted_from_what_is_no_number_are_told() -> None:
+    found = {"rows": 2, "columns": {"column 'b'": {"cells": 2, "first_row": 3}}}
+    [line] = [line for line in shown_predictions({**PREDICTED, "non_finite": found}) if line.startswith("not finite")]
+    assert line == "not finite   2 of these rows have a blank, NaN or infinite cell, in column 'b'"
 
 
 def test_a_pipeline_shows_the_lines_of_each_stage_that_it_has() -> None:

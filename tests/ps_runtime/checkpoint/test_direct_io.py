@@ -99,12 +99,18 @@ def test_a_file_that_ends_too_early(tmp_path: Any) -> None:
         read(tmp_path / "file", 0, 5001)
 
 
-def test_another_failure_is_told(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_another_failure_is_told_also_if_it_comes_once(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    real = os.write
+
     def fail(*_: Any) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        monkeypatch.setattr(os, "write", real)
+        raise OSError(number, "the disk says no")
 
     monkeypatch.setattr(os, "write", fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="the disk says no"):
         write(tmp_path / "file", CONTENT)
 
 

@@ -221,3 +221,9 @@ def test_without_proc_the_lease_decides(monkeypatch: pytest.MonkeyPatch) -> None
 
 def _start_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+
+
+def test_the_place_of_a_model_dir_is_kept_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert JobFile("runs/a").claim().model_dir == str(tmp_path / "runs" / "a")
+    assert JobFile("memory://runs/a").claim().model_dir == "memory://runs/a"

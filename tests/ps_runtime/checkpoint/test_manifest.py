@@ -71,6 +71,7 @@ def entry(manifest: Manifest, **changes: Any) -> dict[str, Any]:
     ("changes", "words"),
     [
         ({"format": 2}, "format 2, expected 3; read it with the psflow that wrote it"),
+        ({"format": 4}, "format 4, expected 3; read it with the psflow that wrote it"),
         ({"extra": 1}, "the manifest: expected format, step"),
         ({"step": -1}, "step: expected a whole number >= 0, got -1"),
         ({"step": True}, "step: expected a whole number >= 0, got True"),
@@ -105,11 +106,21 @@ def test_a_forged_entry_is_refused(manifest: Manifest, changes: dict[str, Any], 
         Manifest.from_json(forge(manifest, **entry(manifest, **changes)))
 
 
+def changed(manifest: Manifest, **changes: Any) -> Any:
+    """Return the model of a manifest, its first variable changed."""
+    model = json.loads(manifest.model.to_json())
+    model["variables"][0] |= changes
+    return model
+
+
 def test_a_model_that_cannot_be_is_refused_before_anything_is_allocated(manifest: Manifest) -> None:
     model = json.loads(manifest.model.to_json())
     model["variables"][0]["dtype"] = "object"
     with pytest.raises(CheckpointError, match=r"VariableSpec\(name='kernel'.* cannot be"):
         Manifest.from_json(forge(manifest, model=model))
+    for change in ({"shape": [-5, 3]}, {"optimizer": 9}):
+        with pytest.raises(CheckpointError, match=r"VariableSpec\(name='kernel'.* cannot be"):
+            Manifest.from_json(forge(manifest, model=changed(manifest, **change)))
     model["variables"][0] |= {"dtype": "float32", "shape": [10**12, 3]}
     changes = entry(manifest, row_stop=10**12, shape=(10**12, 3))
     with pytest.raises(CheckpointError, match=r"has \d+ bytes, its tensors claim 12000000000"):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -193,3 +194,8 @@ def test_listing_reads_each_manifest_once(store: CheckpointStore, toy: Any, monk
     store.steps()
     monkeypatch.setattr(Manifest, "from_json", None)
     assert store.steps() == [1]
+
+
+def test_the_path_of_a_checkpoint_is_one_that_people_can_use(tmp_path: Path) -> None:
+    assert CheckpointStore(str(tmp_path)).path(7) == str(tmp_path / "checkpoints" / "step_00000007")
+    assert CheckpointStore("memory://runs/a").path(7) == "memory:///runs/a/checkpoints/step_00000007"

@@ -278,6 +278,31 @@ def test_rows_that_cannot_be_are_refused_even_under_a_right_checksum(
         CheckpointReader(store, 10).table(MODEL.tables[index])
 
 
+@pytest.mark.parametrize("ids", [[-1, 1], [5, 7, 3]])
+def test_ids_of_a_table_ascend_from_zero_over_all_its_blocks(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, ids: list[int]
+) -> None:
+    [table, other] = tables_of()
+    push(table, range(len(ids)), 1)
+    lies = table.tensors() | {"ids": np.array(ids)}
+    monkeypatch.setattr(table, "tensors", lambda: lies)
+    save(store, 1, [[table, other]])
+    monkeypatch.setattr(table_blocks, "BLOCK_BYTES", 2 * (8 + 3 * 12))  # two rows: id, weights and two slots
+    with pytest.raises(CheckpointError, match="the ids of table 'items' are not ascending"):
+        CheckpointReader(store, 1).table(ITEMS)
+
+
+def test_a_table_may_have_many_rows(store: CheckpointStore) -> None:
+    large = replace(ITEMS, num_rows=200)
+    model = ModelSpec((), (ADAM.config(),), (large,))
+    table = Table(large, ADAM, 0, 1)
+    push(table, [0, 199], 1)
+    (layout,) = place(model, 1)
+    record = save_shard(store, 1, 1, layout, np.zeros(0, np.uint8), [], [table])
+    store.commit(Manifest.of(1, model, {}, [record]))
+    assert CheckpointReader(store, 1).table(large).num_created == 2
+
+
 def test_the_tensors_of_an_empty_table(store: CheckpointStore) -> None:
     tensors, entries = table_tensors(Table(ITEMS, ADAM), 3)
     assert {key: array.shape for key, array in tensors.items()} == {

@@ -13,7 +13,7 @@ from safetensors.numpy import load
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.tensor_file import TensorFile, write_tensors
-from psflow.ps_runtime.checkpoint.tensor_format import DTYPES
+from psflow.ps_runtime.checkpoint.tensor_format import DTYPES, encode_tensor_header
 from psflow.ps_runtime.errors import CheckpointError
 
 NAME = "shard.safetensors"
@@ -173,3 +173,8 @@ def test_what_is_no_safetensors_file_is_an_error_even_with_the_right_checksum(
     files.put(NAME, content)
     with pytest.raises(CheckpointError, match=rf"not a safetensors file: .*{words}"):
         TensorFile(files, NAME, nbytes=len(content), checksum=f"crc32:{zlib.crc32(content):08x}")
+
+
+@pytest.mark.parametrize("name", ["a", "ab", "abcdefgh"])
+def test_tensors_begin_at_a_multiple_of_eight_bytes(name: str) -> None:
+    assert len(encode_tensor_header({name: np.zeros(3)})) % 8 == 0

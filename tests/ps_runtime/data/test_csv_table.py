@@ -48,6 +48,13 @@ def test_labels_that_are_fractions_are_float32(path: Path) -> None:
     assert data.labels.tolist() == [2, 0.5]
 
 
+@pytest.mark.parametrize(("text", "dtype"), [("a,y\n1,2\n1,\n", np.float64), ("a,y\n1,2\n1,\n1,0.5\n", np.float32)])
+def test_a_label_that_is_blank_is_nan(path: Path, text: str, dtype: type) -> None:
+    data = read_csv(write(path, text), "y")
+    assert data.labels.dtype == dtype
+    assert np.isnan(data.labels).tolist()[:2] == [False, True]
+
+
 def test_large_integer_labels_stay_exact(path: Path) -> None:
     assert read_csv(write(path, f"a,y\n1,{2**53 + 1}\n"), "y").labels.tolist() == [2**53 + 1]
 
@@ -82,8 +89,6 @@ def test_names_of_columns_may_be_numbers(path: Path) -> None:
             "a,b,y\n1,2,0\n3,4,cat\n",
             r"got 'cat' in column 'y', row 3 .*labels are numbers \(0, 1, \.\.\. for classes\)",
         ),
-        ("a,b,y\n1,2,0\n3,4,\n", "got no value in column 'y', row 3"),
-        ("a,b,y\n1,2,0.5\n3,4,\n", "got no value in column 'y', row 3"),
         ("a,b,y\n1,2,0\n3,4\n", r"Row #3: Expected 3 columns, got 2: 3,4 \(the header is row 1\)"),
         ("a,b,y\n" + "1,2,0\n" * 500_000 + "1,zz,0\n", "got 'zz' in column 'b', row 500002"),
         ("a,b,y\n", "has a header, but no rows"),

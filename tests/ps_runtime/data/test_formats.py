@@ -1,5 +1,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -13,6 +14,7 @@ from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.formats import FORMATS, open_dataset
 from psflow.ps_runtime.data.idx_images import Idx
+from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.npz_arrays import Npz
 from psflow.ps_runtime.errors import InputError
 
@@ -85,6 +87,25 @@ class TestLaws:
         trained = make(tmp_path).read()
         again = open_dataset(make(tmp_path), input_schema=trained.schema())
         assert again.digest() == trained.digest()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Own(Format):
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    path: str
+
+    def read(self) -> Dataset:
+        return Dataset({"x": [1.0, np.nan]}, [0, 1], batch_size=2)
+
+    @classmethod
+    def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
+        return cls(path=location)
+
+
+def test_cells_of_a_format_of_the_user_are_told_with_its_file() -> None:
+    read = partial(open_dataset, Own(path="/data/own.bin"))
+    with pytest.raises(InputError, match=r"^/data/own\.bin: features\['x'\] has 1 cell that is .* the first in row 1 "):
+        open_input(read, non_finite="error")
 
 
 def test_a_seed_alone_does_not_shuffle(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,38 @@ def test_an_input_that_was_read_to_its_end_is_read_again_by_the_next_call(make, 
     estimator.train(input_fn, [seen])
     assert sorted(seen.rows) == list(range(NUM_RECORDS))
     assert steps_of(estimator.model_dir)[-1] == 2 * NUM_BATCHES
+
+
+def with_holes():
+    data = records()
+    y = data.labels.copy()
+    y[[0, 3, 17, 39]] = np.nan
+    return replace(data, labels=y).shuffle(5)
+
+
+def with_holes_in_batches():
+    data = with_holes()
+    for start in range(0, NUM_RECORDS, 4):
+        yield data.read(0, start, start + 4)
+
+
+@pytest.mark.parametrize("input_fn", [with_holes, with_holes_in_batches])
+def test_each_row_that_is_left_is_used_once_over_a_resume(make, input_fn):
+    class RowsOfSteps(BatchRows):
+        def after_run(self, run_context, run_values):
+            rows, step = run_values.results
+            trained[step] = rows.tolist()
+
+    trained = {}
+    estimator = make(save_checkpoints_steps=1)
+    with pytest.raises(InputError, match="labels has"):
+        estimator.train(input_fn, [RowsOfSteps()])
+    assert input_fn is with_holes_in_batches or trained == {}  # a generator is read while it is trained on
+    with pytest.raises(ZeroDivisionError):
+        estimator.train(input_fn, [RowsOfSteps(), FailAt(4)], non_finite="drop")
+    estimator.train(input_fn, [RowsOfSteps()], non_finite="drop")
+    assert sorted(row for rows in trained.values() for row in rows) == sorted({*range(NUM_RECORDS)} - {0, 3, 17, 39})
+    assert np.isfinite(estimator.evaluate(input_fn, non_finite="drop")["loss"])
 
 
 # How it ends
@@ -249,6 +282,18 @@ def test_a_nan_loss_ends_training_before_it_spoils_anything(make):
         estimator.train(records)
     assert steps_of(estimator.model_dir)[-1] <= 4
     assert all(np.isfinite(estimator.get_variable_value(name)).all() for name in estimator.get_variable_names())
+
+
+@pytest.mark.parametrize(
+    ("input_fn", "where"),
+    [
+        (lambda: with_holes().batch(40), r"labels, row (0|3|17|39) of input_fn <lambda> \(the first"),
+        (with_holes_in_batches, r"labels, row \d of batch \d"),
+    ],
+)
+def test_a_loss_that_is_nan_because_of_a_kept_cell_is_told_with_the_cell(make, input_fn, where):
+    with pytest.raises(NanLossError, match=f"has a blank, NaN or infinite cell in {where}"):
+        make().train(input_fn, non_finite="keep")
 
 
 # Input

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import itertools
 import threading
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
-from psflow.ps_runtime.errors import ModelDirError
+from psflow.ps_runtime.errors import ModelDirError, NoBestError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.model.basic_hooks import StopAtStepHook
+from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.event_codec import decode_event, encode_event
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, FirstStep, Metrics
-from tests.ps_runtime.estimator.regression import FailAt, batches, records, shuffled, steps_of
+from tests.ps_runtime.estimator.regression import NUM_RECORDS, FailAt, batches, records, shuffled, steps_of
 
 EVAL = EvalSpec(records, None, start_delay_secs=0, throttle_secs=0)
 
@@ -71,6 +74,18 @@ def test_an_evaluator_whose_input_fails_fails_the_job_with_its_error(make):
 
     with pytest.raises(ZeroDivisionError, match="the second evaluation batch is missing"):
         run(make(), EvalSpec(failing, None, start_delay_secs=0, throttle_secs=0), max_steps=1_000_000)
+
+
+def test_a_job_of_which_no_evaluation_is_finite_fails_when_its_training_is_saved(make):
+    def holed():
+        return replace(records(), labels=np.full(NUM_RECORDS, np.nan))
+
+    estimator = make()
+    eval_spec = replace(EVAL, input_fn=holed, exporters=BestExporter(), non_finite="keep")
+    with pytest.raises(NoBestError, match=r"loss is nan.*training is saved: .* in labels, row 0 of input_fn .*holed"):
+        run(estimator, eval_spec)
+    assert steps_of(estimator.model_dir)[-1] == 12
+    assert EvaluationLog(estimator.model_dir).read()[-1].global_step == 12
 
 
 def test_a_failure_of_training_ends_the_evaluator(make):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
-from psflow.ps_runtime.estimator.planning import plan_job
+from psflow.ps_runtime.estimator.planning import plan_evaluations, plan_job
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.exporters import BestExporter, better
 from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.specs.input import InputSpec
-from tests.ps_runtime.estimator.regression import batches, records, regression, shuffled
+from tests.ps_runtime.estimator.regression import X, batches, records, regression, shuffled
 
 
 def plan(
@@ -108,6 +110,85 @@ def test_a_compare_fn_that_fails_is_refused_with_its_line_and_the_metrics():
     words = r"larger raised KeyError over the metrics global_step, loss, mae at .*test_planning\.py:\d+: 'auc'"
     with pytest.raises(UsageError, match=words):
         plan(eval_fn=records, exporters=BestExporter("best", larger))
+
+
+# What is called only later
+
+
+def predicting(**wrong):
+    def model_fn(features, labels, mode):
+        spec = regression(features, labels, mode)
+        if mode != ModeKeys.PREDICT:
+            return spec
+        if wrong.get("fails"):
+            raise KeyError("no such feature")
+        if "variable" in wrong:
+            get_variable(wrong["variable"])
+        return EstimatorSpec(mode, predictions=wrong.get("predictions", spec.predictions))
+
+    return model_fn
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"fails": True}, r"model_fn raised KeyError in infer mode at .*test_planning\.py:\d+: 'no such feature'"),
+        ({"variable": "extra"}, "model_fn creates variable 'extra' in infer but not in train$"),
+        (
+            {"predictions": {"y": 0.5}},
+            r"model_fn predicts 'y' of shape \[\] for 3 examples in infer mode: expected one",
+        ),
+        ({"predictions": np.zeros(7)}, r"model_fn predicts 'predictions' of shape \[7\] for 3 examples"),
+        ({"predictions": {}}, "model_fn predicts nothing in infer mode"),
+    ],
+)
+def test_what_would_fail_at_the_first_export_is_refused(wrong, words):
+    with pytest.raises(ModelFnError, match=words):
+        plan(eval_fn=records, model_fn=predicting(**wrong), exporters=BestExporter())
+    caller, model = ModelCaller(predicting(**wrong), {}, None), plan().model
+    with pytest.raises(ModelFnError, match=words.replace("in train", "in the checkpoint")):
+        plan_evaluations(caller, (EvalSpec(records, exporters=BestExporter()),), model, lambda labels, where: None)
+
+
+def test_a_model_that_is_not_exported_need_not_predict():
+    assert plan(eval_fn=records, model_fn=predicting(fails=True)).model == plan().model
+
+
+def test_the_first_batch_of_each_stream_is_read_once():
+    read = []
+
+    def once(name):
+        for batch in batches():
+            read.append(name)
+            yield batch
+
+    plan(lambda: once("train"), eval_fn=lambda: once("eval"), exporters=BestExporter())
+    assert read == ["train", "eval"]
+
+
+# Cells that are blank, NaN or infinite
+
+
+def holed(row):
+    def input_fn():
+        data = records()
+        return replace(data, features=data.features | {"x": np.where(data.features["row"][:, None] == row, np.nan, X)})
+
+    return input_fn
+
+
+def test_the_cells_of_every_input_are_told_together():
+    with pytest.raises(InputError) as caught:
+        plan(holed(7), eval_fn=holed(9))
+    first, second = caught.value.faults
+    assert "features['x'] has 2 cells that are blank, NaN or infinite, the first in row 7" in first
+    assert "the first in row 9" in second
+
+
+def test_an_input_is_planned_without_the_rows_that_are_left_out():
+    spec = TrainSpec(holed(7), non_finite="drop")
+    planned = plan_job(ModelCaller(regression, {}, None), spec, (), 1, 1, lambda labels, where: None)
+    assert (planned.input.num_records, planned.datasets["train"].non_finite.num_rows) == (39, 1)
 
 
 # What the functions of the user raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.data.csv_table import Csv
 from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.errors import InputError, ModelDirError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
@@ -74,6 +77,23 @@ def test_what_an_input_has_beside_is_reported_once(trained: Estimator, caplog: p
     specs = [EvalSpec(table()), EvalSpec(table("bxa"), name="other")]
     with Attempt(trained, TrainSpec(table(), 6), specs):
         assert caplog.messages == ["the eval_other input has 'x', which the model does not read: ignored"]
+
+
+def test_a_blank_cell_of_a_column_in_another_place_is_named_or_its_row_left_out(
+    trained: Estimator, tmp_path: Path
+) -> None:
+    rows = [f"{b},{a},{y}" for a, b, y in zip(VALUES["a"], VALUES["b"], Y, strict=True)]
+    whole, holed = tmp_path / "whole.csv", tmp_path / "holed.csv"
+    whole.write_text("\n".join(["b,a,y", *rows[:2], *rows[3:]]) + "\n")
+    holed.write_text("\n".join(["b,a,y", *rows[:2], f"{VALUES['b'][2]},,{Y[2]}", *rows[3:]]) + "\n")
+
+    def read(path: Path) -> Any:
+        return partial(open_dataset, Csv(path=str(path), label="y"), batch_size=8)
+
+    words = r"holed\.csv: column 'a' has 1 cell that is blank, .* the first in row 4 \(the header is row 1\)"
+    with pytest.raises(InputError, match=words):
+        trained.evaluate(read(holed))
+    assert trained.evaluate(read(holed), non_finite="drop") == trained.evaluate(read(whole))
 
 
 def test_predictions_read_columns_by_name_and_need_no_labels(trained: Estimator) -> None:

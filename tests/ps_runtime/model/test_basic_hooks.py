@@ -27,6 +27,7 @@ class Steps:
         self.num_examples = 10
         self.staleness = 0
         self.summaries = {}
+        self.non_finite_cell = ""
         self.hook = hook
         self.coordinator = Coordinator()
         hook.begin()

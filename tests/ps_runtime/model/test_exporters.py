@@ -102,27 +102,38 @@ def test_final_exports_the_final_checkpoint_only(tmp_path: Any, writer: Writer) 
 
 
 def test_best_exports_what_is_strictly_better(tmp_path: Any, writer: Writer) -> None:
-    losses = [0.5, 0.7, 0.5, 0.4, math.nan, math.inf, 0.3]
+    losses = [math.nan, 0.5, 0.7, 0.5, 0.4, math.nan, -math.inf, 0.3]
     results = [run(BestExporter(), tmp_path, writer, step, loss=loss) for step, loss in enumerate(losses)]
-    assert [None if r is None else r.global_step for r in results] == [0, None, None, 3, None, None, 6]
+    assert [None if r is None else r.global_step for r in results] == [None, 1, None, None, 4, None, None, 7]
     assert all(r.is_best for r in results if r is not None)
-    assert exported(tmp_path, "best") == {1: 0, 2: 3, 3: 6}
+    assert exported(tmp_path, "best") == {1: 1, 2: 4, 3: 7}
     best = BestExporter().best(str(tmp_path))
     assert best is not None
-    assert (best.step, best.version, best.metrics["loss"]) == (6, 3, 0.3)
+    assert (best.step, best.version, best.metrics["loss"]) == (7, 3, 0.3)
     assert best.path == str(tmp_path / "export" / "best" / "3")
 
 
-def test_a_nan_does_not_block_the_best_for_ever(tmp_path: Any, writer: Writer) -> None:
-    def by_auc(best_eval_result: Any, current_eval_result: Any) -> bool:
-        return bool(current_eval_result["auc"] > best_eval_result["auc"])
+def by_auc(best_eval_result: Any, current_eval_result: Any) -> bool:
+    return bool(current_eval_result["auc"] > best_eval_result["auc"])
 
-    exporter = BestExporter(compare_fn=by_auc)
-    assert run(exporter, tmp_path, writer, 1, loss=math.nan, auc=math.nan).is_best
+
+def by_auc_with_get(best_eval_result: Any, current_eval_result: Any) -> bool:
+    return bool(current_eval_result.get("auc", 0.0) > best_eval_result.get("auc", 0.0))
+
+
+@pytest.mark.parametrize("compare_fn", [by_auc, by_auc_with_get, better("auc", "max")])
+def test_what_is_not_finite_is_never_the_best_and_blocks_nothing(
+    tmp_path: Any, writer: Writer, compare_fn: Any
+) -> None:
+    exporter = BestExporter(compare_fn=compare_fn)
+    assert run(exporter, tmp_path, writer, 1, loss=math.nan, auc=math.nan) is None
     assert run(exporter, tmp_path, writer, 2, loss=math.nan, auc=0.5) is None
-    assert run(exporter, tmp_path, writer, 3, loss=2.0, auc=0.1).is_best
-    assert run(exporter, tmp_path, writer, 4, loss=math.nan, auc=0.9) is None
-    assert run(exporter, tmp_path, writer, 5, loss=3.0, auc=0.2).is_best
+    assert run(exporter, tmp_path, writer, 3, loss=1.0, auc=math.inf) is None
+    assert run(exporter, tmp_path, writer, 4, loss=2.0, auc=0.1, recall=math.nan).is_best
+    assert run(exporter, tmp_path, writer, 5, loss=math.inf, auc=0.9) is None
+    assert run(exporter, tmp_path, writer, 6, loss=1.0, auc=math.inf) is None
+    assert run(exporter, tmp_path, writer, 7, loss=3.0, auc=0.2).is_best
+    assert exported(tmp_path, "best") == {1: 4, 2: 7}
 
 
 def test_the_best_is_never_removed(tmp_path: Any, writer: Writer) -> None:
@@ -145,16 +156,18 @@ losses = st.one_of(st.just(math.nan), st.just(math.inf), st.integers(0, 5).map(f
 def test_best_equals_an_oracle_over_restarts_at_any_point(
     tmp_path_factory: pytest.TempPathFactory, evaluations: list[tuple[float, str]]
 ) -> None:
-    """The oracle: the first of the smallest losses, NaN behind all numbers. Each crash is followed by a rerun."""
+    """The oracle: the first of the smallest finite losses. Each crash is followed by a rerun."""
     model_dir = tmp_path_factory.mktemp("model")
-    seen: list[tuple[bool, float, int]] = []
+    seen: list[tuple[float, int]] = []
     for step, (loss, crash) in enumerate(evaluations):
         export_with_crash(model_dir, step, loss, crash)
         run(BestExporter(exports_to_keep=2), model_dir, Writer(), step, loss=loss)
-        seen.append((math.isnan(loss), 0.0 if math.isnan(loss) else loss, step))
+        seen += [(loss, step)] if math.isfinite(loss) else []
         best = BestExporter().best(str(model_dir))
-        assert best is not None
-        assert best.step == min(seen)[2]
+        if best is None:
+            assert seen == []
+            continue
+        assert best.step == min(seen)[1]
         versions = exported(model_dir, "best")
         assert versions[best.version] == best.step
 
@@ -261,6 +274,8 @@ def test_better_compares_one_metric() -> None:
         (nan, 0.0, True),
         (0.0, nan, False),
         (nan, nan, False),
+        (0.1, math.inf, False),
+        (math.inf, 0.1, True),
     ]
     for best, current, answer in cases:
         assert up({"accuracy": best}, {"accuracy": current}) is answer
@@ -290,9 +305,14 @@ def test_a_damaged_record_is_an_error(tmp_path: Any, writer: Writer, change: dic
 
 
 def test_the_record_is_plain_json_and_moves_with_its_directory(tmp_path: Any, writer: Writer) -> None:
-    run(BestExporter(), tmp_path / "a", writer, 7, loss=math.nan)
+    run(BestExporter(), tmp_path / "a", writer, 7, recall=math.nan)
     record = json.loads((tmp_path / "a" / "export" / "best" / "best.json").read_text(), parse_constant=pytest.fail)
-    assert record == {"step": 7, "metrics": {"loss": "nan", "global_step": 7.0}, "version": 1, "path": "1"}
+    assert record == {
+        "step": 7,
+        "metrics": {"loss": 1.0, "global_step": 7.0, "recall": "nan"},
+        "version": 1,
+        "path": "1",
+    }
     os.rename(tmp_path / "a", tmp_path / "b")
     best = BestExporter().best(str(tmp_path / "b"))
     assert best is not None

@@ -13,13 +13,13 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord, measured, write_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.errors import BrokenPeerError, StoppedError
+from psflow.ps_runtime.errors import BrokenPeerError, NoBestError, StoppedError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.model.exporters import LatestExporter
+from psflow.ps_runtime.model.exporters import BestExporter, LatestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.evaluator import run_evaluator
-from psflow.ps_runtime.roles.events import Evaluation
+from psflow.ps_runtime.roles.events import Evaluation, Export
 from psflow.ps_runtime.specs.roles import Role
 from psflow.ps_runtime.specs.run_config import RunConfig
 from tests.ps_runtime.estimator.regression import batches, records, regression, shuffled, steps_of
@@ -77,19 +77,57 @@ def test_an_evaluation_of_another_name_is_another_one(roles, trained):
     assert events[0].name == "other"
 
 
-@pytest.mark.filterwarnings("ignore:invalid value")  # of numpy, in the model
-def test_what_is_not_finite_is_told_as_it_is_written_down(roles, trained):
-    def too_far():
-        for features, labels in batches():
-            yield features, labels * np.float32("inf")
+def too_far():
+    for number, (features, labels) in enumerate(batches()):
+        yield features, labels * np.float32(1 if number == 0 else "inf")
 
-    with Attempt(trained, TrainSpec(shuffled, 20), EvalSpec(too_far, 1, start_delay_secs=0)) as attempt:
-        write_finished(trained.model_dir, 12, "all steps are done")
-        events = []
-        run_evaluator(attempt.job(), roles.context(attempt.job(), Role.EVALUATOR, send=events.append), [nobody])
+
+@pytest.mark.filterwarnings("ignore:invalid value")  # of numpy, in the model
+@pytest.mark.parametrize("data", ["stream", "data set"])
+def test_what_is_not_finite_is_told_as_it_is_and_no_checkpoint_is_the_best(roles, trained, data):
+    def whole():
+        features, labels = zip(*too_far(), strict=True)
+        return {key: np.concatenate([each[key] for each in features]) for key in features[0]}, np.concatenate(labels)
+
+    eval_spec = EvalSpec(
+        too_far if data == "stream" else whole,
+        None,
+        exporters=[BestExporter(), LatestExporter("latest")],
+        start_delay_secs=0,
+        throttle_secs=0,
+        non_finite="keep",
+    )
+    events = []
+    for _ in range(2):  # the second attempt finds everything evaluated
+        with Attempt(trained, TrainSpec(shuffled, 20), eval_spec) as attempt:
+            write_finished(trained.model_dir, 12, "all steps are done")
+            job = attempt.job(Writer())
+            with pytest.raises(NoBestError) as caught:
+                run_evaluator(job, roles.context(job, Role.EVALUATOR, send=events.append), [nobody])
     told = [event.metrics for event in events if isinstance(event, Evaluation)]
     assert told[0] == {"loss": math.inf, "mae": math.inf}
     assert told == [measured(evaluation.metrics) for evaluation in EvaluationLog(trained.model_dir).read()]
+    assert {event.exporter for event in events if isinstance(event, Export)} == {"latest"}
+    assert BestExporter().best(trained.model_dir) is None
+    assert (caught.value.metrics, caught.value.num_evaluations) == ({"loss": math.inf}, 4)
+    where = "labels, row 4 of input_fn" if data == "data set" else "no blank, NaN or infinite cell was seen"
+    assert where in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_a_first_cell_of_a_stream_is_told_with_its_batch(roles, trained):
+    eval_spec = EvalSpec(too_far, None, exporters=BestExporter(), start_delay_secs=0, non_finite="keep")
+    with Attempt(trained, TrainSpec(shuffled, 20), eval_spec) as attempt:
+        write_finished(trained.model_dir, 12, "all steps are done")
+        words = r"'eval' has a finite result \(loss is inf\), .* in labels, row 0 of batch 1 \(the first row"
+        with pytest.raises(NoBestError, match=words):
+            run_evaluator(attempt.job(Writer()), roles.context(attempt.job(), Role.EVALUATOR), [nobody])
+
+
+def test_one_finite_evaluation_is_enough(roles, trained):
+    EvaluationLog(trained.model_dir).append(EvaluationRecord("", 5, 1.0, {"loss": math.nan}, 1.0))
+    report, _ = evaluate(roles, trained, exporters=BestExporter())
+    assert report["statistics"]["evaluated_steps"] == [0, 5, 10, 12]
 
 
 def several(**second):

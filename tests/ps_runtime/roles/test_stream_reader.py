@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.data.batch_codec import decode_batch
+from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.roles.stream_reader import READ_AHEAD_BATCHES, StreamReader
 
 WAIT_SECS = 200
@@ -39,8 +40,7 @@ def start():
     readers = []
 
     def start_reader(input_fn, schema=None):
-        model = SimpleNamespace(schema=schema)
-        job = SimpleNamespace(train_spec=SimpleNamespace(input_fn=input_fn), params={}, model=model)
+        job = SimpleNamespace(train_spec=TrainSpec(input_fn), params={}, model=SimpleNamespace(schema=schema))
         readers.append(StreamReader(job, lambda event: event()))
         readers[-1].job_requests = JobRequestsStub()
         return readers[-1]

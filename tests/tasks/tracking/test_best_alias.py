@@ -59,6 +59,15 @@ def test_within_a_run_it_goes_wherever_it_is_told(client: MlflowClient, register
     assert holder(client) == first
 
 
+def test_what_is_not_finite_takes_it_from_nobody(client: MlflowClient, registered: Versions) -> None:
+    first, second = registered("mine"), registered("mine")
+    assert not give(client, first, float("inf"))
+    assert not give(client, first, 0.9, loss=float("nan"))
+    assert give(client, first, 0.9)
+    assert not give(client, second, float("nan"))
+    assert holder(client) == first
+
+
 @pytest.mark.parametrize("is_new", [True, False], ids=["new", "retold"])
 def test_another_training_must_be_better(client: MlflowClient, registered: Versions, is_new: bool) -> None:
     theirs, worse, ours = registered("theirs", eval_accuracy="0.98"), registered("ours"), registered("ours")

@@ -1,0 +1,132 @@
+"""What an input_fn gave, with its blank, NaN and infinite cells refused, left out or kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.data.arrays import Columns, map_columns, num_rows
+from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.non_finite import NonFinite, Source, non_finite_cells
+from psflow.ps_runtime.errors import InputError
+
+__all__ = ["batches_with_policy", "dataset_with_policy", "first_cell_of"]
+
+logger = logging.getLogger(__name__)
+
+Batch = tuple[Columns, Columns | None]
+
+
+def dataset_with_policy(dataset: Dataset, policy: NonFinite, where: str) -> Dataset:
+    """Return a data set as `policy` wants it, with what was found in ``non_finite``.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    policy : {"error", "drop", "keep"}
+    where : str
+        What error texts call it, if it does not know where it comes from.
+
+    Raises
+    ------
+    InputError
+        If a row has such a cell and the policy is ``error``, or every row has one and it is ``drop``.
+
+    Notes
+    -----
+    Deterministic: the records of the result have the same numbers in every process, and after every resume.
+    """
+    source = dataset.source if dataset.source.name else replace(dataset.source, name=where)
+    cells, has_one = non_finite_cells(dataset.features, dataset.labels, _names(dataset), source)
+    if not cells.num_rows:
+        return dataset
+    match policy:
+        case "error":
+            raise InputError(cells.faults())
+        case "drop":
+            if has_one.all():
+                raise InputError((*cells.lines(), f"{source.name}: non_finite is drop, which leaves no row"))
+            features, labels = _rows((dataset.features, dataset.labels), ~has_one)
+            if isinstance(labels, np.ndarray) and source.label_dtype is not None:
+                labels = labels.astype(source.label_dtype)
+            return replace(dataset, features=features, labels=labels, non_finite=replace(cells, is_dropped=True))
+        case "keep":
+            return replace(dataset, source=source, non_finite=cells)
+        case unknown:
+            assert_never(unknown)
+
+
+def batches_with_policy(batches: Iterator[Batch], policy: NonFinite, where: str) -> Iterator[Batch]:
+    """Yield the batches of a stream as `policy` wants them; one of which nothing is left is passed over.
+
+    Parameters
+    ----------
+    batches : iterator of (features, labels)
+    policy : {"error", "drop", "keep"}
+    where : str
+        What error texts call the stream, such as ``input_fn train``.
+
+    Raises
+    ------
+    InputError
+        If a row has such a cell and the policy is ``error``.
+
+    Notes
+    -----
+    Logs the first rows that it leaves out, and at the end how many they were.
+    """
+    num_dropped = 0
+    for number, batch in enumerate(batches):
+        cells, has_one = non_finite_cells(*batch, source=Source(f"batch {number} of {where}"))
+        if not cells.num_rows:
+            yield batch
+            continue
+        match policy:
+            case "error":
+                raise InputError(cells.faults())
+            case "drop":
+                if not num_dropped:
+                    logger.warning("leaving out rows with a blank, NaN or infinite cell, such as %s", cells.first)
+                num_dropped += cells.num_rows
+                if not has_one.all():
+                    yield _rows(batch, ~has_one)
+            case "keep":
+                yield batch
+            case unknown:
+                assert_never(unknown)
+    if num_dropped:
+        logger.warning("%s: left out %d rows with a blank, NaN or infinite cell", where, num_dropped)
+
+
+def first_cell_of(dataset: Dataset, epoch: int, start: int, stop: int) -> str:
+    """Return column and row, as the source counts it, of such a cell among rows ``[start, stop)`` of an epoch.
+
+    Returns
+    -------
+    str
+        Empty if there is none.
+    """
+    rows = dataset.row_numbers(epoch, start, stop) + dataset.source.first_row
+    cells, _ = non_finite_cells(*dataset.read(epoch, start, stop), _names(dataset))
+    columns = (replace(column, first_row=int(rows[column.first_row])) for column in cells.columns)
+    return replace(cells, source=dataset.source, columns=tuple(columns)).first
+
+
+def _names(dataset: Dataset) -> Mapping[str, Sequence[str]]:
+    """Return the names of the columns of a table: of its matrix, and of its labels if it has some."""
+    labels = () if dataset.label is None else (dataset.label,)
+    return {f"features[{MATRIX!r}]": dataset.columns, "labels": labels} if dataset.columns else {}
+
+
+def _rows(batch: Batch, kept: NDArray[np.bool_]) -> Batch:
+    features, labels = batch
+    assert len(kept) == num_rows(features)
+    return (
+        map_columns(lambda array: array[kept], features),
+        None if labels is None else map_columns(lambda array: array[kept], labels),
+    )
