@@ -42,7 +42,8 @@ coverage: venv
 test-browser: venv
 	$(BIN)/python -m pytest -m browser tests/browser
 
-# What takes minutes: schedules, kills, measured times
+# What takes minutes: schedules, kills, measured times. PSFLOW_STOP=all has every scene meet every signal and every state
+# of the servers (tests/acceptance/test_stop.py), half an hour more
 acceptance: venv
 	$(BIN)/python -m pytest tests/acceptance
 

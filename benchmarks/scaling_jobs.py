@@ -175,7 +175,7 @@ def _serve(job: JobSpec, index: int, pipe: Pipe) -> None:
             raise StoppedError(f"ps-{index}", "the measurement is over")
 
     with contextlib.suppress(StoppedError), threadpool_limits(limits=1):  # as a role on a cluster
-        run_ps(job, RoleContext(RoleId(Role.PS, index), job.attempt, check, pipe.send), "127.0.0.1")
+        run_ps(job, RoleContext(RoleId(Role.PS, index), job.attempt, check, pipe.send), "127.0.0.1", is_alone=False)
 
 
 class LocalJob:

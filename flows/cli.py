@@ -10,7 +10,8 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn, TextIO
 
@@ -32,11 +33,15 @@ from psflow.flows.commands.serve import serve
 from psflow.flows.commands.status import status
 from psflow.flows.commands.train import train
 from psflow.flows.commands.up import up
+from psflow.flows.stopping.watchdog import Watchdog, write_now
+from psflow.ps_runtime.deadline import stop_clock
 from psflow.ps_runtime.errors import PsflowError, UsageError
+from psflow.ps_runtime.redaction import public, redact_logs, without_secrets
 
 __all__ = ["app", "main", "run"]
 
 EPILOG = exit_codes_text()
+LEFT_TO_RECORD = "the next psflow command records what Prefect or MLflow did not take in time"
 
 app = typer.Typer(
     help="Estimator-style parameter-server training on Dask, scheduled by Prefect, recorded in MLflow.",
@@ -64,13 +69,9 @@ for command in (
     app.command(epilog=EPILOG)(command)
 
 
-_heard: list[int] = []
-"""Signals that have ended the command, whatever became of their exceptions."""
-
-
 def _hear(number: int, frame: FrameType | None) -> NoReturn:
     """Note a signal, then raise it: a class that is being made turns what is raised in it into an error of its own."""
-    _heard.append(number)
+    stop_clock.begin(signal.Signals(number))
     if number == signal.SIGINT:
         raise KeyboardInterrupt
     sys.exit(ExitCode.TERMINATED)
@@ -82,7 +83,9 @@ def main() -> NoReturn:
         signal.signal(number, _hear)
     arguments = sys.argv[1:]
     sys.path.insert(0, os.getcwd())  # modules of the user may stand here, too
-    exit_code = run(arguments, _reserve_stdout() if "--json" in arguments else None)
+    answer = _reserve_stdout() if "--json" in arguments else None
+    Watchdog(stop_clock, partial(_say_last, answer)).start()
+    exit_code = run(arguments, answer)
     _end_helpers()
     gc.freeze()  # else the interpreter looks for garbage in all that was imported before it ends, for seconds
     sys.exit(exit_code)
@@ -98,6 +101,7 @@ def run(arguments: Sequence[str], answer: TextIO | None = None) -> int:
     answer : text stream, optional
         Where the result, or the error, goes as one line of JSON; without it both are shown to people.
     """
+    redact_logs()
     outcome = _attempt(arguments)
     if outcome.error is not None:
         print(f"psflow: {outcome.error[1]}", file=sys.stderr)
@@ -107,6 +111,15 @@ def run(arguments: Sequence[str], answer: TextIO | None = None) -> int:
         for line in _lines(outcome.answer.facts) if outcome.answer.lines is None else outcome.answer.lines:
             print(line)
     return outcome.exit_code
+
+
+def _say_last(answer: TextIO | None, exit_code: int) -> None:
+    """Say how a command ended that the watchdog ends: as `run` does, but without waiting for anybody."""
+    outcome = _ended(exit_code)
+    assert outcome.error is not None
+    write_now(2, f"psflow: {outcome.error[1]}; {LEFT_TO_RECORD}\n")
+    if answer is not None:
+        write_now(answer.fileno(), json.dumps(outcome.facts) + "\n")
 
 
 def _end_helpers() -> None:
@@ -147,24 +160,30 @@ def _attempt(arguments: Sequence[str]) -> _Outcome:
     if isinstance(result, int):
         return _ended(result)
     answer = result if isinstance(result, Answer) else Answer(result)
-    return _Outcome(answer.exit_code, answer)
+    return _Outcome(answer.exit_code, answer if answer.has_password else _public(answer))
+
+
+def _public(answer: Answer) -> Answer:
+    """Return an answer without the credentials that may be in addresses and paths."""
+    lines = answer.lines if answer.lines is None else [without_secrets(line) for line in answer.lines]
+    return replace(answer, facts=public(answer.facts), lines=lines)
 
 
 def _failed(error: Exception) -> _Outcome:
     """Return the outcome of a command that `error` has ended; who reads it needs no traceback if it is one of ours."""
-    if _heard:
-        return _ended(128 + _heard[0])
+    if stop_clock.received is not None:
+        return _ended(128 + stop_clock.received)
     if not isinstance(error, PsflowError):
-        traceback.print_exception(error)
+        print(without_secrets("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     exit_code = ExitCode.USAGE if isinstance(error, UsageError) else ExitCode.FAILED
-    return _Outcome(exit_code, error=(type(error).__name__, str(error)))
+    return _Outcome(exit_code, error=(type(error).__name__, without_secrets(str(error))))
 
 
 def _ended(exit_code: int) -> _Outcome:
     """Return the outcome of a command that ended without a result: help, or a signal."""
     words: dict[int, tuple[str, str] | None] = {
-        ExitCode.INTERRUPTED: ("KeyboardInterrupt", "interrupted"),
-        ExitCode.TERMINATED: ("SystemExit", "terminated"),
+        ExitCode.INTERRUPTED: ("KeyboardInterrupt", ExitCode.INTERRUPTED.meaning),
+        ExitCode.TERMINATED: ("SystemExit", ExitCode.TERMINATED.meaning),
         ExitCode.OK: None,
     }
     return _Outcome(exit_code, error=words.get(exit_code, ("SystemExit", f"ended with exit code {exit_code}")))

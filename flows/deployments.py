@@ -12,11 +12,12 @@ from prefect.schedules import Schedule
 from prefect.types.entrypoint import EntrypointType
 
 from psflow.flows.parameters.configuration import Conf, read_conf
-from psflow.flows.parameters.pipeline import pipeline_parameters
+from psflow.flows.parameters.pipeline import PipelineParameters, pipeline_parameters
 from psflow.flows.parameters.resolved_config import resolve
 from psflow.flows.planning.schedules import schedule_of
 from psflow.ps_runtime.config.files import is_override
-from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.errors import ConfigError, UsageError
+from psflow.ps_runtime.redaction import secret_keys
 from psflow.tasks.orphaned_runs import FLOW_RUN_TAG
 
 __all__ = ["FLOWS", "configured", "general"]
@@ -65,6 +66,7 @@ def configured(arguments: Sequence[str]) -> list[RunnerDeployment]:
 
 def _of(conf: Conf) -> list[RunnerDeployment]:
     parameters = pipeline_parameters(conf)
+    _check_no_secrets(conf, parameters)
     training = resolve(parameters.training()).model_dump(mode="json")
     told: dict[str, dict[str, Any]] = {
         "train": training,
@@ -82,6 +84,19 @@ def _of(conf: Conf) -> list[RunnerDeployment]:
         )
         for name in OF_A_CONFIGURATION
     ]
+
+
+def _check_no_secrets(conf: Conf, parameters: PipelineParameters) -> None:
+    """Refuse credentials: Prefect shows the parameters of a deployment to whoever sees its pages, and keeps them."""
+    keys = secret_keys(parameters.model_dump(mode="json"))
+    if keys:
+        raise ConfigError(
+            tuple(
+                f"{conf.settings.origin(key) or 'a default'}: {key}: expected no credentials in what is served, which "
+                "Prefect keeps and shows; give them to fsspec by its configuration files or environment variables"
+                for key in keys
+            )
+        )
 
 
 def _deployment(

@@ -8,11 +8,12 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any
 
-from prefect import flow, get_run_logger
+from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
 from psflow.flows.parameters.evaluate import EvaluateParameters
+from psflow.flows.prefect_runs.public_flow import public_flow
 from psflow.flows.prefect_runs.task_runs import TaskRuns
 from psflow.flows.replay.plan import ReplayPlan, plan_replay
 from psflow.flows.replay.results import ReplayResults
@@ -71,7 +72,7 @@ def _flow_run_name() -> str:
     return f"evaluate {parameters.title} {parameters.checkpoints}"
 
 
-@flow(name="evaluate", flow_run_name=_flow_run_name, persist_result=False)
+@public_flow(name="evaluate", flow_run_name=_flow_run_name)
 def evaluate_flow(parameters: EvaluateParameters) -> dict[str, Any] | State[Any]:
     """Evaluate checkpoints that are not in the record yet, and put the results into it and into an MLflow run.
 
@@ -121,7 +122,8 @@ def _run(
         tracker = stack.enter_context(_recorded(plan, results))
         stack.enter_context(_pinned(plan))
         num_workers = min(parameters.cluster.workers, plan.num_wanted)
-        client = stack.enter_context(open_cluster(parameters.cluster.address, num_workers))
+        address, warn = parameters.cluster.address, get_run_logger().warning
+        client = stack.enter_context(open_cluster(address, num_workers, warn=warn))
         results.record_in(tracker)
         if tracker.page is not None:
             artifacts.link("replay-mlflow-run", tracker.page, f"MLflow run {tracker.run_id}")

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from prefect import flow, get_run_logger, task
+from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
 from psflow.flows.parameters.export import ExportParameters
+from psflow.flows.prefect_runs.public_flow import public_flow
 from psflow.flows.replay.export_plan import ExportPlan, plan_export
 from psflow.flows.starting.invocation import invoke, invoked
 from psflow.flows.watching.answers import gone
@@ -68,7 +69,7 @@ def _flow_run_name() -> str:
     return f"export {parameters.title} {parameters.checkpoint}{by}"
 
 
-@flow(name="export", flow_run_name=_flow_run_name, persist_result=False)
+@public_flow(name="export", flow_run_name=_flow_run_name)
 def export_flow(parameters: ExportParameters) -> dict[str, Any]:
     """Export a checkpoint as an MLflow model, and register it; an export that is there already is used.
 

@@ -4,20 +4,37 @@ from __future__ import annotations
 
 from typing import Any
 
-from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.redaction import without_secrets
+from psflow.tasks.basic_auth import login_url
 from psflow.tasks.local_servers.starting import bring_up
 from psflow.tasks.local_servers.stopping import take_down
 from psflow.tasks.started_servers import StartedServer
 
 __all__ = ["down", "up"]
 
+OPEN = (
+    "no password: whoever can connect to MLflow can put code of his own behind the alias best, and whoever can connect "
+    "to Prefect can have a deployment run a module of his"
+)
 NAMED_BY = {"prefect": "PREFECT_API_URL, or the Prefect profile", "mlflow": "MLFLOW_TRACKING_URI"}
 
 
-def up(timeout_secs: float) -> dict[str, Any]:
-    """Start what is missing; return the addresses of Prefect and MLflow, the same ones when it is done again."""
-    endpoints = bring_up(timeout_secs)
-    return {"prefect": _facts("prefect", endpoints.prefect), "mlflow": _facts("mlflow", endpoints.mlflow)}
+def up(timeout_secs: float, *, with_password: bool = True) -> dict[str, Any]:
+    """Start what is missing; return the addresses of Prefect and MLflow, the same ones when it is done again.
+
+    Parameters
+    ----------
+    timeout_secs : float
+        For the servers to answer.
+    with_password : bool
+        Whether they ask for a password. ``login`` is then the address that logs a browser in.
+    """
+    endpoints = bring_up(timeout_secs, with_password=with_password)
+    facts: dict[str, Any] = {
+        "prefect": _facts("prefect", endpoints.prefect),
+        "mlflow": _facts("mlflow", endpoints.mlflow),
+    }
+    return facts if with_password else {**facts, "warning": OPEN}
 
 
 def down(timeout_secs: float) -> dict[str, Any]:
@@ -28,4 +45,5 @@ def down(timeout_secs: float) -> dict[str, Any]:
 def _facts(kind: str, where: StartedServer | str) -> dict[str, str]:
     if isinstance(where, str):
         return {"url": without_secrets(where), "named_by": NAMED_BY[kind]}
-    return {"url": where.url, "data": where.serves, "log": where.log}
+    facts = {"url": where.url, "login": login_url(where.url, where.auth_string)}
+    return facts | {"data": where.serves, "log": where.log}

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from prefect import flow, get_run_logger
+from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 
 from psflow.flows.evaluate import evaluate_flow
@@ -22,6 +22,7 @@ from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.planning.beginning import begin, placed
 from psflow.flows.planning.planned import planned_training
 from psflow.flows.predict import found_input, predict_flow
+from psflow.flows.prefect_runs.public_flow import public_flow
 from psflow.flows.replay.ahead import check_after_training, check_without_training
 from psflow.flows.starting.invocation import invoke, invoked
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
@@ -97,7 +98,7 @@ def check_prediction_input(parameters: PipelineParameters, schema: InputSchema |
             read_input(source, schema)
 
 
-@flow(name="pipeline", flow_run_name="pipeline {parameters.experiment}", persist_result=False)
+@public_flow(name="pipeline", flow_run_name="pipeline {parameters.experiment}")
 def pipeline_flow(parameters: PipelineParameters) -> Facts | State[Any]:
     """Train, evaluate, export and predict, one after the other; what an earlier run has done is not done again.
 
@@ -186,7 +187,6 @@ def _result(stage: Callable[..., Any], parameters: Any, interrupts: Interrupts) 
     except Exception:
         interrupts.check()
         raise
-    interrupts.check()
     return result
 
 

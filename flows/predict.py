@@ -8,13 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from prefect import flow, get_run_logger
+from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
 from psflow.flows.parameters.input import format_named
 from psflow.flows.parameters.predict import PredictParameters
 from psflow.flows.parameters.user_code import look_in, take_along
+from psflow.flows.prefect_runs.public_flow import public_flow
 from psflow.flows.starting.invocation import invoke, invoked
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.ps_runtime.cluster.connecting import open_cluster
@@ -69,7 +70,7 @@ def _flow_run_name() -> str:
     return f"predict {input_shown(flow_run.parameters['parameters'].input)}"
 
 
-@flow(name="predict", flow_run_name=_flow_run_name, persist_result=False)
+@public_flow(name="predict", flow_run_name=_flow_run_name)
 def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
     """Predict every row of a file, in partitions, in the order of the file.
 
@@ -104,13 +105,14 @@ def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrup
     left = [part for part in parts if part not in finished]
     if left:
         cluster = parameters.cluster
-        with open_cluster(cluster.address, cluster.workers) as client:
+        with open_cluster(cluster.address, cluster.workers, warn=get_run_logger().warning) as client:
             try:
-                predict_partitions(client, job, left, lambda: interrupts.received is not None)
+                predicted = predict_partitions(client, job, left, lambda: interrupts.received is not None)
             except Exception:
                 interrupts.check()
                 raise
-        interrupts.check()
+        if isinstance(predicted, State):  # it was stopped before it was complete
+            interrupts.check()
     return {
         "rows": folder.verify(parts),
         "non_finite": job.non_finite.facts(),

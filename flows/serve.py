@@ -7,32 +7,39 @@ import contextvars
 import logging
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn, Self
 
+import httpx
 import psutil
 from prefect.logging import get_logger
 from prefect.runner import Runner
 
 from psflow.flows.deployments import configured, general
+from psflow.ps_runtime.deadline import stop_clock
 from psflow.ps_runtime.errors import UsageError
 from psflow.tasks.orphaned_runs import close_orphaned_runs
-from psflow.tasks.prefect_server.api import named_api_url, prefect_api
+from psflow.tasks.prefect_server.api import check_named_api, named_api_url, prefect_api
 from psflow.tasks.started_servers import found
-from psflow.tasks.tracking.store import prepare_store
+from psflow.tasks.tracking.store import prepare_store, reason_of
 
 __all__ = ["serve"]
 
 CLOSE_EVERY_SECS = 30.0
-END_SECS = 15.0
-"""For runs to end well; their roles have ten."""
+CLOSE_SECS = 60.0
+"""For the last look; a server that hangs may take that long to answer."""
+RUNS_SECS = 6.0
+"""For runs to end well; what they do not record in time is recorded after that."""
 RUN = "prefect.engine"
 """The module that is the program of a run that Prefect starts."""
 
+_log = get_logger("psflow")
 
-def serve(arguments: Sequence[str], limit: int | None = None) -> dict[str, Any]:
+
+def serve(arguments: Sequence[str], limit: int | None = None) -> NoReturn:
     """Serve the flows until a signal comes. Blocks.
 
     Parameters
@@ -42,65 +49,121 @@ def serve(arguments: Sequence[str], limit: int | None = None) -> dict[str, Any]:
     limit : int, optional
         Maximum number of runs at one time.
 
-    Returns
-    -------
-    dict
-        ``deployments``: their names, and ``prefect_api_url``.
-
     Raises
     ------
     UsageError
         If a configuration is wrong, or there is no Prefect server that stays.
+    SystemExit
+        With 128 + the number of the signal.
     """
     deployments = [*general(), *configured(arguments)]
     if named_api_url() is None and found().prefect_api_url is None:
         raise UsageError(
             ("no permanent Prefect server is known: start one with psflow up, or name one with PREFECT_API_URL",)
         )
+    check_named_api()
     prepare_store()  # before several runs at once would make it
-    names = [deployment.full_name for deployment in deployments]
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)  # it shows how the connections of Prefect's runner end
-    with prefect_api() as url, _closing_orphaned_runs():
-        runner = _Runner(pause_on_shutdown=True, limit=limit)
+    ending = _Ending()
+    with prefect_api(), _closing_orphaned_runs():
+        runner = _Runner(ending, limit)
         for deployment in deployments:
             runner.add_deployment(deployment)
             when = "" if not deployment.schedules else ", on its schedule"
-            get_logger("psflow").info("serving %s%s", deployment.full_name, when)
-        with _ending_runs(), suppress(KeyboardInterrupt):
+            _log.info("serving %s%s", deployment.full_name, when)
+        with ending.at_ctrl_c(), suppress(KeyboardInterrupt):
             asyncio.run(runner.start())
-    return {"deployments": names, "prefect_api_url": url}
+    raise SystemExit(128 + (ending.received or signal.SIGINT))
+
+
+class _Ending:
+    """Lets runs end well at the first signal: the runner kills them. A second one does not wait for them.
+
+    Attributes
+    ----------
+    received : signal.Signals or None
+        The first one.
+    """
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> NoReturn:
+        if self.received is None:
+            self.received = signal.Signals(number)
+            stop_clock.begin(self.received)
+            _end_runs()
+        raise KeyboardInterrupt
+
+    @contextmanager
+    def at_ctrl_c(self) -> Iterator[None]:
+        """Take SIGINT for the time of a block; the runner sees to SIGTERM."""
+        previous = signal.signal(signal.SIGINT, self)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+
+def _end_runs() -> None:
+    """Terminate the runs that the runner has started, and kill what has not ended in time, with all that it started."""
+    runs = []
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):  # it has just ended
+            if RUN in child.cmdline():
+                child.terminate()
+                runs.append(child)
+    _, slow = psutil.wait_procs(runs, RUNS_SECS)
+    for run in slow:
+        with suppress(psutil.Error):
+            for process in (*run.children(recursive=True), run):
+                process.kill()
 
 
 class _Runner(Runner):
-    """Ends by SIGTERM as it does by Ctrl-C; Prefect's own leaves at once then, whatever runs."""
+    """Ends by SIGTERM as it does by Ctrl-C, and outlives a time in which the Prefect API does not answer.
 
-    def handle_sigterm(self, *args: Any, **kwargs: Any) -> None:
-        signal.raise_signal(signal.SIGINT)
+    Prefect's own leaves at once by SIGTERM, whatever runs; and it gives up, and kills what runs, when the API has
+    failed three times in a row.
+    """
+
+    def __init__(self, ending: _Ending, limit: int | None) -> None:
+        super().__init__(pause_on_shutdown=True, limit=limit)
+        self._ending = ending
+
+    def handle_sigterm(self, number: int, frame: FrameType | None) -> NoReturn:
+        self._ending(number, frame)
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        poller: Any = self._scheduled_run_poller  # there is no public way
+        poller._get_and_submit_flow_runs = _Patient(poller._get_and_submit_flow_runs)
+        return self
 
 
-@contextmanager
-def _ending_runs() -> Iterator[None]:
-    """Let runs end well at the first Ctrl-C: the runner kills them. A second one does not wait for them."""
-    is_ending = False
+class _Patient:
+    """Asks the Prefect API for runs to start, and takes no answer for none; it says once that there is none."""
 
-    def end(number: int, frame: FrameType | None) -> None:
-        nonlocal is_ending
-        if not is_ending:
-            is_ending = True
-            runs = []
-            for child in psutil.Process().children():
-                with suppress(psutil.Error):  # it has just ended
-                    if RUN in child.cmdline():
-                        child.terminate()
-                        runs.append(child)
-            psutil.wait_procs(runs, END_SECS)
-        raise KeyboardInterrupt
+    def __init__(self, ask: Callable[[], Awaitable[None]]) -> None:
+        self._ask = ask
+        self._is_away = False
 
-    previous = signal.signal(signal.SIGINT, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, previous)
+    async def __call__(self) -> None:
+        try:
+            await self._ask()
+        except (httpx.TransportError, httpx.HTTPStatusError) as error:
+            if (
+                isinstance(error, httpx.HTTPStatusError)
+                and error.response.status_code < HTTPStatus.INTERNAL_SERVER_ERROR
+            ):
+                raise
+            if not self._is_away:
+                _log.warning("the Prefect API does not answer, asking again until it does: %s", reason_of(error))
+            self._is_away = True
+            return
+        if self._is_away:
+            _log.warning("the Prefect API answers again")
+        self._is_away = False
 
 
 @contextmanager
@@ -121,4 +184,4 @@ def _closing_orphaned_runs() -> Iterator[None]:
         yield
     finally:
         over.set()
-        thread.join()
+        thread.join(stop_clock.limited(CLOSE_SECS))

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
-from prefect import flow, get_run_logger
+from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
@@ -17,6 +17,7 @@ from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.planning.beginning import tell
 from psflow.flows.planning.planned import Planned, planned_training
 from psflow.flows.prefect_runs.flow_run_labels import label_flow_run
+from psflow.flows.prefect_runs.public_flow import public_flow
 from psflow.flows.prefect_runs.task_runs import TaskRuns
 from psflow.flows.starting.invocation import invoke, invoked
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
@@ -35,6 +36,7 @@ from psflow.tasks.owners import JOB_ID, MODEL_DIR, TO_COMPLETE
 from psflow.tasks.roles.logs import RoleLogs
 from psflow.tasks.roles.task import run_role
 from psflow.tasks.tracking.tracker import Tracker
+from psflow.tasks.tracking.waiting import keep_waiting, read_waiting
 
 __all__ = ["train", "train_flow"]
 
@@ -65,7 +67,7 @@ def _flow_run_name() -> str:
     return f"train {parameters.experiment}{'' if steps is None else f' to {steps}'}"
 
 
-@flow(name="train", flow_run_name=_flow_run_name, persist_result=False)
+@public_flow(name="train", flow_run_name=_flow_run_name)
 def train_flow(parameters: TrainParameters) -> dict[str, Any] | State[Any]:
     """Train, evaluate every checkpoint, and register the best model.
 
@@ -108,7 +110,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
     cluster = parameters.cluster
     policy = AdmissionPolicy(cluster.admission_timeout_secs, cluster.when_full == "wait", get_run_logger().info)
     with ExitStack() as stack:
-        client = stack.enter_context(open_cluster(cluster.address, len(job.roles)))
+        client = stack.enter_context(open_cluster(cluster.address, len(job.roles), warn=get_run_logger().warning))
         check_capacity(client, len(job.roles))
         check()
         links = current_links(client, attempt.model_dir, parameters)
@@ -138,10 +140,17 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
 
 @contextmanager
 def _recorded(planned: Planned, parameters: TrainParameters, links: PageLinks) -> Iterator[Tracker]:
-    """Open the MLflow run of the job; end it as the block ends."""
-    with closed_on_error(open_tracker(planned.store, planned.attempt, parameters, links)) as tracker:
-        planned.attempt.note_run(tracker.run_id)
-        yield tracker
+    """Open the MLflow run of the job; end it as the block ends, and keep the metrics that it has not taken."""
+    model_dir = planned.attempt.model_dir
+    tracker = open_tracker(planned.store, planned.attempt, parameters, links)
+    try:
+        with closed_on_error(tracker):
+            planned.attempt.note_run(tracker.run_id)
+            for metrics in read_waiting(model_dir):
+                tracker.handle(metrics)
+            yield tracker
+    finally:
+        keep_waiting(model_dir, tracker.waiting())
 
 
 def _run_roles(

@@ -1,11 +1,20 @@
-"""The end of a wait: how much of its timeout is left."""
+"""The end of a wait: how much of its timeout is left, and of the time that a signal leaves to this process."""
 
 from __future__ import annotations
 
+import math
+import signal
 import time
 from collections.abc import Callable
 
-__all__ = ["Deadline"]
+__all__ = ["END_SECS", "RECORDS_SECS", "ROLES_SECS", "Deadline", "StopClock", "stop_clock"]
+
+ROLES_SECS = 3.0
+"""After a signal: by then roles have ended, or their processes are killed."""
+RECORDS_SECS = 7.0
+"""By then Prefect and MLflow have taken what is to be recorded, or the next command records it."""
+END_SECS = 8.0
+"""By then this process and those that it has started have ended, or are killed."""
 
 
 class Deadline:
@@ -46,3 +55,61 @@ class Deadline:
     def remaining_secs(self) -> float:
         """The time that is left, 0 once the deadline has passed."""
         return max(0.0, self._at - self._clock())
+
+
+class StopClock:
+    """Runs from the signal that asks this process to end; waits take their time from it.
+
+    Only a process that is psflow's own, a command, has it run: there it is armed, and something ends the process when
+    the time is over. Elsewhere waits have the timeouts that they ask for.
+
+    Parameters
+    ----------
+    clock : callable, optional
+        Returns seconds that never go back.
+
+    Attributes
+    ----------
+    received : signal.Signals or None
+        The first signal.
+
+    Examples
+    --------
+    >>> now = 5.0
+    >>> clock = StopClock(lambda: now)
+    >>> clock.arm()
+    >>> clock.limited(30.0)
+    30.0
+    >>> clock.begin(signal.SIGTERM)
+    >>> now = 10.0
+    >>> clock.limited(30.0), clock.limited(1.0)
+    (2.0, 1.0)
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.received: signal.Signals | None = None
+        self._clock = clock
+        self._is_armed = False
+        self._began_at = math.inf
+
+    def arm(self) -> None:
+        """Let signals count from now on."""
+        self._is_armed = True
+
+    def begin(self, received: signal.Signals) -> None:
+        """Start the clock, unless it runs already. May be called in a signal handler and in any thread."""
+        if self._is_armed and self.received is None:
+            self._began_at = self._clock()
+            self.received = received
+
+    def left(self, secs: float) -> float:
+        """Return how much is left of the first `secs` after the signal; infinity if none has come."""
+        return math.inf if self.received is None else max(0.0, self._began_at + secs - self._clock())
+
+    def limited(self, timeout_secs: float) -> float:
+        """Return `timeout_secs`, or less if a signal leaves less time to record what is to be recorded."""
+        return min(timeout_secs, self.left(RECORDS_SECS))
+
+
+stop_clock = StopClock()
+"""That of this process."""

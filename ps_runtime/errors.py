@@ -23,17 +23,22 @@
     ├── RoleFailedError          a role ended with an error
     ├── EvaluationFailedError    checkpoints could not be evaluated
     ├── NoBestError              no evaluation has finite metrics to choose the best by
-    └── NanLossError             the loss is not a number
+    ├── NanLossError             the loss is not a number
+    └── NanGradientError         the loss is a number, a gradient is not
 
-Facts are fields and the sentence is ``__str__``. Every class survives pickling, keyword arguments included.
+Facts are fields and the sentence is ``__str__``, without credentials. Every class survives pickling, keyword arguments
+included.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+from psflow.ps_runtime.redaction import without_secrets
 
 __all__ = [
     "BrokenPeerError",
@@ -47,6 +52,7 @@ __all__ = [
     "InputError",
     "ModelDirError",
     "ModelFnError",
+    "NanGradientError",
     "NanLossError",
     "NoBestError",
     "ProtocolError",
@@ -80,15 +86,29 @@ def _rebuild(cls: type[PsflowError], facts: dict[str, Any]) -> PsflowError:
     return cls(**facts)
 
 
+def _public(sentence: Callable[[Any], str]) -> Callable[[Any], str]:
+    @functools.wraps(sentence)
+    def public_sentence(error: Any) -> str:
+        return without_secrets(sentence(error))
+
+    return public_sentence
+
+
 @dataclass(eq=False)
 class PsflowError(Exception):
     """Base of all errors of psflow."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Leave credentials out of the sentence, whatever facts it is made of."""
+        super().__init_subclass__(**options)
+        if "__str__" in vars(cls):
+            cls.__str__ = _public(cls.__str__)  # type: ignore[method-assign]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), {f.name: getattr(self, f.name) for f in fields(self)})
 
     def __str__(self) -> str:
-        return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+        return without_secrets(", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self)))
 
 
 @dataclass(eq=False)
@@ -331,4 +351,23 @@ class NanLossError(PsflowError):
         return (
             f"{what}: its batch has a blank, NaN or infinite cell in {self.cell}; correct it, or set non_finite of "
             "this input to drop"
+        )
+
+
+@dataclass(eq=False)
+class NanGradientError(PsflowError):
+    """A gradient of a finite loss is NaN or infinite; no ps has got any of it. `row` is the id of a table's row."""
+
+    role: str
+    variable: str
+    row: int | None
+    value: float
+    global_step: int
+
+    def __str__(self) -> str:
+        what = f"variable {self.variable!r}" if self.row is None else f"row {self.row} of table {self.variable!r}"
+        return (
+            f"{self.role} computed a gradient of {what} that is {self.value} at global_step {self.global_step}, "
+            "although the loss is finite; look for a logarithm or root of 0, or a division by 0, in model_fn, or lower "
+            "the learning rate"
         )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator
+from concurrent.futures import CancelledError
 from typing import Any
 
 from distributed import Client, Future, as_completed
 
+from psflow.ps_runtime.cluster.failures import scheduler_loss
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import WaitTimeoutError
 
@@ -39,6 +41,8 @@ def completed_batches(client: Client, futures: Collection[Future[Any]]) -> Itera
     ------
     WaitTimeoutError
         If the cluster has had no worker for half a minute.
+    RoleFailedError
+        If the scheduler is gone.
     """
     completed = as_completed(futures, loop=client.loop)
     next_look, no_workers = Deadline(LOOK_SECS), Deadline(NO_WORKERS_SECS)
@@ -50,6 +54,17 @@ def completed_batches(client: Client, futures: Collection[Future[Any]]) -> Itera
             elif no_workers.has_passed:
                 raise WaitTimeoutError("the Dask cluster", "have any worker", NO_WORKERS_SECS)
         batch: list[Future[Any]] = completed.next_batch(block=False)
+        _check_scheduler(client, batch)
         yield batch
         if not batch:
             time.sleep(POLL_SECS)
+
+
+def _check_scheduler(client: Client, futures: Collection[Future[Any]]) -> None:
+    for future in filter(Future.cancelled, futures):
+        try:
+            future.result()
+        except CancelledError as error:
+            loss = scheduler_loss(client, error)
+            if loss is not None:
+                raise loss from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.owners import OWNER, TO_COMPLETE, ended_step, is_orphaned
 from psflow.tasks.tracking.running import unended_runs
 from psflow.tasks.tracking.store import mlflow_client, prepare_store

@@ -31,8 +31,8 @@ KIND, TRAIN = "psflow.kind", "train"
 """What a run does; one that does not say it trains."""
 
 TO_COMPLETE = (
-    "run the same command again to add checkpoints, evaluations and the best export to MLflow; "
-    "the missing training metrics are lost"
+    "run the same command again to add to MLflow what it lacks: checkpoints, evaluations, the best export, "
+    "and the training metrics that were kept"
 )
 """What to do about an MLflow run that lacks something."""
 

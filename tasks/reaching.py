@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.prefect_server.health import health_fault
 from psflow.tasks.tracking.run import missing_run
 from psflow.tasks.tracking.store import keep_quiet, mlflow_client, reason_of, sqlite_path

@@ -15,11 +15,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
-from psflow.ps_runtime.checkpoint.files import atomic_write_text
+from psflow.ps_runtime.checkpoint.files import atomic_write_bytes
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.config.environment import prefect_home
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, WaitTimeoutError
+from psflow.tasks.basic_auth import with_auth
 
 __all__ = ["Kind", "Servers", "StartedServer", "found", "read_started", "record_lock", "write_started"]
 
@@ -46,6 +47,8 @@ class StartedServer:
         Path of the file that it writes to.
     process : ProcessId
         Tells whether the server still runs.
+    auth_string : str or None
+        The user and the password that it asks for, as ``user:password``; None if it serves everybody.
     """
 
     kind: Kind
@@ -53,6 +56,7 @@ class StartedServer:
     serves: str
     log: str
     process: ProcessId
+    auth_string: str | None
 
 
 @dataclass(frozen=True)
@@ -63,16 +67,20 @@ class Servers:
     ----------
     prefect_api_url : str or None
         None if no Prefect server is among them.
+    prefect_auth_string : str or None
+        The user and the password that it asks for.
     mlflow : mapping of str to str
-        The address of the MLflow server of each store that has one.
+        Addresses of MLflow servers with user and password, by the stores that they serve, and by their own addresses
+        without.
     """
 
     prefect_api_url: str | None
+    prefect_auth_string: str | None
     mlflow: Mapping[str, str]
 
     def mlflow_uri(self, store: str) -> str | None:
-        """Return the address of the server of `store`, which has an absolute path if it is a file."""
-        return self.mlflow.get(store)
+        """Return the address of the server of `store`: a file, by its absolute path, or a server by its address."""
+        return self.mlflow.get(store.rstrip("/"))
 
 
 def found() -> Servers:
@@ -83,10 +91,16 @@ def found() -> Servers:
     Does not block, and asks nobody. A server that has just been started keeps requests until it can answer.
     """
     living = [server for server in read_started() if server.process.is_alive()]
-    api_urls = [f"{server.url}/api" for server in living if server.kind == "prefect"]
-    return Servers(
-        api_urls[0] if api_urls else None, {server.serves: server.url for server in living if server.kind == "mlflow"}
-    )
+    mlflow = {
+        name: with_auth(server.url, server.auth_string)
+        for server in living
+        if server.kind == "mlflow"
+        for name in (server.serves, server.url)
+    }
+    for server in living:
+        if server.kind == "prefect":
+            return Servers(f"{server.url}/api", server.auth_string, mlflow)
+    return Servers(None, None, mlflow)
 
 
 def read_started() -> list[StartedServer]:
@@ -99,8 +113,9 @@ def read_started() -> list[StartedServer]:
 
 
 def write_started(servers: Sequence[StartedServer]) -> None:
-    """Remember `servers`, and no others; hold `record_lock` from reading them on."""
-    atomic_write_text(str(prefect_home() / FILE), json.dumps([asdict(server) for server in servers], indent=1) + "\n")
+    """Remember `servers`, and no others; hold `record_lock` from reading them on. The owner alone can read it."""
+    text = json.dumps([asdict(server) for server in servers], indent=1) + "\n"
+    atomic_write_bytes(str(prefect_home() / FILE), text.encode(), is_private=True)
 
 
 @contextmanager
@@ -117,7 +132,7 @@ def record_lock(timeout_secs: float) -> Iterator[Path]:
     home = prefect_home()
     deadline = Deadline(timeout_secs)
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         what = f"{home} cannot be written to: {error.strerror}; correct its permissions, or set PREFECT_HOME"

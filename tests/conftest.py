@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 from psflow.ps_runtime.cluster.fork_server import scratch_directory
-from psflow.ps_runtime.config.environment import telemetry_off
+from psflow.ps_runtime.config.environment import environment, telemetry_off
 from psflow.tasks.prefect_server.api import LocalPrefectServer
 from tests.leak_guard import no_leaks
 from tests.new_databases import copy_prefect_database, share_among_workers
@@ -81,7 +81,16 @@ def prefect_database() -> None:
 
 @pytest.fixture(scope="session")
 def prefect_url(prefect_database: None) -> Iterator[str]:
-    """Give the address of a Prefect server that all tests of this process share; nothing else names it to them."""
+    """Give the address of a Prefect server that all tests of this process share; nothing else names it to them.
+
+    What it asks for is in the environment, as somebody has it there who has a server of his own.
+    """
+    from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
+
     server = LocalPrefectServer()
-    yield server.wait()
+    with (
+        environment({PREFECT_API_AUTH_STRING.name: server.auth_string}),
+        temporary_settings({PREFECT_API_AUTH_STRING: server.auth_string}),
+    ):
+        yield server.wait()
     server.close()

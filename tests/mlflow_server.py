@@ -58,6 +58,18 @@ class MlflowServer:
             self._process.wait()
             self._process = None
 
+    def suspend(self) -> None:
+        """Let it take requests, and answer none."""
+        self._send(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it answer again."""
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        os.killpg(self._process.pid, number)
+
     def _answers(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
         try:

@@ -145,6 +145,14 @@ def test_every_file_that_is_named_exists() -> None:
             assert (ROOT / text).exists(), f"{page}: {text}"
 
 
+def test_every_promise_of_security_has_its_test() -> None:
+    page = ROOT / "docs" / "security.md"
+    promises = re.findall(r"\[`(test_\w+)`\]\(([^)]*)\)", page.read_text())
+    assert len(promises) > 20
+    for name, file in promises:
+        assert f"def {name}(" in (page.parent / file).read_text(), f"{file} has no {name}"
+
+
 def test_every_module_that_is_named_exists() -> None:
     for page, text in of_all_pages():
         if MODULE_NAME.fullmatch(text):

@@ -21,8 +21,11 @@ class Answer:
         What people read; None: a line for each fact.
     exit_code : int
         Other than 0 if the answer is bad news.
+    has_password : bool
+        Whether a password is what was asked for; else credentials are left out.
     """
 
     facts: Mapping[str, Any]
     lines: Sequence[str] | None = None
     exit_code: int = 0
+    has_password: bool = False

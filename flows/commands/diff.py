@@ -16,11 +16,18 @@ Run = Annotated[
 ]
 
 
-def diff(first: Run, second: Run, as_json: Json = False) -> Answer:
+def diff(
+    first: Run,
+    second: Run,
+    shows_all: Annotated[
+        bool, typer.Option("--all", help="Show the metrics of roles, processor and memory, too.")
+    ] = False,
+    as_json: Json = False,
+) -> Answer:
     """Show what differs between two runs: configuration, data, code, final metrics."""
     from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
     from psflow.flows.looking.diff import diff
 
-    return diff(first, second)
+    return diff(first, second, shows_all=shows_all)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,11 +21,11 @@ def serve(
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of runs at one time.")] = None,
     as_json: Json = False,
-) -> Mapping[str, Any]:
+) -> None:
     """Serve the flows in Prefect, to run from its UI or on the schedules of CONF, until Ctrl-C."""
     from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
     from psflow.flows.serve import serve
 
-    return serve(settings or (), limit)
+    serve(settings or (), limit)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from psflow.flows.answering.answer import Answer
 from psflow.flows.commands.options import Json
 
 __all__ = ["up"]
@@ -14,12 +14,23 @@ __all__ = ["up"]
 
 def up(
     timeout: Annotated[float, typer.Option(min=0, metavar="SECS", help="How long to wait for the servers.")] = 120.0,
+    no_auth: Annotated[
+        bool,
+        typer.Option(
+            "--no-auth",
+            help="Ask for no password. Then whoever can connect to MLflow can put code behind the alias best, and "
+            "whoever can connect to Prefect can start a deployment with a module of his.",
+        ),
+    ] = False,
     as_json: Json = False,
-) -> Mapping[str, Any]:
-    """Start a Prefect and an MLflow server on this machine in the background, unless there is one already."""
+) -> Answer:
+    """Start a Prefect and an MLflow server on this machine in the background, unless there is one already.
+
+    They ask for a password, which every psflow command knows; "login" is the address that logs a browser in.
+    """
     from psflow.ps_runtime.config.environment import telemetry_off
 
     telemetry_off()
     from psflow.flows.local_servers import up
 
-    return up(timeout)
+    return Answer(up(timeout, with_password=not no_auth), has_password=True)

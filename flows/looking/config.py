@@ -8,10 +8,10 @@ from typing import Any
 
 from psflow.flows.answering.answer import Answer
 from psflow.flows.parameters.configuration import read_conf
-from psflow.flows.parameters.resolved_config import public
 from psflow.flows.parameters.train import parse_parameters
 from psflow.ps_runtime.config.files import Settings, dump
 from psflow.ps_runtime.config.keys import flat
+from psflow.ps_runtime.redaction import public
 
 __all__ = ["config"]
 

@@ -9,13 +9,15 @@ from psflow.tasks.tracking.store import mlflow_client, prepare_store
 __all__ = ["diff"]
 
 
-def diff(first: str, second: str) -> Answer:
+def diff(first: str, second: str, *, shows_all: bool = False) -> Answer:
     """Compare two runs of the MLflow store: parameters, data sets, code and final metrics.
 
     Parameters
     ----------
     first, second : str
         Ids, unique beginnings of ids, or names.
+    shows_all : bool
+        Whether to compare the metrics of roles, processor and memory, too.
 
     Raises
     ------
@@ -23,7 +25,7 @@ def diff(first: str, second: str) -> Answer:
         If one of them is no run, or not one run.
     """
     client = mlflow_client(prepare_store())
-    left, right = (run_facts(find_run(client, text)) for text in (first, second))
+    left, right = (run_facts(find_run(client, text), of_the_machine=shows_all) for text in (first, second))
     found = differences(left, right)
     lines = [f"{mark} {run.name} ({run.run_id}), {run.status}" for mark, run in (("-", left), ("+", right))]
     for topic, values in found.items():

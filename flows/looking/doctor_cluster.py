@@ -41,8 +41,10 @@ def cluster_findings(address: str | None, mark_directory: Path) -> Iterator[Find
     mark_directory : Path
         A file is put there for a moment, to see whether the workers see it.
     """
+    open_to: list[str] = []
     try:
-        with open_cluster(address, 1, TIMEOUT_SECS) as client:
+        with open_cluster(address, 1, TIMEOUT_SECS, warn=open_to.append) as client:
+            yield from (Finding(Level.WARNING, "security", fault) for fault in open_to)
             yield from _findings(client, address, mark_directory)
     except (UsageError, TimeoutError, OSError) as error:
         yield Finding(Level.FAULT, "cluster", str(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.prefect_server.api import named_api_url
 from psflow.tasks.reaching import prefect_fault, run_fault, store_fault
 from psflow.tasks.started_servers import found
@@ -61,7 +61,7 @@ def mlflow_endpoint(run_id: str | None = None) -> Endpoint:
     fault = run_fault(uri, run_id) if unusable is None and run_id is not None else unusable
     path = sqlite_path(store)
     if server is not None:
-        return Endpoint(server, _state("started by psflow up", unusable), fault)
+        return Endpoint(without_secrets(server), _state("started by psflow up", unusable), fault)
     if path is not None:
         return Endpoint(store, "a file that exists" if path.exists() else "a file that the first run creates", fault)
     return Endpoint(without_secrets(store), _state("named by MLFLOW_TRACKING_URI", unusable), fault)

@@ -221,8 +221,10 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int) -> None:
         )
         return
 
+    open_to: list[str] = []
+
     def look() -> tuple[int, int]:
-        with open_cluster(address, num_roles, 0) as client:
+        with open_cluster(address, num_roles, 0, warn=open_to.append) as client:
             num_slots, num_free = _slots(client)
             seen.attempt(lambda: check_capacity(client, num_roles))
             return num_slots, num_free
@@ -237,8 +239,10 @@ def _tell_cluster(seen: _Plan, asked: TrainParameters, num_roles: int) -> None:
         "cluster",
         f"{address}: {num_roles} of {num_slots} slots, {num_free} are free"
         + (wait if is_full and asked.cluster.when_full == "wait" else ""),
-        {"address": address, "slots": num_slots, "free": num_free},
+        {"address": address, "slots": num_slots, "free": num_free, "tls": not open_to},
     )
+    for fault in open_to:
+        seen.tell("open", fault)
     if is_full and asked.cluster.when_full == "fail":
         seen.faults.append(
             f"{num_free} of {num_slots} slots of {address} are free, but {num_roles} are needed; wait for a job to end"

@@ -58,11 +58,12 @@ def status() -> Answer:
     runs = [] if is_empty else running_runs(found().mlflow_uri(store) or store)
     now = time.time()
     jobs = [_job(run, now) for run in runs]
-    starting = _starting({run.tags["psflow.model_dir"] for run in runs})
+    starting, damaged = _starting({run.tags["psflow.model_dir"] for run in runs})
     lines = [f"{name:<9} {endpoint.fault or endpoint}" for name, endpoint in servers.items()]
     for job in jobs:
         lines += ["", *_lines(job, now)]
     lines += [line for model_dir in starting for line in ("", f"train     in {model_dir}, starting")]
+    lines += [line for fault in damaged for line in ("", fault)]
     if not jobs and not starting:
         lines += ["", "no job is running"]
     return Answer(
@@ -70,6 +71,7 @@ def status() -> Answer:
             "servers": {name: endpoint.facts() for name, endpoint in servers.items()},
             "jobs": [_facts(job, now) for job in jobs],
             "starting": starting,
+            "damaged": damaged,
         },
         lines,
     )
@@ -84,17 +86,19 @@ def _job(run: RunningRun, now: float) -> RunningJob:
     return RunningJob(run, roles, stragglers(roles))
 
 
-def _starting(known: set[str]) -> list[str]:
-    """Return the directories below `STARTING` whose job is owned by somebody and is not `known`."""
-    directories = [str(path.parent.absolute()) for path in sorted(STARTING.glob("*/job.json"))]
-    return [directory for directory in directories if directory not in known and _is_owned(directory)]
-
-
-def _is_owned(model_dir: str) -> bool:
-    try:
-        return JobFile(model_dir).refusal() is not None
-    except (CheckpointError, OSError):
-        return False
+def _starting(known: set[str]) -> tuple[list[str], list[str]]:
+    """Return the directories below `STARTING` whose job somebody owns and is not `known`; and which file is damaged."""
+    starting, damaged = [], []
+    for path in sorted(STARTING.glob("*/job.json")):
+        directory = str(path.parent.absolute())
+        try:
+            if JobFile(directory).refusal() is not None and directory not in known:
+                starting.append(directory)
+        except CheckpointError as error:
+            damaged.append(str(error))
+        except OSError:
+            continue  # it is gone, or somebody else's
+    return starting, damaged
 
 
 def _facts(job: RunningJob, now: float) -> dict[str, Any]:

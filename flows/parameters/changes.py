@@ -9,7 +9,7 @@ from psflow.flows.parameters.on_resume import OnResume, declared
 from psflow.flows.parameters.train import TrainParameters
 from psflow.ps_runtime.config.files import Origin, Settings
 from psflow.ps_runtime.config.keys import flat
-from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.redaction import without_secrets
 
 __all__ = ["Change", "changes"]
 

@@ -10,11 +10,11 @@ from psflow.flows.parameters.faults import ALL_FILES
 from psflow.flows.parameters.train import ResumeParameters, TrainParameters, parse_parameters
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.config.files import Origin, dump, parse
-from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.estimator.model_dir import absolute
+from psflow.ps_runtime.redaction import without_secrets
 
-__all__ = ["CONFIG", "has_config", "public", "read_config", "resolve", "write_config"]
+__all__ = ["CONFIG", "has_config", "read_config", "resolve", "write_config"]
 
 CONFIG = "config.yaml"
 HEAD = "# Written by psflow: the whole configuration of this job. It is a configuration file like any other.\n"
@@ -50,10 +50,11 @@ def resolve(parameters: TrainParameters, seed: int | None = None) -> TrainParame
 def write_config(model_dir: str, parameters: TrainParameters) -> None:
     """Write `parameters` as the configuration of the job in `model_dir`; readers see the old file or all of the new.
 
-    It holds what it was given, credentials in the URLs of inputs included: without them nobody could resume.
+    It holds what it was given, credentials in the URLs of inputs included: without them nobody could resume. So the
+    owner alone can read it.
     """
     values = parameters.model_dump(mode="json", exclude={"resume"})
-    FileStore(model_dir).put(CONFIG, (HEAD + dump(values)).encode())
+    FileStore(model_dir).put(CONFIG, (HEAD + dump(values)).encode(), is_private=True)
 
 
 def has_config(model_dir: str) -> bool:
@@ -86,21 +87,6 @@ def read_config(model_dir: str) -> TrainParameters:
         raise ConfigError((f"{where} is empty; remove it, and start with the configuration file of that training",))
     parameters = parse_parameters(settings.values, {ALL_FILES: Origin(where), **settings.origins})
     return parameters.model_copy(update={"model_dir": absolute(model_dir)})
-
-
-def public(value: Any) -> Any:
-    """Return plain values without the credentials in them, for everybody to read.
-
-    Examples
-    --------
-    >>> public({"input": {"path": "https://key:s3cret@host/t.csv?signature=s3cret", "epochs": 2}})
-    {'input': {'path': 'https://host/t.csv', 'epochs': 2}}
-    """
-    if isinstance(value, Mapping):
-        return {key: public(inner) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [public(inner) for inner in value]
-    return without_secrets(value) if isinstance(value, str) else value
 
 
 def _anchored(value: Any) -> Any:

@@ -62,7 +62,7 @@ def _check_cluster(cluster: ClusterParameters) -> None:
     """Refuse a cluster that does not answer, or has too few slots, before there is a run that fails."""
     if cluster.address is not None:
         num_roles = len(job_roles(cluster.ps, cluster.workers, evaluator=True))
-        with open_cluster(cluster.address, num_roles) as client:
+        with open_cluster(cluster.address, num_roles, warn=lambda fault: None) as client:  # the flow says it
             check_capacity(client, num_roles)
 
 

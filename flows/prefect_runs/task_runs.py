@@ -9,7 +9,7 @@ from typing import Any, Self
 from prefect import Task
 from prefect.futures import PrefectFuture
 
-from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.deadline import Deadline, stop_clock
 
 __all__ = ["TaskRuns"]
 
@@ -49,6 +49,6 @@ class TaskRuns:
             raise
 
     def _await_all(self) -> None:
-        deadline = Deadline(END_SECS)
+        deadline = Deadline(stop_clock.limited(END_SECS))
         for future in self._futures:
             future.wait(deadline.remaining_secs)

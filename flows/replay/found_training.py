@@ -13,9 +13,9 @@ from psflow.flows.watching.summary import best_record
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.selection import Available
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.errors import ConfigError, UsageError
 from psflow.ps_runtime.estimator.model_dir import absolute, check_local
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.tracking.child_run import TrainingRun, find_training_run
 from psflow.tasks.tracking.store import prepare_store
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from psflow.flows.replay.plan import ReplayPlan
 from psflow.ps_runtime.checkpoint.records import EvaluationRecord
-from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.errors import EvaluationFailedError
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.evaluation.worker import Failure, Outcome
 from psflow.tasks.tracking.points import evaluation_event
 from psflow.tasks.tracking.tracker import Tracker

@@ -19,9 +19,11 @@ from psflow.flows.prefect_runs.flow_run_labels import label_flow_run
 from psflow.flows.starting.head_start import head_start
 from psflow.flows.stopping.interrupts import AbortedRunError, InterruptedRunError
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
+from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.errors import FlowFailedError, UsageError
+from psflow.ps_runtime.redaction import redact_logs
 from psflow.tasks.orphaned_runs import FLOW_RUN_TAG, close_orphaned_runs
-from psflow.tasks.prefect_server.api import prefect_api
+from psflow.tasks.prefect_server.api import check_named_api, prefect_api
 from psflow.tasks.roles.logs import leave_traces_out
 
 __all__ = ["Invocation", "invoke", "invoked"]
@@ -30,6 +32,7 @@ P = TypeVar("P", bound=FlowParameters)
 T = TypeVar("T")
 
 leave_traces_out()  # every flow begins here
+redact_logs()
 
 
 @dataclass
@@ -76,26 +79,19 @@ def invoke(
     Raises
     ------
     UsageError
-        As `prepare` does.
+        As `prepare` does; or if a Prefect API is named and does not answer.
     FlowFailedError
         If what was asked for turned out to be impossible later.
     SystemExit
         With 128 + the number of the signal, if one ended the flow.
     """
-    with head_start() as begun, _prepared(parameters, prepare) as prepared, prefect_api(begun.server):
-        invocation = Invocation(prepared, begun.began_at)
-        token = _current.set(invocation)
-        begun.rest.end()
-        close_orphaned_runs()
-        result: dict[str, Any] = {}
-        failure: Exception | None = None
-        try:
-            with tags(FLOW_RUN_TAG, *filter(None, [value_of(parameters, "experiment")])):
-                result = flow(parameters)  # not its state: one that a slow server gives a second time has no data
-        except Exception as error:  # raised below, when the server has been let go in order
-            failure = error
-        finally:
-            _current.reset(token)
+    with head_start() as begun:
+        check_named_api()  # before what takes long
+        with _prepared(parameters, prepare) as prepared, prefect_api(begun.server):
+            invocation = Invocation(prepared, begun.began_at)
+            begun.rest.end()
+            close_orphaned_runs()
+            result, failure = _outcome(flow, parameters, invocation)
     if invocation.received is not None:
         raise SystemExit(128 + invocation.received)
     if isinstance(failure, UsageError):
@@ -103,6 +99,20 @@ def invoke(
     if failure is not None:
         raise failure
     return result
+
+
+def _outcome(
+    flow: Callable[..., Any], parameters: FlowParameters, invocation: Invocation[Any]
+) -> tuple[dict[str, Any], Exception | None]:
+    """Run `flow` as `invocation`; return its result, and what it failed with: its server is let go in order first."""
+    token = _current.set(invocation)
+    try:
+        with tags(FLOW_RUN_TAG, *filter(None, [value_of(parameters, "experiment")])):
+            return flow(parameters), None  # not its state: one that a slow server gives a second time has no data
+    except Exception as error:
+        return {}, error
+    finally:
+        _current.reset(token)
 
 
 @contextmanager
@@ -117,6 +127,7 @@ def invoked(parameters: P, prepare: Callable[[P], AbstractContextManager[T]]) ->
         finally:
             _current.reset(token)
         return
+    leave_quickly()
     started = time.monotonic()
     with _prepared(parameters, prepare) as prepared:
         yield Invocation(prepared, started)

@@ -16,6 +16,8 @@ from prefect.runtime import flow_run
 __all__ = ["CancellationWatch"]
 
 POLL_SECS = 1.5
+JOIN_SECS = 1.0
+"""For a question that is under way as the block ends; a server that hangs may take a minute to answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +32,8 @@ class CancellationWatch:
 
     Notes
     -----
-    A server that does not answer is asked again. Outside a flow run it does nothing.
+    A server that does not answer is asked again. Outside a flow run it does nothing. The end of the block waits for
+    `JOIN_SECS` at most for the answer to a question that is under way.
     """
 
     def __init__(self, on_cancelling: Callable[[], None]) -> None:
@@ -51,7 +54,7 @@ class CancellationWatch:
     ) -> None:
         self._closed.set()
         if self._ids:
-            self._thread.join()
+            self._thread.join(JOIN_SECS)
 
     def _watch(self) -> None:
         with get_client(sync_client=True) as client:

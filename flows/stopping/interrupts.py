@@ -9,6 +9,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from psflow.flows.stopping.cancellation import CancellationWatch
+from psflow.ps_runtime.deadline import stop_clock
 
 __all__ = ["INTERRUPTIONS", "AbortedRunError", "InterruptedRunError", "Interrupts"]
 
@@ -97,6 +98,7 @@ class Interrupts:
     def _note(self, received: signal.Signals, cause: str) -> None:
         """Keep the first reason: Prefect both marks a run that it started, and sends it a signal."""
         if self.received is None:
+            stop_clock.begin(received)
             self._cause = cause
             self.received = received
 

@@ -21,7 +21,8 @@ from prefect.artifacts import (
 
 from psflow.flows.prefect_runs.flow_run_labels import label_flow_run
 from psflow.ps_runtime.config.keys import flat
-from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.deadline import stop_clock
+from psflow.ps_runtime.redaction import without_secrets
 
 __all__ = ["Artifacts", "show_summary"]
 
@@ -82,7 +83,7 @@ class Artifacts:
         """Send what is left, or give it up after `timeout_secs`. Idempotent."""
         self._is_closing = True
         self._wake.set()
-        self._thread.join(timeout_secs)
+        self._thread.join(stop_clock.limited(timeout_secs))
 
     def _order(self, order: Callable[[], object]) -> None:
         self._orders.append(order)

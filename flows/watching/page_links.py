@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 from distributed import Client
 from prefect.runtime import flow_run
 from prefect.utilities.urls import url_for
 
 from psflow.flows.parameters.train import TrainParameters
-from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.prefect_server.api import has_pages
 from psflow.tasks.tracking.pages import link
 from psflow.tasks.tracking.run import NOTE
@@ -66,13 +65,12 @@ def current_links(client: Client, model_dir: str, parameters: TrainParameters) -
 
     Notes
     -----
-    A cluster of our own has a dashboard only if bokeh is installed here; of another one its scheduler knows.
+    A cluster of our own has no dashboard; of another one its scheduler knows.
     """
-    has_dashboard = parameters.cluster.address is not None or find_spec("bokeh") is not None
     return PageLinks(
         prefect_flow_run=flow_run.id,
         prefect_page=url_for("flow-run", flow_run.id) if flow_run.id is not None and has_pages() else None,
-        dask_dashboard=(client.dashboard_link or None) if has_dashboard else None,
+        dask_dashboard=None if parameters.cluster.address is None else client.dashboard_link or None,
         model_dir=model_dir,
         registered_model=parameters.registered_model,
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from psflow.flows.parameters.resolved_config import CONFIG, public
+from psflow.flows.parameters.resolved_config import CONFIG
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.watching.page_links import PageLinks
 from psflow.flows.watching.summary import best_record
@@ -16,10 +16,11 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.files import dump
 from psflow.ps_runtime.config.keys import flat
 from psflow.ps_runtime.data.dataset import Dataset
-from psflow.ps_runtime.data.files import shown_path, without_secrets
+from psflow.ps_runtime.data.files import shown_path
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.fork import FORKED_FROM
 from psflow.ps_runtime.model.best import better
+from psflow.ps_runtime.redaction import public, without_secrets
 from psflow.ps_runtime.roles.events import Checkpoint, Export, RecordedEvent
 from psflow.tasks.tracking.code_version import code_version
 from psflow.tasks.tracking.points import evaluation_event
@@ -95,7 +96,7 @@ def _source(parameters: TrainParameters) -> Path:
 def _params(attempt: Attempt, parameters: TrainParameters) -> dict[str, str]:
     """Return what was set, flat, for everybody to read: no credentials, and model_dir as others can find it."""
     values = parameters.model_dump(mode="json") | {"model_dir": attempt.model_dir}
-    return {key: without_secrets(str(value)) for key, value in flat(values) if value is not None}
+    return {key: str(value) for key, value in flat(public(values)) if value is not None}
 
 
 def dataset_info(context: str, dataset: Dataset, parameters: TrainParameters) -> DatasetInfo:

@@ -10,7 +10,7 @@ from psflow.tasks.tracking.tracker import Tracker
 
 __all__ = ["closed_on_error"]
 
-KILLED_SECS = 2.0
+KILLED_SECS = 4.0
 FAILED_SECS = 5.0
 """For MLflow to take what is left; who interrupts does not want to wait."""
 

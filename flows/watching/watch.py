@@ -21,6 +21,7 @@ from psflow.flows.watching.progress import Progress, shown_metrics
 from psflow.flows.watching.terminal import TerminalLine, not_on_terminals
 from psflow.ps_runtime.checkpoint.metrics_json import metrics_to_json
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.deadline import stop_clock
 from psflow.ps_runtime.roles.events import (
     Checkpoint,
     Evaluation,
@@ -142,7 +143,7 @@ class Watch:
         self._artifacts.table("evaluations", list(self._evaluations.values()), "Each checkpoint that was evaluated.")
         self._show_in_prefect()
         if self._plotter is not None:
-            self._plotter.close(PLOT_SECS if kind is None else 0.0, draws=kind is None)
+            self._plotter.close(stop_clock.limited(PLOT_SECS) if kind is None else 0.0, draws=kind is None)
         self._artifacts.close(ARTIFACT_SECS if kind is None else ARTIFACT_SECS / 2)
         self.logs.close()
 

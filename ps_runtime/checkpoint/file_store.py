@@ -83,10 +83,13 @@ class FileStore:
             for chunk in chunks:
                 stream.write(chunk)
 
-    def put(self, name: str, data: bytes) -> None:
-        """Write the small file `name` in one piece: nothing is put there before all of it is known."""
+    def put(self, name: str, data: bytes, *, is_private: bool = False) -> None:
+        """Write the small file `name` in one piece: nothing is put there before all of it is known.
+
+        What is private nobody but the owner can read, if the directory is local; elsewhere its rights are the store's.
+        """
         if self.is_local:
-            atomic_write_bytes(self.path(name), data)
+            atomic_write_bytes(self.path(name), data, is_private=is_private)
             return
         self._make_parent(name)
         self.fs.pipe_file(self.path(name), data)

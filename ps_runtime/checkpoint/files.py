@@ -34,18 +34,22 @@ def atomic_write_text(path: str, text: str) -> None:
     atomic_write_bytes(path, text.encode())
 
 
-def atomic_write_bytes(path: str, data: bytes) -> None:
-    """Write the file `path`, durably: readers see its old content (or nothing) or all of the new one."""
-    with replacing(path) as stream:
+def atomic_write_bytes(path: str, data: bytes, *, is_private: bool = False) -> None:
+    """Write the file `path`, durably: readers see its old content (or nothing) or all of the new one.
+
+    What is private nobody but the owner can read, from the first byte on.
+    """
+    with replacing(path, is_private=is_private) as stream:
         stream.write(data)
 
 
 @contextlib.contextmanager
-def replacing(path: str) -> Iterator[BinaryIO]:
+def replacing(path: str, *, is_private: bool = False) -> Iterator[BinaryIO]:
     """Give an empty file to write to, which becomes the file `path` after the block, durably, or never.
 
-    Missing parent directories are made. If several processes write one path at once, the last one's content stays.
-    A process killed meanwhile leaves a ``.tmp`` file beside it, which no reader looks at.
+    What is private nobody but the owner can read. Missing parent directories are made. If several processes write one
+    path at once, the last one's content stays. A process killed meanwhile leaves a ``.tmp`` file beside it, which no
+    reader looks at.
 
     Raises
     ------
@@ -57,7 +61,7 @@ def replacing(path: str) -> Iterator[BinaryIO]:
     with storing(path):
         make_directory(directory)
         try:
-            with open(temporary, "xb") as stream:
+            with open(temporary, "xb", opener=_open_private if is_private else None) as stream:
                 yield stream
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -67,6 +71,10 @@ def replacing(path: str) -> Iterator[BinaryIO]:
                 os.remove(temporary)
             raise
         fsync_directory(directory)
+
+
+def _open_private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 @contextlib.contextmanager

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypedDict
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.process import ProcessId
+from psflow.ps_runtime.checkpoint.typed_json import UnixTime, as_kind, from_json
 from psflow.ps_runtime.errors import CheckpointError, ModelDirError
 
 __all__ = ["JobFile", "JobRecord", "Owner"]
@@ -31,7 +32,27 @@ class Owner:
 
     process: ProcessId
     token: str
-    since: float
+    since: UnixTime
+
+
+class ForkFacts(TypedDict):
+    """Of which job a job is a fork, and of which of its checkpoints."""
+
+    job_id: str
+    run_id: str | None
+    model_dir: str
+    step: int
+
+
+class JobFacts(TypedDict, total=False):
+    """What the owners of a job note, as far as a later one relies on it."""
+
+    attempts: int
+    seed: int
+    finished_step: int
+    ended_step: int | None
+    completed_step: int | None
+    forked_from: ForkFacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +79,7 @@ class JobRecord:
     run_id: str | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     owner: Owner | None = None
-    lease_expires: float = 0.0
+    lease_expires: UnixTime = 0.0
     model_dir: str | None = None
 
     def to_json(self) -> str:
@@ -66,15 +87,14 @@ class JobRecord:
         return json.dumps({"format": FORMAT_VERSION, **asdict(self)}, indent=1) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> JobRecord:
-        """Read what `to_json` wrote; ValueError, KeyError or TypeError where it cannot be."""
-        data = json.loads(text)
-        if data.pop("format") != FORMAT_VERSION:
-            raise ValueError(f"expected format {FORMAT_VERSION}")
-        owner = data.pop("owner")
-        if owner is not None:
-            owner = Owner(ProcessId(**owner["process"]), str(owner["token"]), float(owner["since"]))
-        return cls(**data, owner=owner)
+    def from_json(cls, text: bytes | str) -> JobRecord:
+        """Read what `to_json` wrote; ValueError, with the key, where it cannot be."""
+        data = from_json(text)
+        if not isinstance(data, dict) or data.pop("format", None) != FORMAT_VERSION:
+            raise ValueError(f"expected an object of format {FORMAT_VERSION}")
+        record = as_kind(cls, data, "job")
+        as_kind(JobFacts, record.facts, "job.facts")
+        return record
 
 
 class JobFile:
@@ -112,12 +132,11 @@ class JobFile:
         """
         if self._files.size(NAME) is None:
             return None
-        text = self._files.read(NAME)
         try:
-            return JobRecord.from_json(text.decode())
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            return JobRecord.from_json(self._files.read(NAME))
+        except ValueError as error:
             raise CheckpointError(
-                self._files.path(NAME), f"damaged: {type(error).__name__}: {error}; remove it to start a new job here"
+                self._files.path(NAME), f"damaged: {error}; correct it, or remove it to start a new job here"
             ) from error
 
     def claim(self) -> JobRecord:
@@ -193,7 +212,7 @@ class JobFile:
         """Return whether `model_dir` is this directory by another name."""
         try:
             return self._files.is_local and os.path.samefile(model_dir, self._place)
-        except OSError:
+        except (OSError, ValueError):  # a path that no system has, for one
             return False
 
     def _is_living(self, owner: Owner, lease_expires: float) -> bool:
@@ -226,7 +245,7 @@ class JobFile:
         )
 
     def _write(self, record: JobRecord) -> JobRecord:
-        self._files.put(NAME, record.to_json().encode())
+        self._files.put(NAME, record.to_json().encode(), is_private=True)
         return record
 
     @contextlib.contextmanager

@@ -161,9 +161,9 @@ def _unsealed(text: str, path: str) -> dict[str, Any]:
         body = sealed["body"]
         is_intact = isinstance(body, dict) and _sealed(body) == text
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise CheckpointError(path, f"not a manifest, or torn: {error}; use another checkpoint") from error
+        raise CheckpointError(path, f"not a manifest, or torn: {error}") from error
     if not is_intact:
-        raise CheckpointError(path, "its bytes have changed: the checksum does not agree; use another checkpoint")
+        raise CheckpointError(path, "its bytes have changed: the checksum does not agree")
     return dict(body)
 
 

@@ -8,6 +8,8 @@ from typing import Any
 
 __all__ = ["metrics_from_json", "metrics_to_json"]
 
+_WORDS = ("nan", "inf", "-inf")
+
 
 def metrics_to_json(metrics: Mapping[str, Any]) -> dict[str, float | str]:
     """Return `metrics` as values for JSON.
@@ -22,7 +24,13 @@ def metrics_to_json(metrics: Mapping[str, Any]) -> dict[str, float | str]:
 
 
 def metrics_from_json(metrics: Any) -> dict[str, float]:
-    """Return what `metrics_to_json` was given; ValueError or TypeError where it cannot be."""
+    """Return what `metrics_to_json` was given; ValueError, with the key, where it cannot be."""
     if not isinstance(metrics, Mapping):
-        raise TypeError(f"metrics: expected an object, got {metrics!r}")
-    return {name: float(value) for name, value in metrics.items()}
+        raise ValueError(f"metrics: expected an object, got {metrics!r}")
+    return {name: _number(name, value) for name, value in metrics.items()}
+
+
+def _number(name: str, value: Any) -> float:
+    if type(value) in (int, float) or value in _WORDS:
+        return float(value)
+    raise ValueError(f"metrics.{name}: expected a number, 'nan', 'inf' or '-inf', got {value!r}")

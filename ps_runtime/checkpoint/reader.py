@@ -10,11 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.entries import TableEntry, TensorEntry
+from psflow.ps_runtime.checkpoint.finite_values import fault_of_variable
 from psflow.ps_runtime.checkpoint.manifest import Manifest
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.checkpoint.table_blocks import table_blocks
 from psflow.ps_runtime.checkpoint.table_faults import parts_of
-from psflow.ps_runtime.checkpoint.tensor_file import TensorFile, Wanted
+from psflow.ps_runtime.checkpoint.tensor_file import REMEDY, TensorFile, Wanted
 from psflow.ps_runtime.errors import CheckpointError, did_you_mean
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import VariableSpec
@@ -100,7 +101,8 @@ class CheckpointReader:
         Raises
         ------
         CheckpointError
-            If there is no such variable, slot or row, or its bytes are missing or have changed.
+            If there is no such variable, slot or row, its bytes are missing or have changed, or one of the rows is NaN
+            or infinite.
         """
         spec = self._spec(variable)
         if not 0 <= row_start <= row_stop <= spec.num_rows:
@@ -119,7 +121,8 @@ class CheckpointReader:
             As `rows`; then the content of the arrays is undefined.
         """
         parts: dict[int, list[Wanted]] = {}
-        for rows in wanted:
+        every = list(wanted)
+        for rows in every:
             self._spec(rows.variable)
             row_stop = rows.row_start + (len(rows.out) if rows.out.shape else 1)
             for entry in self._entries_of(rows.variable, rows.slot):
@@ -129,6 +132,9 @@ class CheckpointReader:
                     parts.setdefault(entry.shard, []).append(self._part(entry, start - entry.row_start, out))
         for shard, part in parts.items():
             self._file(shard).read(part)
+        for rows in every:
+            if fault := fault_of_variable(rows.variable, rows.slot, rows.row_start, rows.out):
+                raise self._error(f"{fault}; {REMEDY}")
 
     def table(self, spec: TableSpec) -> Table:
         """Return the whole table that `spec` describes, its weights alone: for evaluation and prediction.
@@ -151,7 +157,8 @@ class CheckpointReader:
         Raises
         ------
         CheckpointError
-            If there is no such table or slot, or its bytes are missing, have changed or make no sense.
+            If there is no such table or slot, or its bytes are missing, have changed, make no sense, or are NaN or
+            infinite.
         """
         tables = {table.name: table for table in self.manifest.model.tables}
         if spec.name not in tables:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from psflow.ps_runtime.checkpoint.entries import fields_of, whole
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
+from psflow.ps_runtime.checkpoint.typed_json import UnixTime, as_kind, from_json
 from psflow.ps_runtime.errors import CheckpointError
 
 __all__ = [
@@ -49,9 +48,7 @@ def read_finished(model_dir: str) -> FinishedMarker | None:
     if files.size(FINISHED) is None:
         return None
     try:
-        data = json.loads(files.read(FINISHED))
-        fields_of(data, ("final_step", "reason"), "the marker")
-        return FinishedMarker(whole(data["final_step"], "final_step"), str(data["reason"]))
+        return as_kind(FinishedMarker, from_json(files.read(FINISHED)), "marker")
     except ValueError as error:
         raise CheckpointError(
             files.path(FINISHED), f"damaged: {error}; remove the file to continue training"
@@ -96,33 +93,20 @@ class EvaluationRecord:
 
     name: str
     global_step: int
-    checkpoint_saved_at: float
+    checkpoint_saved_at: UnixTime
     metrics: Mapping[str, float]
-    evaluated_at: float
+    evaluated_at: UnixTime
     input_digest: str = ""
 
     @classmethod
     def from_facts(cls, facts: Any) -> EvaluationRecord:
-        """Read a line of the log; ValueError or TypeError where it cannot be."""
-        if isinstance(facts, Mapping):
-            facts = {"input_digest": "", **facts}  # lines of earlier releases have none
-        expected = ("name", "global_step", "checkpoint_saved_at", "metrics", "evaluated_at", "input_digest")
-        fields_of(facts, expected, "evaluation")
-        return cls(
-            str(facts["name"]),
-            whole(facts["global_step"], "global_step"),
-            _seconds(facts["checkpoint_saved_at"], "checkpoint_saved_at"),
-            metrics_from_json(facts["metrics"]),
-            _seconds(facts["evaluated_at"], "evaluated_at"),
-            str(facts["input_digest"]),
-        )
-
-
-def _seconds(value: Any, name: str) -> float:
-    seconds = float(value)
-    if not math.isfinite(seconds):
-        raise ValueError(f"{name} should be a finite number of seconds, got {seconds}")
-    return seconds
+        """Read a line of the log; ValueError, with the key, where it cannot be."""
+        if not isinstance(facts, Mapping):
+            raise ValueError(f"evaluation: expected an object, got {facts!r}")
+        plain = {"input_digest": "", **facts}  # lines of earlier releases have none
+        if "metrics" in plain:
+            plain["metrics"] = {}
+        return replace(as_kind(cls, plain, "evaluation"), metrics=metrics_from_json(facts["metrics"]))
 
 
 class EvaluationLog:
@@ -169,8 +153,8 @@ class EvaluationLog:
         evaluations: dict[tuple[str, int], EvaluationRecord] = {}
         for number, line in enumerate(lines[:-1], start=1):
             try:
-                evaluation = EvaluationRecord.from_facts(json.loads(line))
-            except (TypeError, ValueError) as error:
+                evaluation = EvaluationRecord.from_facts(from_json(line))
+            except ValueError as error:
                 raise CheckpointError(
                     self._files.path(EVALUATIONS), f"line {number} is damaged: {error}; remove that line"
                 ) from error

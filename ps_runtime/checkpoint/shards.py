@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.entries import ShardRecord, TableEntry, TensorEntry
+from psflow.ps_runtime.checkpoint.finite_values import fault_of_tensors
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader, WantedRows
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError
@@ -72,13 +73,25 @@ def save_shard(
     slots: GroupSlots,
     tables: Sequence[Table] = (),
 ) -> ShardRecord:
-    """Write a shard as its file of the checkpoint of `step`; return what the manifest must say of it. Blocks."""
+    """Write a shard as its file of the checkpoint of `step`; return what the manifest must say of it. Blocks.
+
+    Raises
+    ------
+    CheckpointError
+        If a weight or a slot is NaN or infinite; nothing is written then.
+    """
     tensors, entries = shard_tensors(layout, arena, slots)
     table_entries: list[TableEntry] = []
     for table in tables:
         rows, of_table = table_tensors(table, layout.index)
         tensors |= rows
         table_entries += of_table
+    if fault := fault_of_tensors(tensors, entries, table_entries):
+        raise CheckpointError(
+            store.path(step),
+            f"{fault}, so it is not written and the one before stays the latest; lower the learning rate, or limit the "
+            "gradients, then run the same command again to resume",
+        )
     return ShardRecord(store.write_shard(step, layout.index, num_shards, tensors), entries, tuple(table_entries))
 
 

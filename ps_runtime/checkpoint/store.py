@@ -6,8 +6,10 @@
                                         shard_00001_of_00002.safetensors
                                         manifest.json                       put there last
 
-A directory without a valid manifest does not exist for readers. So a checkpoint appears in one instant, when its
-manifest does, and it is gone in one instant, when its manifest is removed, before the first of its files is.
+A directory without a manifest is unfinished, and does not exist for readers. So a checkpoint appears in one instant,
+when its manifest does, and it is gone in one instant, when its manifest is removed, before the first of its files is. A
+manifest that is there but is not what was written is damage, which nobody passes over: to go on from the checkpoint
+before it would lose what was trained since.
 
 Readers and the collector do not wait for one another. A reader first pins, then looks for the manifest; the collector
 first removes the manifest, then looks for pins, and puts the manifest back if it finds one. Whichever comes first,
@@ -27,7 +29,7 @@ from psflow.ps_runtime.checkpoint.entries import ShardFile
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.manifest import MAX_MANIFEST_BYTES, Manifest
 from psflow.ps_runtime.checkpoint.pins import Pins
-from psflow.ps_runtime.checkpoint.tensor_file import write_tensors
+from psflow.ps_runtime.checkpoint.tensor_file import REMEDY, write_tensors
 from psflow.ps_runtime.errors import CheckpointError
 
 __all__ = ["CheckpointStore"]
@@ -59,18 +61,24 @@ class CheckpointStore:
         self._times: dict[int, tuple[float, float]] = {}
 
     def steps(self) -> list[int]:
-        """Return the steps of all checkpoints, ascending. Reads each manifest once in the life of this object."""
+        """Return the steps of all checkpoints, ascending. Reads each manifest once in the life of this object.
+
+        Raises
+        ------
+        CheckpointError
+            If one of them has a damaged manifest, whichever it is.
+        """
         times = {}
         for step in self._directories():
-            if self.files.size(_manifest_name(step)) is None:
-                continue
-            with contextlib.suppress(CheckpointError):
-                times[step] = self._times.get(step) or self._read_times(step)
+            is_known = step in self._times and self.files.size(_manifest_name(step)) is not None
+            found = self._times[step] if is_known else self._read_times(step)
+            if found is not None:
+                times[step] = found
         self._times = times
         return sorted(times)
 
     def saved_at(self) -> dict[int, float]:
-        """Return the step of each checkpoint, ascending, and when it was saved; costs what `steps` costs."""
+        """Return the step of each checkpoint, ascending, and when it was saved; costs and raises what `steps` does."""
         return {step: self._times[step][0] for step in self.steps()}
 
     def path(self, step: int) -> str:
@@ -79,7 +87,7 @@ class CheckpointStore:
         return path if self.files.is_local else str(self.files.fs.unstrip_protocol(path))
 
     def latest(self) -> int | None:
-        """Return the step of the newest checkpoint; None if there is none."""
+        """Return the step of the newest checkpoint; None if there is none. CheckpointError as `steps`."""
         return max(self.steps(), default=None)
 
     def manifest(self, step: int) -> Manifest:
@@ -90,20 +98,10 @@ class CheckpointStore:
         CheckpointError
             If there is no checkpoint of that step, or its manifest is damaged.
         """
-        name = _manifest_name(step)
-        path = self.files.path(name)
-        size = self.files.size(name)
-        if size is not None and size > MAX_MANIFEST_BYTES:
-            raise CheckpointError(path, f"{size} bytes, at most {MAX_MANIFEST_BYTES} are allowed")
-        try:
-            text = self.files.read(name).decode()
-        except FileNotFoundError as error:
-            raise CheckpointError(path, f"no checkpoint of step {step}: the manifest is missing") from error
-        except UnicodeDecodeError as error:
-            raise CheckpointError(path, f"its bytes have changed: {error}; use another checkpoint") from error
-        manifest = Manifest.from_json(text, path)
-        if manifest.step != step:
-            raise CheckpointError(path, f"it is the manifest of step {manifest.step}, expected {step}")
+        manifest = self._read_manifest(step)
+        if manifest is None:
+            path = self.files.path(_manifest_name(step))
+            raise CheckpointError(path, f"no checkpoint of step {step}: the manifest is missing")
         return manifest
 
     def wrong_sizes(self, step: int) -> list[str]:
@@ -245,16 +243,10 @@ class CheckpointStore:
         ]
 
     def _must_be_open(self, step: int) -> None:
-        """Refuse a step whose checkpoint stands; make way where a damaged manifest does."""
-        name = _manifest_name(step)
-        if self.files.size(name) is None:
-            return
-        try:
-            self.manifest(step)
-        except CheckpointError:
-            self.files.remove(name)
-        else:
-            raise CheckpointError(self.files.path(name), "this checkpoint is committed already; it cannot be changed")
+        """Refuse a step whose checkpoint stands, or is damaged."""
+        if self._read_manifest(step) is not None:
+            path = self.files.path(_manifest_name(step))
+            raise CheckpointError(path, "this checkpoint is committed already; it cannot be changed")
 
     def _directories(self) -> list[int]:
         matches = (_STEP.fullmatch(name) for name in self.files.names("checkpoints"))
@@ -264,9 +256,30 @@ class CheckpointStore:
         self.steps()
         return self._times
 
-    def _read_times(self, step: int) -> tuple[float, float]:
-        manifest = self.manifest(step)
-        return manifest.saved_at, manifest.first_saved_at
+    def _read_times(self, step: int) -> tuple[float, float] | None:
+        manifest = self._read_manifest(step)
+        return None if manifest is None else (manifest.saved_at, manifest.first_saved_at)
+
+    def _read_manifest(self, step: int) -> Manifest | None:
+        """Return the manifest of `step`; None if there is none, or none any more; CheckpointError if it is damaged."""
+        name = _manifest_name(step)
+        path = self.files.path(name)
+        size = self.files.size(name)
+        if size is None:
+            return None
+        try:
+            if size > MAX_MANIFEST_BYTES:
+                raise CheckpointError(path, f"{size} bytes, at most {MAX_MANIFEST_BYTES} are allowed")
+            manifest = Manifest.from_json(self.files.read(name).decode(), path)
+        except FileNotFoundError:
+            return None
+        except UnicodeDecodeError as error:
+            raise CheckpointError(path, f"its bytes have changed: {error}; {REMEDY}") from error
+        except CheckpointError as error:
+            raise CheckpointError(path, f"{error.reason}; {REMEDY}") from error
+        if manifest.step != step:
+            raise CheckpointError(path, f"it is the manifest of step {manifest.step}, expected {step}; {REMEDY}")
+        return manifest
 
 
 def _directory(step: int) -> str:

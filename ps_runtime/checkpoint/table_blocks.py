@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.entries import TableEntry
+from psflow.ps_runtime.checkpoint.finite_values import fault_of_table
 from psflow.ps_runtime.checkpoint.table_faults import CANDIDATES, IDS, TablePart, expected_tensors
 from psflow.ps_runtime.errors import CheckpointError
 from psflow.ps_runtime.specs.tables import TableSpec
@@ -47,8 +48,8 @@ def table_blocks(
     Raises
     ------
     CheckpointError
-        If a slot is not there, ids are out of order, out of range or of another shard, or push counts are out of
-        range.
+        If a slot is not there, ids are out of order, out of range or of another shard, push counts are out of range,
+        or a weight or a slot is NaN or infinite.
     """
     if missing := sorted(set(slots) - part.keys()):
         raise CheckpointError(path, f"table {spec.name!r} has no slot {', '.join(missing)}; use another checkpoint")
@@ -72,6 +73,8 @@ def table_blocks(
                     f"the push counts of table {spec.name!r} are out of range, expected 1 to {spec.admit_after - 1}; "
                     "use another checkpoint",
                 )
+            if fault := fault_of_table(spec.name, block):
+                raise CheckpointError(path, f"{fault}; use another checkpoint")
             last_id = int(ids[-1])
             yield empty | block
 

@@ -10,7 +10,16 @@ from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import ModelSpec
 from psflow.ps_runtime.tables.initial_rows import initializer_faults
 
-__all__ = ["CANDIDATES", "IDS", "TablePart", "expected_tensors", "parts_of", "table_faults", "table_spec_faults"]
+__all__ = [
+    "CANDIDATES",
+    "IDS",
+    "WEIGHTS",
+    "TablePart",
+    "expected_tensors",
+    "parts_of",
+    "table_faults",
+    "table_spec_faults",
+]
 
 IDS, WEIGHTS, LAST_PUSH = "ids", "weights", "last_push"
 CANDIDATES = "candidate_"

@@ -28,9 +28,9 @@ from psflow.ps_runtime.checkpoint.tensor_format import (
 )
 from psflow.ps_runtime.errors import CheckpointError
 
-__all__ = ["TensorFile", "Wanted", "write_tensors"]
+__all__ = ["REMEDY", "TensorFile", "Wanted", "write_tensors"]
 
-REMEDY = "use another checkpoint, or remove this checkpoint's directory: training then resumes from the previous one"
+REMEDY = "use another checkpoint, or remove this checkpoint's directory: training then resumes from the latest one left"
 
 Wanted = tuple[int, NDArray[np.uint8]]
 """Bytes of a file: where they begin, and the array that takes them."""

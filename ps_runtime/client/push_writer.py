@@ -4,22 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.client.splitting import Splits
+from psflow.ps_runtime.finite import first_non_finite
 from psflow.ps_runtime.model.sparse import RowGradient
 from psflow.ps_runtime.protocol.payloads import PushBuffer, PushLayout
 from psflow.ps_runtime.specs.layout import ShardLayout, piece_views
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.transport.base import Connection
 
-__all__ = ["Gradients", "PushWriter"]
+__all__ = ["Gradients", "NonFinite", "PushWriter"]
 
 Gradients = Mapping[str, NDArray[Any] | RowGradient]
 """Of variables by name, and of tables by name."""
+
+
+class NonFinite(NamedTuple):
+    """The first value of a push that is NaN or infinite; `row` is the id of a table's row, None of a variable."""
+
+    variable: str
+    row: int | None
+    value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +104,29 @@ class PushWriter:
             push.write_rows(rows)
         return push
 
+    def non_finite(self, push: PushBuffer) -> NonFinite | None:
+        """Return what is NaN or infinite in `push`, as `write` has just made it; None if all of it is finite.
+
+        That is seen here and not where a gradient was computed, for the dtype of a variable may be too small for it. It
+        costs a pass over bytes that are in the cache still.
+        """
+        for table, (ids, values) in zip(self._tables, push.rows(), strict=True):
+            if (found := first_non_finite(values)) is not None:
+                return NonFinite(table.name, int(ids[found[0]]), found[1])
+        for group in self._layout.groups:
+            if group.optimizer is not None and first_non_finite(
+                push.gradients[group.start : group.stop].view(group.dtype)
+            ):
+                return self._non_finite_piece(push)
+        return None
+
+    def _non_finite_piece(self, push: PushBuffer) -> NonFinite | None:
+        """Look at each gradient that `push` has; what lies in the place of another is of an earlier push."""
+        for index, view in enumerate(piece_views(self._layout, push.gradients)):
+            if push.mask[index] and (found := first_non_finite(view)) is not None:
+                return NonFinite(self._layout.pieces[index].variable, None, found[1])
+        return None
+
     @staticmethod
     def _apart(body: _Body, name: str, gradient: NDArray[Any] | RowGradient) -> NDArray[Any] | RowGradient:
         """Return a gradient that is made where it goes as it is, and one made where another goes as a copy."""
@@ -119,7 +151,7 @@ class PushWriter:
         if room is None:
             nbytes = self._push_layout.nbytes(counts)
             if len(self._own_room) < nbytes:
-                self._own_room = np.empty(nbytes + nbytes // 4 if self._tables else nbytes, np.uint8).data
+                self._own_room = np.zeros(nbytes + nbytes // 4 if self._tables else nbytes, np.uint8).data
             room = self._own_room
         for body in self._bodies:
             if body.room is room:

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, TransportError, WaitTimeoutError
+from psflow.ps_runtime.errors import BrokenPeerError, ClosedError, RefusedError, TransportError, WaitTimeoutError
 from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.transport.base import Connection
@@ -25,6 +25,9 @@ DIAL_SECS = 10.0
 """How long a ps may take to take a connection, which the kernel does for it."""
 RECONNECT_SECS = 10.0
 """How long a role tries to reach a ps again; shorter than the ps waits for it."""
+
+FOR_A_MOMENT = ("full", "late")
+"""Codes of refusals that say nothing against who asks: it may be let in when it asks again."""
 
 Dial = Callable[[float], Connection]
 """Connects to one ps within so many seconds."""
@@ -96,6 +99,8 @@ class ShardClient:
     def open(self, timeout_secs: float) -> None:
         """Connect, say HELLO and share memory if that can be; `sequence` is what the ps remembers of this life.
 
+        A ps that is full for a moment, or that this role kept waiting, is asked again.
+
         Raises
         ------
         WaitTimeoutError
@@ -105,18 +110,29 @@ class ShardClient:
         BrokenPeerError
             If nobody listens there.
         """
-        connection = self._dial(min(timeout_secs, DIAL_SECS))
+        deadline = Deadline(timeout_secs)
+        while True:
+            try:
+                self._connection = self._say_hello(deadline)
+                self.num_reconnects += 1
+                return
+            except RefusedError as error:
+                if error.code not in FOR_A_MOMENT or deadline.has_passed:
+                    raise
+            self._check()
+            time.sleep(min(SLICE_SECS, deadline.remaining_secs))
+
+    def _say_hello(self, deadline: Deadline) -> Connection:
+        connection = self._dial(min(deadline.remaining_secs, DIAL_SECS))
         try:
             connection.send(self._identity.hello())
             what = f"accept {self._identity.name}"
-            deadline = Deadline(timeout_secs)
             self.sequence = self._await(connection.receive, connection.peer, what, deadline).sequence
             self._await(connection.share, connection.peer, "share memory", deadline)
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
-        self.num_reconnects += 1
+        return connection
 
     @property
     def connection(self) -> Connection:
@@ -213,6 +229,8 @@ class ShardClients:
     def __init__(
         self, dials: Sequence[Dial], identity: Identity, check: Callable[[], None], timeout_secs: float
     ) -> None:
+        self.name = identity.name
+        """Who speaks."""
         self._shards = [ShardClient(dial, identity, check) for dial in dials]
         self._timeout_secs = timeout_secs
 

@@ -14,7 +14,7 @@ from psflow.ps_runtime.client.push_writer import Gradients, PushWriter
 from psflow.ps_runtime.client.rows import RowClient
 from psflow.ps_runtime.client.shard_client import ShardClients
 from psflow.ps_runtime.client.splitting import Splits
-from psflow.ps_runtime.errors import InputError, RefusedError
+from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError
 from psflow.ps_runtime.protocol.message import NO_BODY, Kind, Message
 from psflow.ps_runtime.protocol.payloads import GRANT
 from psflow.ps_runtime.specs.input import RecordRange
@@ -85,6 +85,8 @@ class TrainingClient:
         self._has_buffers = len(shards) == 1 and not model.tables
         self._sequence = shards[0].sequence
         self._num_tickets = 0
+        self._global_step = 0
+        """As of the last answer of ps-0."""
         self._log = b""
         """What was decided about pushes, which other ps may not have heard of yet."""
         self._is_told = True
@@ -150,13 +152,21 @@ class TrainingClient:
             Rows of the batch.
         versions : sequence of int
             What the gradient was computed on: as the pull returned it.
+
+        Raises
+        ------
+        NanGradientError
+            If a gradient is not finite. No ps has got any of them then; the ticket can be returned by `stop`.
         """
         if not self._is_told:
             self._tell()
         sequence = self._sequence + 1
         messages = {}
         for index in (*self._others, 0):
-            push = self._writers[index].write(self._shards[index].connection, gradients, learning_rates, num_examples)
+            writer = self._writers[index]
+            push = writer.write(self._shards[index].connection, gradients, learning_rates, num_examples)
+            if (found := writer.non_finite(push)) is not None:
+                raise NanGradientError(self._shards.name, *found, self._global_step)
             messages[index] = Message(Kind.PUSH, sequence=sequence, version=versions[index], body=push.body)
         for index in self._others:
             self._shards[index].send(messages[index])
@@ -237,6 +247,7 @@ class TrainingClient:
     def _answer(self, what: str) -> Grant | JobEnd | None:
         reply = self._shards[0].receive(what, self._grant_timeout_secs)
         self._grant_timeout_secs = self._hold_timeout_secs
+        self._global_step = reply.step
         if reply.kind is Kind.FINISHED:
             return JobEnd(reply.step)
         self._log = bytes(reply.body[0 if reply.kind is Kind.DONE else GRANT.size :])

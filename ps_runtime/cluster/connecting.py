@@ -7,60 +7,83 @@ import logging
 import os
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import dask
 import distributed.utils
-from distributed import Client, LocalCluster
+from distributed import Client, Nanny, SpecCluster
+from distributed.worker_memory import parse_memory_limit
 
+from psflow.ps_runtime.cluster.closed_nodes import ClosedScheduler, ClosedWorker
 from psflow.ps_runtime.cluster.fork_server import scratch_directory, start_fork_server
-from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.cluster.own_security import own_security
+from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import ClusterError, UsageError
 
-__all__ = ["open_cluster"]
+__all__ = ["kill_local_workers", "open_cluster", "tls_fault"]
 
 QUIET_LOCAL_CLUSTER = {
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.interval": "1s",
     "distributed.admin.system-monitor.interval": "5s",
     "distributed.worker.multiprocessing-method": "forkserver",
+    "distributed.worker.http.routes": [],
+    "distributed.scheduler.http.routes": [],
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
 }
 """An idle LocalCluster of four takes a fifth of a core with the defaults, a twentieth with these."""
 
+CLOSED = ("tls://", "wss://", "inproc://")
+"""How addresses of schedulers begin that not everybody can talk to."""
+LOOPBACK = "127.0.0.1"
 CONNECT_TIMEOUT_SECS = 10.0
 """For a scheduler that exists."""
 START_TIMEOUT_SECS = 60.0
 """For a cluster of our own."""
 CLOSE_TIMEOUT_SECS = 30.0
-"""For the workers of a LocalCluster to end."""
+"""For the workers of a cluster of our own to end."""
 
 _log = logging.getLogger(__name__)
 
+_open: list[SpecCluster] = []
+"""Clusters of this process."""
+
 
 @contextmanager
-def open_cluster(address: str | None, num_slots: int, timeout_secs: float = START_TIMEOUT_SECS) -> Iterator[Client]:
+def open_cluster(
+    address: str | None,
+    num_slots: int,
+    timeout_secs: float = START_TIMEOUT_SECS,
+    *,
+    warn: Callable[[str], object] = _log.warning,
+) -> Iterator[Client]:
     """Connect to a Dask cluster.
 
     Parameters
     ----------
     address : str or None
-        Of the scheduler; None starts a LocalCluster of `num_slots` processes with one thread each, on loopback.
+        Of the scheduler; None starts a cluster of `num_slots` processes with one thread each, on loopback, which this
+        process alone can use: it has a certificate of its own, and no dashboard.
     num_slots : int
-        Workers of a LocalCluster to start and to wait for; ignored if `address` is given.
+        Workers of a cluster of our own to start and to wait for; ignored if `address` is given.
     timeout_secs : float, optional
-        For the workers of a LocalCluster to come up.
+        For the workers of a cluster of our own to come up.
+    warn : callable, optional
+        Takes the `tls_fault` of a scheduler at `address`, if it has one. Default: log it.
 
     Raises
     ------
     UsageError
         If nobody answers at `address`.
     ClusterError
-        If the workers of a LocalCluster do not come up.
+        If the workers of a cluster of our own do not come up.
     """
     if address is not None:
         with _client(address) as client:
+            if (fault := tls_fault(client)) is not None:
+                warn(fault)
             yield client
         return
     start_fork_server()
@@ -86,39 +109,67 @@ def open_cluster(address: str | None, num_slots: int, timeout_secs: float = STAR
             raise
 
 
+def tls_fault(client: Client) -> str | None:
+    """Return what it means that the scheduler of `client` has no TLS; None if it has, or is part of this process."""
+    scheduler: Any = client.scheduler
+    if scheduler.address.startswith(CLOSED):
+        return None
+    return (
+        f"the Dask scheduler at {scheduler.address} has no TLS: whoever can connect to it can run code as the owner of "
+        "its workers, and read what travels; give it certificates, and name it by its tls:// address"
+    )
+
+
 @contextmanager
-def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Iterator[LocalCluster]:
-    """Start a LocalCluster, and close it, neither of which may take for ever."""
+def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Iterator[SpecCluster]:
+    """Start a cluster that only this process can use, and close it, neither of which may take for ever."""
     deadline = Deadline(timeout_secs)
+    security = own_security()
+    common = {"host": LOOPBACK, "protocol": "tls://", "security": security}
+    nanny = {
+        **common,
+        "worker_class": ClosedWorker,
+        "nthreads": 1,
+        "memory_limit": parse_memory_limit("auto", 1, num_workers, logger=_log),
+        "silence_logs": logging.CRITICAL,
+        "env": {"TMPDIR": scratch},  # what a killed worker leaves is removed with it
+        "death_timeout": timeout_secs,
+    }
     try:
-        cluster = LocalCluster(
-            n_workers=num_workers,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",  # Dask listens there in any case; this takes a free port
+        cluster = SpecCluster(
+            scheduler={"cls": ClosedScheduler, "options": {**common, "port": 0, "dashboard": False}},
+            workers={i: {"cls": Nanny, "options": nanny} for i in range(num_workers)},
+            security=security,
             silence_logs=logging.CRITICAL,
-            env={"TMPDIR": scratch},  # what a killed worker leaves is removed with it
-            death_timeout=timeout_secs,
         )
     except Exception as error:  # whatever ended a worker, its nanny says that it failed to start
         why = f"a worker process ended before it was ready ({type(error).__name__}: {error})"
         if deadline.has_passed:
             why = f"a worker process was not ready after {timeout_secs:g} s"
         raise ClusterError(num_workers, why) from None
+    _open.append(cluster)
     try:
         yield cluster
     finally:
+        timeout_secs = stop_clock.limited(CLOSE_TIMEOUT_SECS)
         try:
-            cluster.close(timeout=CLOSE_TIMEOUT_SECS)
+            cluster.close(timeout=timeout_secs)
         except TimeoutError:
-            _log.warning("the Dask cluster on this machine did not end within %g s", CLOSE_TIMEOUT_SECS)
+            _log.warning("the Dask cluster on this machine did not end within %g s", timeout_secs)
             _kill_workers(cluster)
+        finally:
+            _open.remove(cluster)
 
 
-def _kill_workers(cluster: LocalCluster) -> None:
+def kill_local_workers() -> None:
+    """Kill the worker processes of all clusters that this process has started and not closed yet."""
+    for cluster in list(_open):
+        _kill_workers(cluster)
+
+
+def _kill_workers(cluster: SpecCluster) -> None:
     """End the processes of a cluster of our own at once: a role in it may be in the middle of a long call."""
-    for nanny in cluster.workers.values():
+    for nanny in list(cluster.workers.values()):
         nanny.close_gracefully(reason="psflow-ends")  # else it would start a process in the place of the killed one
         if nanny.pid is not None:
             with contextlib.suppress(ProcessLookupError):
@@ -140,6 +191,13 @@ def _quiet_logs() -> Iterator[None]:
 def _client(address: str) -> Client:
     try:
         return Client(address, timeout=CONNECT_TIMEOUT_SECS, name="psflow")
+    except TypeError as error:  # it has no certificate to show
+        raise UsageError(
+            (
+                f"{address} needs certificates, and the configuration of Dask names none ({error}); set "
+                "distributed.comm.tls.ca-file, .client.cert and .client.key, for instance in ~/.config/dask/tls.yaml",
+            )
+        ) from None
     except (OSError, ValueError) as error:
         raise UsageError(
             (

@@ -5,15 +5,39 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from types import TracebackType
+
+from distributed import Client
 
 from psflow.ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, UsageError
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["root_cause", "trace_in_role"]
+__all__ = ["root_cause", "scheduler_loss", "trace_in_role"]
 
 ROLE_FILE, ROLE_FUNCTION = "role_task.py", "run_role"
 """Where the frames of a role begin; those before are of Dask and of the owner."""
+
+
+SCHEDULER_LOST = "scheduler-connection-lost"
+"""Why a Dask client cancels all tasks that it waits for when the connection to its scheduler breaks."""
+
+
+def scheduler_loss(client: Client, error: CancelledError) -> RoleFailedError | None:
+    """Return what to say if a task counts as cancelled because the scheduler is gone; None if somebody cancelled it.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    error : CancelledError
+        What the task ended with.
+    """
+    if getattr(error, "reason", None) != SCHEDULER_LOST:
+        return None
+    address = getattr(client.scheduler, "address", None)  # a client that has given up has no scheduler any more
+    what = "the connection to it broke; look at its log, start it, then run the same command again"
+    return RoleFailedError("the Dask scheduler" if address is None else f"the Dask scheduler at {address}", what)
 
 
 def root_cause(errors: Sequence[tuple[RoleId, BaseException]]) -> RoleFailedError:

@@ -19,18 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from psflow.ps_runtime.cluster.fork_server import OF_THE_OWNER
 from psflow.ps_runtime.config.environment import inherited_scratch
+from psflow.ps_runtime.signals import OF_THE_OWNER
 
 IMPORTS = (
+    "psflow.ps_runtime.cluster.closed_nodes",
     "psflow.ps_runtime.cluster.role_task",
     "safetensors.numpy",
     "scipy.sparse",
     # what a Dask worker imports as it starts
-    "distributed.http.prometheus",
-    "distributed.http.worker",
     "distributed.nanny",
-    "prometheus_client",
     "tornado.platform.asyncio",
 )
 

@@ -12,14 +12,13 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker, util
 from typing import Any
 
 from psflow.ps_runtime.config.environment import environment, glibc_tunable, scratch_settings
+from psflow.ps_runtime.signals import signals_blocked
 
-__all__ = ["OF_THE_OWNER", "scratch_directory", "start_fork_server", "stop_fork_server"]
+__all__ = ["scratch_directory", "start_fork_server", "stop_fork_server"]
 
 PRELOAD = "psflow.ps_runtime.cluster.fork_preload"
 
@@ -32,9 +31,6 @@ ENVIRONMENT = {
     **glibc_tunable("glibc.cpu.x86_non_temporal_threshold=4194304"),
 }
 """Of the fork server and its copies; read when a process starts, so that a role cannot set it for itself."""
-
-OF_THE_OWNER = (signal.SIGINT, signal.SIGTERM)
-"""Those to a whole group, as Ctrl-C, are for the owner of the cluster; processes that it has started ignore them."""
 
 AFTER_ALL = -1000
 """Of what is done as this process ends."""
@@ -57,18 +53,8 @@ def start_fork_server() -> None:
     """Start the fork server of this process, unless it runs already. Does not wait for its imports."""
     forkserver.set_forkserver_preload([PRELOAD])
     resource_tracker.ensure_running()  # the fork server would start it, which unblocks signals
-    with environment(ENVIRONMENT | scratch_settings(scratch_directory())), _signals_blocked():
+    with environment(ENVIRONMENT | scratch_settings(scratch_directory())), signals_blocked():
         forkserver.ensure_running()
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Block the signals that may go to a whole group: a process started in here has them blocked as it begins."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, OF_THE_OWNER)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def stop_fork_server() -> None:

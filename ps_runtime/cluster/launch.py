@@ -9,16 +9,17 @@ from concurrent.futures import CancelledError
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, assert_never
+from urllib.parse import urlsplit
 
 import cloudpickle
 from distributed import Client, Future
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
-from psflow.ps_runtime.cluster.failures import root_cause
+from psflow.ps_runtime.cluster.failures import root_cause, scheduler_loss
 from psflow.ps_runtime.cluster.presence import Presence
 from psflow.ps_runtime.cluster.role_task import run_role
-from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.deadline import ROLES_SECS, Deadline, stop_clock
 from psflow.ps_runtime.errors import ProtocolError, RoleFailedError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.roles.event_codec import decode_event
 from psflow.ps_runtime.roles.events import (
@@ -45,8 +46,8 @@ START_TIMEOUT_SECS = 60.0
 """For a submitted role to report; its process runs already."""
 RESULT_TIMEOUT_SECS = 30.0
 """For fetching the report of a role that has ended."""
-END_TIMEOUT_SECS = 2.0
-"""For cancelled roles to end; they look at least four times a second."""
+END_TIMEOUT_SECS = 3.0
+"""For cancelled roles to end, or since a signal; they look at least four times a second."""
 SETTLE_SECS = 1.0
 """After a first failure: how long to wait for the one that caused it."""
 LIVES_PER_ATTEMPT = 1 << 16
@@ -102,8 +103,9 @@ class ClusterJob:
             self._client.cancel(list(self._futures.values()), force=True)
         try:
             with self._changed:
-                if not self._changed.wait_for(lambda: not self._running(), END_TIMEOUT_SECS):
-                    logger.warning("%s did not end within %g s", ", ".join(self._running()), END_TIMEOUT_SECS)
+                timeout_secs = min(END_TIMEOUT_SECS, stop_clock.left(ROLES_SECS))
+                if not self._changed.wait_for(lambda: not self._running(), timeout_secs):
+                    logger.warning("%s did not end within %.1f s", ", ".join(self._running()), timeout_secs)
         finally:  # somebody may not want to wait
             self._presence.close()
             self._client.unsubscribe_topic(self._topic)
@@ -175,6 +177,7 @@ class ClusterJob:
             with self._changed:
                 self._changed.wait_for(lambda: self._all_ended() or self._any_error(), SLICE_SECS)
             self._raise_failure(check)
+        self._raise_failure(check)  # they may all have failed before the first look
         return {str(role): report for role, report in self._reports.items()}
 
     def root_cause(self) -> RoleFailedError:
@@ -207,6 +210,7 @@ class ClusterJob:
             job.attempt * LIVES_PER_ATTEMPT,
             self._topic,
             [self._ps_addresses[RoleId(Role.PS, i)] for i in range(job.num_ps)] if role.role is not Role.PS else [],
+            is_alone=len({urlsplit(slot).hostname for slot in self._slots.values()}) == 1,
             key=f"psflow-{job.job_id}-{job.attempt}-{role}",
             pure=False,
             workers=[self._slots[role]],
@@ -297,13 +301,15 @@ class ClusterJob:
         """Fetch what a role ended with, in a thread of the Dask client's that may block."""
         report: dict[str, Any] = {}
         error: BaseException | None = None
+        loss: RoleFailedError | None = None
         try:
             report = future.result(timeout=RESULT_TIMEOUT_SECS)
-        except CancelledError:
-            error = StoppedError(str(role), "it was cancelled")
+        except CancelledError as cancelled:
+            error, loss = StoppedError(str(role), "it was cancelled"), scheduler_loss(self._client, cancelled)
         except Exception as failure:  # whatever the role, or user code in it, raised
             error = failure
         with self._changed:
+            self._cause = self._cause or loss
             if error is None:
                 self._reports[role] = report
             else:

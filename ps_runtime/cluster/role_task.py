@@ -11,6 +11,7 @@ from distributed import Worker, get_worker
 from distributed.core import Status
 
 from psflow.ps_runtime.client.shard_client import Dial
+from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import run_chief
@@ -33,7 +34,7 @@ LOOPS = {Role.CHIEF: run_chief, Role.WORKER: run_worker, Role.EVALUATOR: run_eva
 
 
 def run_role(
-    pickled: bytes, role: RoleId, incarnation: int, topic: str, addresses: Sequence[Address]
+    pickled: bytes, role: RoleId, incarnation: int, topic: str, addresses: Sequence[Address], *, is_alone: bool
 ) -> dict[str, Any]:
     """Be `role` of a job; return its report. The body of a Dask task.
 
@@ -49,7 +50,10 @@ def run_role(
         Where its events go.
     addresses : sequence of Address
         Of each ps, in order; empty for a ps.
+    is_alone : bool
+        Whether all roles of the job run on one host.
     """
+    leave_quickly()
     job: JobSpec = cloudpickle.loads(pickled)
     worker = get_worker()
     liveness = Liveness(worker, worker.get_current_task(), str(role))
@@ -58,7 +62,7 @@ def run_role(
     try:
         with one_thread(), told_logs(context):
             if role.role is Role.PS:
-                return run_ps(job, context, host=str(urlsplit(worker.contact_address).hostname))
+                return run_ps(job, context, str(urlsplit(worker.contact_address).hostname), is_alone=is_alone)
             dials = [ps_dial(address, job.transport, f"ps-{i}") for i, address in enumerate(addresses)]
             return LOOPS[role.role](job, context, dials)
     finally:

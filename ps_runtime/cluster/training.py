@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from distributed import Client
 
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
+from psflow.ps_runtime.cluster.connecting import tls_fault
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
@@ -20,6 +22,8 @@ from psflow.ps_runtime.roles.events import Event
 __all__ = ["train_and_evaluate"]
 
 ADMISSION_TIMEOUT_SECS = 60.0
+
+_log = logging.getLogger(__name__)
 
 
 def train_and_evaluate(
@@ -85,6 +89,8 @@ def train_and_evaluate(
         job = attempt.job(writer)
         if client is None:
             return run_local(job, on_event, attempt.check)
+        if (fault := tls_fault(client)) is not None:
+            _log.warning(fault)
         with ClusterJob(client, job, on_event) as run:
             run.start(AdmissionPolicy(ADMISSION_TIMEOUT_SECS))
             return run.join(attempt.check)

@@ -12,11 +12,13 @@ __all__ = [
     "child_environment",
     "environment",
     "glibc_tunable",
+    "inherited_auth_string",
     "inherited_scratch",
     "mlflow_tracking_uri",
     "prefect_api_url",
     "prefect_home",
     "scratch_settings",
+    "server_auth",
     "telemetry_off",
 ]
 
@@ -25,6 +27,11 @@ TELEMETRY_OFF = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
+
+
+AUTH_STRING = "PSFLOW_AUTH_STRING"
+PREFECT_AUTH_STRING = "PREFECT_SERVER_API_AUTH_STRING"
+"""A setting of Prefect's server."""
 
 
 def telemetry_off() -> None:
@@ -70,6 +77,16 @@ def inherited_scratch() -> str | None:
 def glibc_tunable(setting: str) -> dict[str, str]:
     """Return the variable that gives a process one more tunable of the C library, beside those that this one has."""
     return {"GLIBC_TUNABLES": ":".join(filter(None, (os.environ.get("GLIBC_TUNABLES"), setting)))}
+
+
+def server_auth(auth_string: str) -> dict[str, str]:
+    """Return what to set for a server process of ours that is to ask for a user and a password."""
+    return {AUTH_STRING: auth_string, PREFECT_AUTH_STRING: auth_string}
+
+
+def inherited_auth_string() -> str | None:
+    """Return what `server_auth` told this process; processes that it starts are not told."""
+    return os.environ.pop(AUTH_STRING, None)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -13,18 +12,10 @@ from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.non_finite import Source
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.redaction import public, without_secrets
 from psflow.ps_runtime.specs.schema_enforcement import listed_names, missing_faults
 
-__all__ = [
-    "MAX_FILE_BYTES",
-    "check_file",
-    "chosen_names",
-    "left_over",
-    "one_batch",
-    "read_file",
-    "shown_path",
-    "without_secrets",
-]
+__all__ = ["MAX_FILE_BYTES", "check_file", "chosen_names", "left_over", "one_batch", "read_file", "shown_path"]
 
 MAX_FILE_BYTES = 4 * 1024**3
 """A data set lives in memory; a larger file belongs behind a generator."""
@@ -41,19 +32,7 @@ def shown_path(path: str | os.PathLike[str]) -> str:
     text = os.fspath(path).removeprefix("file://")
     if "://" not in text:
         return os.path.abspath(os.path.expanduser(text))
-    return without_secrets(re.sub(r"\?.*", "", text))
-
-
-def without_secrets(text: str) -> str:
-    """Return `text` with every URL in it, and every path of one, without credentials and query.
-
-    Examples
-    --------
-    >>> without_secrets("GET http://bob:secret@host/a?token=1 failed: host said no")
-    'GET http://host/a failed: host said no'
-    """
-    text = re.sub(r"://[^/?#\s'\"]*@", "://", text)
-    return re.sub(r"(/[^\s?'\"<>]*)\?[^\s'\"<>)]*", r"\1", text)
+    return str(public(text))
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:

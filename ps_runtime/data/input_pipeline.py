@@ -166,8 +166,8 @@ def _arguments(input_fn: Callable[..., Any], offered: Mapping[str, Any], where: 
                 arguments[p.name] = offered[p.name]
         elif required:
             faults.append(
-                f"{where} asks for {p.name!r}: an input_fn is given {', '.join(offered)} by name, "
-                f"and nothing else{did_you_mean(p.name, offered)}"
+                f"{where} asks for {p.name!r}: expected def input_fn({', '.join(offered)}), each of them by name and "
+                f"only if it is needed{did_you_mean(p.name, offered)}"
             )
     if faults:
         raise InputError(tuple(faults))

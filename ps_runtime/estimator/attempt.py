@@ -14,7 +14,7 @@ from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord
 from psflow.ps_runtime.checkpoint.records import clear_finished, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import ModelDirError, PsflowError
-from psflow.ps_runtime.estimator.fork import FORKED_FROM, Fork
+from psflow.ps_runtime.estimator.fork import FORKED_FROM, Fork, attempts_in_all
 from psflow.ps_runtime.estimator.model_dir import check_local, check_model_dir
 from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
 from psflow.ps_runtime.model.caller import ModelCaller
@@ -166,7 +166,7 @@ class Attempt:
         return JobSpec(
             job_id=self.record.job_id,
             token=secrets.token_hex(16),
-            attempt=self.number,
+            attempt=attempts_in_all(self.record.facts),
             model_dir=estimator.model_dir,
             model_fn=estimator.caller.model_fn,
             params=estimator.caller.params,

@@ -9,9 +9,13 @@ from fsspec.core import url_to_fs
 from fsspec.utils import get_protocol
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
-from psflow.ps_runtime.checkpoint.records import EVALUATIONS
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.checkpoint.manifest import Manifest
+from psflow.ps_runtime.checkpoint.records import EVALUATIONS, EvaluationLog, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import ModelDirError, UsageError
+from psflow.ps_runtime.model.best import BestRecord
+from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["absolute", "check_local", "check_model_dir"]
@@ -45,12 +49,15 @@ def check_local(model_dir: str) -> None:
 
 
 def check_model_dir(model_dir: str, model: ModelSpec) -> None:
-    """Refuse a model_dir that holds another model, or what is left of one, or that cannot be written to.
+    """Refuse a model_dir that holds another model, damage, or what is left of a job, or that cannot be written to.
 
     Raises
     ------
+    CheckpointError
+        If a manifest or another JSON file in it is damaged, naming that file.
     ModelDirError
-        Saying each difference to the latest checkpoint, or each file that is left though no checkpoint is.
+        Saying each difference to the latest checkpoint, what of that is damaged, or each file that is left though no
+        checkpoint is.
     UsageError
         If it is local and no directory, or one without rights.
     """
@@ -59,11 +66,13 @@ def check_model_dir(model_dir: str, model: ModelSpec) -> None:
         _check_writable(model_dir)
     store = CheckpointStore(model_dir)
     latest = store.latest()
+    _check_records(model_dir)
     if latest is None:
         _check_empty(store.files)
         return
-    _check_whole(store, latest)
-    differences = store.manifest(latest).model.differences(model)
+    manifest = store.manifest(latest)
+    _check_whole(store, manifest)
+    differences = manifest.model.differences(model)
     if differences:
         raise ModelDirError(
             (
@@ -96,8 +105,24 @@ def _nearest(model_dir: str) -> str:
     return path
 
 
-def _check_whole(store: CheckpointStore, latest: int) -> None:
+def _check_records(model_dir: str) -> None:
+    """Raise CheckpointError if a JSON file of `model_dir` beside its checkpoints is damaged, naming it."""
+    files = FileStore(model_dir)
+    JobFile(model_dir).read()
+    read_finished(model_dir)
+    EvaluationLog(model_dir).read()
+    if files.is_local:
+        for exporter in files.names("export"):
+            BestRecord.read(files.path(f"export/{exporter}"))
+
+
+def _check_whole(store: CheckpointStore, manifest: Manifest) -> None:
+    latest = manifest.step
     faults = store.wrong_sizes(latest)
+    try:
+        Cut.from_facts(manifest.job)
+    except ValueError as error:
+        faults.append(f"manifest.json: {error}")
     if faults:
         before = [step for step in store.steps() if step < latest]
         remedy = f"remove that directory to resume from step {before[-1]}" if before else "choose another model_dir"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from psflow.ps_runtime.errors import NanLossError, UsageError
+from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.model.hooks import (
     Coordinator,
     SessionRunArgs,
@@ -60,24 +59,32 @@ class StopAtStepHook(SessionRunHook):
 
 
 class NanTensorHook(SessionRunHook):
-    """Guard against a loss that is NaN or infinite: raise NanLossError, or only stop."""
+    """Guard against a loss or a gradient that is NaN or infinite. What such a step computed is never pushed.
+
+    Parameters
+    ----------
+    fail_on_nan_loss : bool
+        Whether such a step fails the job, with NanLossError or NanGradientError. Else it ends training: a warning is
+        logged, the job writes its final checkpoint of the updates before that step, and finishes with that reason. A
+        weight that becomes infinite by finite gradients fails the job either way, when its checkpoint is written.
+
+    Notes
+    -----
+    Every training has one that fails, unless its hooks bring one.
+    """
 
     def __init__(self, fail_on_nan_loss: bool = True) -> None:
         self._fails = fail_on_nan_loss
 
-    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
-        """Fetch the loss."""
-        return SessionRunArgs(["loss", "global_step"])
-
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """Raise NanLossError or ask to stop, if the loss is not finite."""
-        loss, global_step = run_values.results
-        if math.isfinite(loss):
+        """Raise the fault of the step, or ask to stop for it."""
+        fault = run_context.session.fault
+        if fault is None:
             return
-        error = NanLossError(loss, global_step, run_context.session.non_finite_cell)
         if self._fails:
-            raise error
-        run_context.coordinator.request_stop(str(error))
+            raise fault
+        logger.warning("%s; training ends", fault)
+        run_context.coordinator.request_stop(str(fault))
 
 
 class LoggingTensorHook(SessionRunHook):

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from psflow.ps_runtime.checkpoint.files import atomic_write_text
 from psflow.ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
+from psflow.ps_runtime.checkpoint.typed_json import as_kind, from_json
 from psflow.ps_runtime.errors import CheckpointError, UsageError, did_you_mean
 
 __all__ = ["BestRecord", "Better", "CompareFn", "best_of", "better", "check_compare_fn", "is_better", "not_finite"]
@@ -183,6 +184,16 @@ def best_of(results: Sequence[Mapping[str, float]], compare_fn: CompareFn) -> in
 
 
 @dataclass(frozen=True, slots=True)
+class _BestFacts:
+    """What ``best.json`` holds."""
+
+    step: int
+    metrics: Mapping[str, Any]
+    version: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class BestRecord:
     """The best export of a BestExporter, as ``best.json`` beside it says.
 
@@ -218,14 +229,13 @@ class BestRecord:
         """Read ``best.json`` in `directory`; None if there is none; CheckpointError if it is damaged."""
         file = os.path.join(directory, "best.json")
         try:
-            with open(file, encoding="utf-8") as stream:
-                facts = json.load(stream)
-            version = int(facts["version"])
-            if facts["path"] != str(version):
-                raise ValueError(f"path {facts['path']!r}, expected '{version}'")
-            path = os.path.join(directory, facts["path"])
-            return cls(int(facts["step"]), metrics_from_json(facts["metrics"]), version, path)
+            with open(file, "rb") as stream:
+                facts = as_kind(_BestFacts, from_json(stream.read()), "best")
+            if facts.path != str(facts.version):
+                raise ValueError(f"best.path: expected '{facts.version}', got {facts.path!r}")
+            path = os.path.join(directory, facts.path)
+            return cls(facts.step, metrics_from_json(facts.metrics), facts.version, path)
         except FileNotFoundError:
             return None
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(file, f"damaged: {error!r}; remove it to choose a best export anew") from error
+        except ValueError as error:
+            raise CheckpointError(file, f"damaged: {error}; remove it to choose a best export anew") from error

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from psflow.ps_runtime.errors import ModelFnError, did_you_mean
+from psflow.ps_runtime.finite import first_non_finite
 from psflow.ps_runtime.initializers import Initializer, glorot_uniform, table_seed, variable_rng
 from psflow.ps_runtime.model.lookups import Lookups
 from psflow.ps_runtime.model.tables import RowSource
@@ -119,6 +120,8 @@ class BuildScope(ModelScope):
                     f"expected {declared.dtype}{list(declared.shape)}",
                 )
             )
+        if value.dtype.kind == "f" and (found := first_non_finite(np.ascontiguousarray(value))) is not None:
+            raise ModelFnError((f"the initializer of variable {name!r} gave {found[1]}, expected finite numbers",))
         self.declared[name] = declared
         self.values[name] = read_only(value)
         return self.values[name]

@@ -129,11 +129,13 @@ class PushBuffer:
         """
         rows, body = self._layout.rows, self.bytes[self._layout.rows_start :]
         counts = [len(ids) for ids, _, _ in gradients]
-        start = rows.write_ids(body, [ids for ids, _, _ in gradients])
+        every_ids = [ids for ids, _, _ in gradients]
+        start = rows.write_ids(body, every_ids)
         stop = start + rows.values_nbytes(counts)
         self.body = memoryview(self.bytes.data)[: self._layout.rows_start + stop]
-        self._ids = self._rows = None
         views = rows.values(body[start:stop], counts)
+        self._ids = (every_ids, start)
+        self._rows = list(zip(every_ids, views, strict=True))
         for view, (_, values, places) in zip(views, gradients, strict=True):
             if isinstance(places, slice):
                 view[...] = values

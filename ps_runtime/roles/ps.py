@@ -24,6 +24,7 @@ from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
 from psflow.ps_runtime.specs.layout import place
+from psflow.ps_runtime.transport.address import new_unix_name
 from psflow.ps_runtime.transport.arena import Arena
 from psflow.ps_runtime.transport.connecting import Transport, transport_named
 from psflow.ps_runtime.transport.shared_memory import why_no_shared_memory
@@ -78,7 +79,8 @@ class PsParts:
             job_requests = JobRequests(_job_machine(job), self._stream, shard)
             if self._stream is not None:
                 self._stream.job_requests = job_requests
-        self.handler = PsHandler(JobKey(job.job_id, job.token, job.model.digest), shard, self._storage, job_requests)
+        key = JobKey(job.job_id, job.token, job.model.digest, job.num_workers + 1)
+        self.handler = PsHandler(key, shard, self._storage, job_requests)
 
     def close(self) -> None:
         """End the threads. Idempotent; waits for files that are being written."""
@@ -99,7 +101,7 @@ def _job_machine(job: JobSpec) -> Job:
     )
 
 
-def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:
+def run_ps(job: JobSpec, context: RoleContext, host: str, *, is_alone: bool) -> dict[str, Any]:
     """Serve shard `context.role.index` until the job is over; return the role's report.
 
     Parameters
@@ -109,14 +111,16 @@ def run_ps(job: JobSpec, context: RoleContext, host: str) -> dict[str, Any]:
     context : RoleContext
         How this role stops, reports and reaches the others.
     host : str
-        Address to listen on for TCP.
+        Address to listen on for TCP, where a role may come by TCP.
+    is_alone : bool
+        Whether all roles of the job run on this host.
     """
     transport = transport_named(job.transport)
     parts = PsParts(job, context.role.index, lambda event: server.post(event), _arena_for(transport))
     arena = parts.handler.shard.arena
     server = SocketServer(
         parts.handler,
-        tcp_host=host,
+        tcp_host=host if _needs_tcp(transport, is_alone=is_alone) else None,
         unix=transport.unix != "never",
         arena=arena,
         max_connections=_max_connections(job.num_workers + 1),
@@ -142,6 +146,13 @@ def _sample_of(server: SocketServer, shard: Shard) -> Sample:
 def _max_connections(num_replicas: int) -> int:
     """Return how many connections there is room for: a replica may be back before its last one is seen to break."""
     return max(256, 2 * num_replicas + 64)
+
+
+def _needs_tcp(transport: Transport, *, is_alone: bool) -> bool:
+    """Return whether a role may come by TCP; who could not otherwise connect to a ps need not know its door."""
+    if new_unix_name() is None:
+        return True
+    return transport.unix == "never" or (transport.unix == "maybe" and not is_alone)
 
 
 def _awake_secs(job: JobSpec) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 
 from psflow.ps_runtime.client.training import JobEnd, TrainingClient
 from psflow.ps_runtime.data.arrays import num_rows
-from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.errors import ModelFnError, NanGradientError, NanLossError
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.gradients import GradientFn, StepResult
 from psflow.ps_runtime.model.hooks import (
@@ -92,8 +92,8 @@ class MonitoredSession:
         self.num_examples = 0
         """Rows of the last batch."""
         self.loss = float("nan")
-        self.non_finite_cell = ""
-        """Of the last batch, if its loss was not finite: where a cell is that is not, either."""
+        self.fault: NanLossError | NanGradientError | None = None
+        """Why the last step was not pushed."""
         self.staleness = self.staleness_sum = 0
         """Of the last push; of all pushes."""
         self.summaries: Mapping[str, Any] = {}
@@ -144,18 +144,30 @@ class MonitoredSession:
         wanted = [hook.before_run(self._context) for hook in self._hooks]
         result = source.compute(work)
         num_examples = num_rows(work.batch[0])
-        if not math.isfinite(result.loss):  # the guard among the hooks ends training, and no ps is spoilt
-            self.non_finite_cell = self.reader.first_non_finite_cell(work.grant.records, work.batch)
-        else:
-            self.global_step, staleness = source.push(work, result, num_examples)
-            self.num_steps += 1
-            if staleness is not None:
-                self.staleness = staleness
-                self.staleness_sum += staleness
+        self.fault = self._push(source, work, result, num_examples)
         self.num_examples, self.loss, self.summaries = num_examples, result.loss, result.summaries
         self._tell(wanted, result)
+        if self.fault is not None and self.coordinator.stop_reason is None:
+            raise self.fault
         self.on_step(self)
         return source.following()
+
+    def _push(
+        self, source: StepSource, work: Work, result: StepResult, num_examples: int
+    ) -> NanLossError | NanGradientError | None:
+        """Push the gradients; or return why not: then the guard among the hooks ends training, and no ps is spoilt."""
+        if not math.isfinite(result.loss):
+            cell = self.reader.first_non_finite_cell(work.grant.records, work.batch)
+            return NanLossError(result.loss, self.global_step, cell)
+        try:
+            self.global_step, staleness = source.push(work, result, num_examples)
+        except NanGradientError as error:
+            return error
+        self.num_steps += 1
+        if staleness is not None:
+            self.staleness = staleness
+            self.staleness_sum += staleness
+        return None
 
     def _call_model_fn(self, work: Work) -> StepResult:
         return self._gradient_fn(

@@ -13,7 +13,7 @@ from psflow.ps_runtime.errors import CheckpointError, InputError, ProtocolError
 from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.protocol.decisions import decode_entries
 from psflow.ps_runtime.protocol.handler import Reply
-from psflow.ps_runtime.protocol.message import MAX_JSON_BYTES, NO_BODY, Body, Kind, Message, refusal
+from psflow.ps_runtime.protocol.message import MAX_JSON_BYTES, NO_BODY, NO_REPLICA, Body, Kind, Message, refusal
 from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.instructions import Refusal
@@ -28,11 +28,12 @@ MAX_CONTROL_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """What a peer must know to be let in. The token is a secret of the job."""
+    """What a peer must know to be let in, and which replicas there are. The token is a secret of the job."""
 
     job_id: str
     token: str
     digest: int
+    num_replicas: int
 
 
 class Storage(Protocol):
@@ -169,6 +170,11 @@ class PsHandler:
             raise ProtocolError("peer", "its job id or token does not belong to this job")
         if message.digest != self.key.digest:
             raise Refusal("model", f"the model of {who.name} differs from the one that this job trains")
+        if who.replica != NO_REPLICA and who.replica >= self.key.num_replicas:
+            reason = (
+                f"it says that it is {replica_name(who.replica)}, but this job has {self.key.num_replicas} replicas"
+            )
+            raise ProtocolError(who.name, reason)
         sequence, replies = self._admit(peer, who)
         self._peers[peer] = who
         if who.purpose is Purpose.TRAIN:

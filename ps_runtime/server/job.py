@@ -318,7 +318,8 @@ class Job:
         while True:
             answers, is_starved = self._answers()
             instructions += answers
-            no_more = is_starved or self.stop_reason is not None or self._cuts.phase is Phase.CUT_REQUESTED
+            is_ended = self.stop_reason is not None or self.input.is_exhausted  # all replicas may be away by then
+            no_more = is_starved or is_ended or self._cuts.phase is Phase.CUT_REQUESTED
             if not no_more or self._updates.tickets:
                 return instructions
             closed = self._settle(*self._updates.close())

@@ -89,7 +89,7 @@ def connect(
     WaitTimeoutError
         If the ps did not take the connection in time.
     BrokenPeerError
-        If there is nobody, or no such transport.
+        If there is nobody, or it does not listen on such a transport.
     UsageError
         If `transport` is none of these, or is ``shm`` and this process cannot share memory with that ps.
     """
@@ -101,7 +101,7 @@ def connect(
         try:
             sock, name = _dial_unix(address, timeout_secs, peer)
         except (BrokenPeerError, WaitTimeoutError) as error:
-            if wanted.unix == "must":
+            if wanted.unix == "must" or address.tcp_port is None:
                 raise
             why = f"no Unix socket: {error}"
         else:

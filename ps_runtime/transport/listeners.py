@@ -11,7 +11,7 @@ from psflow.ps_runtime.transport.address import unix_path
 
 __all__ = ["is_same_user", "listen_on_tcp", "listen_on_unix", "tune"]
 
-_BACKLOG = 128
+_BACKLOG = 1024
 _UNIX_BUFFER_BYTES = 4 * 1024 * 1024
 _LOOPBACK_BUFFER_BYTES = 512 * 1024
 """So what is under way to a process of this host stays in the cache of a core."""

@@ -23,6 +23,7 @@ from psflow.ps_runtime.transport.listeners import is_same_user, listen_on_tcp, l
 from psflow.ps_runtime.transport.marks import LARGE_BYTES, Marks
 from psflow.ps_runtime.transport.server_connection import ServerConnection, Spares, say_at_once
 from psflow.ps_runtime.transport.sharing import new_mailbox, what_is_shared
+from psflow.ps_runtime.transport.strangers import Strangers
 from psflow.ps_runtime.transport.waiting import Waiting
 
 __all__ = ["SocketServer"]
@@ -46,7 +47,9 @@ class SocketServer:
     arena : Arena, optional
         What peers of this host may read without asking, if its memory is shared.
     max_connections : int
-        Peers beyond that are turned away.
+        Peers beyond that are turned away; those on TCP that nobody knows yet are not among them.
+    max_strangers : int
+        Peers on TCP that have said nothing the handler accepts; beyond that the oldest is disconnected.
     hello_timeout_secs : float
         A peer that has said nothing the handler accepts for so long is disconnected.
     awake_secs : float
@@ -67,7 +70,8 @@ class SocketServer:
         *,
         arena: Arena | None = None,
         max_connections: int = 256,
-        hello_timeout_secs: float = 10.0,
+        max_strangers: int = 32,
+        hello_timeout_secs: float = 5.0,
         awake_secs: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -82,7 +86,8 @@ class SocketServer:
         self._numbers = itertools.count(1)
         self._connections: dict[int, ServerConnection] = {}
         self._spares = Spares()
-        self._strangers: dict[int, float] = {}  # deadlines of those not accepted yet, oldest first
+        self._max_strangers = max_strangers
+        self._strangers = Strangers(max_strangers, hello_timeout_secs)
         self._lost: deque[ServerConnection] = deque()
         self._posted: deque[Callable[[], Iterable[Reply]]] = deque()
         self._is_closed = False
@@ -130,11 +135,12 @@ class SocketServer:
         if self._is_closed:
             raise ClosedError("the server of a ps")
         if self._strangers:
-            timeout_secs = max(0.0, min(timeout_secs, next(iter(self._strangers.values())) - self._clock()))
-        for key, events in self._waiting.select(timeout_secs):
+            timeout_secs = max(0.0, min(timeout_secs, self._strangers.next_deadline - self._clock()))
+        ready = self._waiting.select(timeout_secs)
+        late = self._strangers.late(self._clock()) if self._strangers else ()
+        for key, events in ready:
             key.data(events)
-        if self._strangers:
-            self._drop_strangers()
+        self._drop_strangers(late)  # unless they were among the ready: the events before may have taken minutes
 
     def post(self, event: Callable[[], Iterable[Reply]]) -> None:
         """Have `run_once` run an event of the ps itself, and send the replies that it returns. Thread-safe.
@@ -187,7 +193,7 @@ class SocketServer:
             self._marks.remove(connection.number)
             connection.close()
         self._connections.clear()
-        self._strangers.clear()
+        self._strangers = Strangers(0, 0.0)
 
     def __enter__(self) -> Self:
         return self
@@ -202,46 +208,60 @@ class SocketServer:
             sock, _address = listener.accept()
         except OSError:
             return  # gone again, or no descriptor is free: they stay in the backlog
-        if listener.family == socket.AF_UNIX and not is_same_user(sock):
+        is_remote = listener.family != socket.AF_UNIX
+        if not is_remote and not is_same_user(sock):
             self._turn_away(sock, "another-user", "this ps belongs to another user")
-        elif len(self._connections) >= self._max_connections:
-            self._turn_away(sock, "full", f"this ps has {self._max_connections} connections, its maximum")
+        elif not is_remote and self._is_full:
+            self._turn_away(sock, "full", self._why_full)
         else:
-            self._welcome(sock)
+            self._welcome(sock, is_remote=is_remote)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._connections) - self._strangers.num_remote >= self._max_connections
+
+    @property
+    def _why_full(self) -> str:
+        return f"this ps has {self._max_connections} connections, its maximum"
 
     def _turn_away(self, sock: socket.socket, code: str, reason: str) -> None:
         self._num_refused += 1
         say_at_once(sock, refusal(code, reason))
         sock.close()
 
-    def _welcome(self, sock: socket.socket) -> None:
+    def _welcome(self, sock: socket.socket, *, is_remote: bool) -> None:
         sock.setblocking(False)
         tune(sock)
         number = next(self._numbers)
         connection = ServerConnection(number, sock, self._handler, self._spares, self._lent)
         self._connections[number] = connection
-        self._strangers[number] = self._clock() + self._hello_timeout_secs
         self._num_accepted += 1
         self._selector.register(sock, _READ, partial(self._serve, connection))
+        oldest = self._strangers.add(number, self._clock(), is_remote=is_remote)
+        if oldest is not None:
+            reason = (
+                f"{self._max_strangers} connections have not said HELLO, the most there may be, and this is the oldest"
+            )
+            self._refuse(self._connections[oldest], refusal("full", reason))
+            self._bury()
 
-    def _drop_strangers(self) -> None:
-        now = self._clock()
-        late = [number for number, deadline in self._strangers.items() if deadline <= now]
+    def _drop_strangers(self, late: Iterable[int]) -> None:
         for number in late:
-            reason = f"no valid HELLO came within {self._hello_timeout_secs:g} s"
-            self._refuse(self._connections[number], reason)
-        self._bury()
+            if number in self._strangers:
+                reason = f"no valid HELLO came within {self._hello_timeout_secs:g} s"
+                self._refuse(self._connections[number], refusal("late", reason))
+                self._bury()
 
-    def _refuse(self, connection: ServerConnection, reason: str) -> None:
+    def _refuse(self, connection: ServerConnection, words: Message) -> None:
         self._num_refused += 1
         if not connection.is_sending:
-            say_at_once(connection.socket, refusal("protocol", reason))
+            say_at_once(connection.socket, words)
         self._lose(connection)
 
     def _lose(self, connection: ServerConnection) -> None:
         """Disconnect a peer; the handler hears of it after the present event."""
         if self._connections.pop(connection.number, None) is not None:
-            self._strangers.pop(connection.number, None)
+            self._strangers.remove(connection.number)
             if connection.is_handled:
                 self._transports_before.add(connection.transport)
             self._marks.remove(connection.number)
@@ -273,7 +293,7 @@ class SocketServer:
             if events & _READ:
                 message = connection.read()
         except ProtocolError as error:
-            self._refuse(connection, error.reason)
+            self._refuse(connection, refusal("protocol", error.reason))
         except BrokenPeerError:
             self._lose(connection)
         if message is not None:
@@ -282,6 +302,9 @@ class SocketServer:
             self._bury()
 
     def _handle(self, connection: ServerConnection, message: Message) -> None:
+        if self._strangers and self._strangers.is_remote(connection.number) and self._is_full:
+            self._refuse(connection, refusal("full", self._why_full))
+            return
         self._num_messages += 1
         self._bytes_in += HEADER.size + len(message.body)
         connection.is_answered = False
@@ -292,9 +315,9 @@ class SocketServer:
                 connection.is_handled = True
                 self._deliver(self._handler.handle(connection.number, message))
         except ProtocolError as error:
-            self._refuse(connection, error.reason)
+            self._refuse(connection, refusal("protocol", error.reason))
         if self._strangers:
-            self._strangers.pop(connection.number, None)
+            self._strangers.remove(connection.number)
 
     def _share(self, connection: ServerConnection) -> None:
         """Answer SHARE, which no handler ever sees: nothing changes but the way that bodies come."""

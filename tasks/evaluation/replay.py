@@ -82,13 +82,14 @@ class Replay:
         """
         deadline = Deadline(timeout_secs)
         for batch in completed_batches(self._client, self._futures):
-            check()
             if not batch and not self._has_begun.is_set() and deadline.has_passed:
                 raise WaitTimeoutError("the Dask cluster", "have a free thread", timeout_secs)
             for future in batch:
                 for outcome in self._outcomes_of(future):
                     yield outcome
                     self._take(outcome)
+            if any(self._left.values()):
+                check()
 
     def wait(self, steps: Sequence[int], timeout_secs: float) -> Sequence[Failure] | None:
         """Wait until all of `steps` are evaluated, and what came of it is taken; return the failures, None if not yet.

@@ -14,6 +14,7 @@ from distributed import get_worker
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.records import EvaluationRecord
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.cluster.role_task import Liveness
 from psflow.ps_runtime.config.environment import telemetry_off
 from psflow.ps_runtime.errors import InputError, PsflowError, StoppedError
@@ -136,6 +137,7 @@ def evaluate_checkpoint(pickled: bytes, replay: str, step: int, indexes: Sequenc
     May be repeated. BLAS has one thread meanwhile, as in every role: so the metrics are the same bits everywhere.
     """
     telemetry_off()
+    leave_quickly()
     worker = get_worker()
     worker.log_event(replay, {"begun": step})
     liveness = Liveness(worker, worker.get_current_task(), f"evaluation of step {step}")

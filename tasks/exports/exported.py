@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
-from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.model.best import BestRecord, Better
 from psflow.ps_runtime.model.export_directory import ExportDirectory
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.ps_runtime.roles.events import Export
 from psflow.tasks.exports.writer import checkpoint_of
 from psflow.tasks.tracking.best_alias import BEST, BestAlias

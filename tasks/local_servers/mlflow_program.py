@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import socket
 import sys
+from typing import Any
+
+from psflow.ps_runtime.config.environment import inherited_auth_string
+from psflow.tasks.basic_auth import BasicAuth
 
 GRACE_SECS = 5
 
 
 def main() -> None:
-    """Run as ``python -P mlflow_program.py LISTENER_FD STORE ARTIFACT_ROOT``."""
+    """Run as ``python -P mlflow_program.py LISTENER_FD STORE ARTIFACT_ROOT``, with a password in the environment."""
     import uvicorn  # before mlflow.server, which finds out by it that it is a server
     from mlflow.server.handlers import initialize_backend_stores
 
@@ -21,7 +25,9 @@ def main() -> None:
     initialize_backend_stores(store, store, artifact_root)
     from mlflow.server.fastapi_app import app
 
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE_SECS)
+    auth_string = inherited_auth_string()
+    served: Any = app if auth_string is None else BasicAuth(app, auth_string)
+    config = uvicorn.Config(served, log_level="warning", timeout_graceful_shutdown=GRACE_SECS)
     uvicorn.Server(config).run(sockets=[socket.socket(fileno=int(descriptor))])
 
 

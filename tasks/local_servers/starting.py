@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import socket
 import subprocess
 import sys
@@ -14,9 +15,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from psflow.ps_runtime.checkpoint.process import ProcessId
-from psflow.ps_runtime.config.environment import child_environment
+from psflow.ps_runtime.config.environment import child_environment, server_auth
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from psflow.ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
+from psflow.tasks.basic_auth import authorization, new_auth_string
 from psflow.tasks.local_servers import mlflow_program
 from psflow.tasks.local_servers.stopping import end_servers
 from psflow.tasks.prefect_server import process as prefect_program
@@ -31,6 +33,7 @@ PREFERRED_PORTS: Mapping[Kind, int] = {"prefect": 4200, "mlflow": 5000}
 NAMES: Mapping[Kind, str] = {"prefect": "the Prefect server", "mlflow": "the MLflow server"}
 QUESTIONS: Mapping[Kind, str] = {"prefect": "/api/health", "mlflow": "/health"}
 LOG_TAIL_BYTES = 2000
+LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
 POLL_SECS = 0.2
 END_SECS = 5.0
 
@@ -51,7 +54,9 @@ class Endpoints:
     mlflow: StartedServer | str
 
 
-def bring_up(timeout_secs: float = 120.0, ports: Mapping[Kind, int] = PREFERRED_PORTS) -> Endpoints:
+def bring_up(
+    timeout_secs: float = 120.0, ports: Mapping[Kind, int] = PREFERRED_PORTS, *, with_password: bool = True
+) -> Endpoints:
     """Start the servers that are missing, wait until they answer, and return where they are.
 
     Nothing is started in place of what the environment names. The MLflow server serves the SQLite store of the working
@@ -63,9 +68,13 @@ def bring_up(timeout_secs: float = 120.0, ports: Mapping[Kind, int] = PREFERRED_
         For another command that starts or stops servers, and then for the servers to answer.
     ports : mapping
         Which port to take if it is free; another free one is taken if not.
+    with_password : bool
+        Whether the servers ask for a password: a new one for each, kept where every command finds it.
 
     Raises
     ------
+    ConfigError
+        If a server is up that asks for a password and should not, or the other way round.
     WaitTimeoutError
         If a server does not answer in time; the message has the end of its log.
     RoleFailedError
@@ -77,7 +86,7 @@ def bring_up(timeout_secs: float = 120.0, ports: Mapping[Kind, int] = PREFERRED_
     """
     prefect, store = named_api_url(), store_uri()
     with record_lock(timeout_secs) as home:
-        up = _Up(home, ports)
+        up = _Up(home, ports, with_password)
         try:
             here: StartedServer | str = prefect or up.server("prefect", str(home))
             mlflow = up.server("mlflow", store) if is_sqlite(store) else store
@@ -94,9 +103,10 @@ def bring_up(timeout_secs: float = 120.0, ports: Mapping[Kind, int] = PREFERRED_
 class _Up:
     """What is up and what is being started; the lock is held."""
 
-    def __init__(self, home: Path, ports: Mapping[Kind, int]) -> None:
+    def __init__(self, home: Path, ports: Mapping[Kind, int], with_password: bool) -> None:
         self._home = home
         self._ports = ports
+        self._with_password = with_password
         self._before = [server for server in read_started() if server.process.is_alive() is not False]
         self._started: list[StartedServer] = []
 
@@ -104,6 +114,7 @@ class _Up:
         """Return the living server of that kind and data, starting it if there is none."""
         for server in self._before:
             if (server.kind, server.serves) == (kind, serves) and server.process.is_alive():
+                self._check_password(server)
                 return server
         if kind == "mlflow":
             prepare_store(serves)
@@ -111,6 +122,12 @@ class _Up:
         self._started.append(started)
         write_started([*self._before, *self._started])  # at once: a server that nobody knows could not be stopped
         return started
+
+    def _check_password(self, server: StartedServer) -> None:
+        if (server.auth_string is not None) != self._with_password:
+            asks = "asks for no password" if self._with_password else "asks for a password"
+            what = f"{NAMES[server.kind]} at {server.url} is up and {asks}; to change that run psflow down first"
+            raise ConfigError((what,))
 
     def undo(self) -> None:
         """End and forget what was started here."""
@@ -122,22 +139,23 @@ class _Up:
             port = listener.getsockname()[1]
             log = self._home / f"psflow-{kind}-{port}.log"
             url = f"http://{LOOPBACK}:{port}"
+            auth_string = new_auth_string() if self._with_password else None
             arguments, settings = _program(kind, serves, listener.fileno(), url)
-            with log.open("wb") as stream:
+            with open(os.open(log, LOG_FLAGS, 0o600), "wb") as stream:
                 process = subprocess.Popen(
                     [sys.executable, "-P", *arguments],
                     cwd=self._home,
                     stdin=subprocess.DEVNULL,
                     stdout=stream,
                     stderr=subprocess.STDOUT,
-                    env=child_environment(settings),
+                    env=child_environment(settings if auth_string is None else settings | server_auth(auth_string)),
                     pass_fds=[listener.fileno()],
                     start_new_session=True,  # it outlives the terminal, and takes no Ctrl-C from it
                 )
-        return StartedServer(kind, url, serves, str(log), ProcessId.of(process.pid))
+        return StartedServer(kind, url, serves, str(log), ProcessId.of(process.pid), auth_string)
 
 
-def _program(kind: Kind, serves: str, descriptor: int, url: str) -> tuple[Sequence[str], Mapping[str, str]]:
+def _program(kind: Kind, serves: str, descriptor: int, url: str) -> tuple[Sequence[str], dict[str, str]]:
     """Return the command and the variables of a server that is to take the listening socket `descriptor`."""
     if kind == "prefect":
         settings = {"PREFECT_SERVER_LOGGING_LEVEL": "WARNING", "PREFECT_UI_API_URL": f"{url}/api"}
@@ -177,7 +195,8 @@ def _status(server: StartedServer, timeout_secs: float) -> int:
     """Ask a server whether it is well; a request that comes early waits in the queue of its socket."""
     host = urlsplit(server.url).netloc
     with closing(http.client.HTTPConnection(host, timeout=timeout_secs)) as connection:
-        connection.request("GET", QUESTIONS[server.kind])
+        headers = {} if server.auth_string is None else {"Authorization": authorization(server.auth_string)}
+        connection.request("GET", QUESTIONS[server.kind], headers=headers)
         return connection.getresponse().status
 
 

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from psflow.ps_runtime.data.files import shown_path, without_secrets
+from psflow.ps_runtime.cluster.fork_server import scratch_directory
+from psflow.ps_runtime.data.files import shown_path
 from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.tasks.tracking.store import mlflow_client, prepare_store, reason_of
 
@@ -77,7 +79,7 @@ def found_model(uri: str) -> Iterator[ModelInfo]:
     from mlflow.artifacts import download_artifacts
 
     store = prepare_store()
-    with tempfile.TemporaryDirectory(prefix="psflow-model-") as folder:
+    with tempfile.TemporaryDirectory(prefix="model-", dir=scratch_directory()) as folder:
         try:
             fixed, version = _fixed(mlflow_client(store), uri)
             path = download_artifacts(artifact_uri=fixed, dst_path=folder, tracking_uri=store, registry_uri=store)

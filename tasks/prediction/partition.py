@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.config.environment import telemetry_off
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.one_thread import one_thread
@@ -49,6 +50,7 @@ def predict_partition(model: ModelInfo, source: PredictionInput, digest: str, pa
     May be repeated, also by several workers at once: the file appears whole, with the same content.
     """
     telemetry_off()
+    leave_quickly()
     dataset = same_input(source, model.schema, digest)
     batches = []
     with one_thread():

@@ -75,10 +75,10 @@ def predict_partitions(
     num_done = num_rows = 0
     try:
         for batch in completed_batches(client, futures):
-            if is_stopped():
-                return Cancelled(message="it was interrupted; run the same command again to do the rest")
             num_rows += sum(future.result() for future in batch)
             num_done += len(batch)
+            if num_done < len(parts) and is_stopped():
+                return Cancelled(message="it was interrupted; run the same command again to do the rest")
             progress.tell(num_done)
         return num_rows
     finally:

@@ -20,16 +20,21 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import IO
 
-from psflow.ps_runtime.config.environment import child_environment
-from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
-from psflow.tasks.prefect_server.health import health_fault
+from psflow.ps_runtime.config.environment import child_environment, server_auth
+from psflow.ps_runtime.deadline import Deadline, stop_clock
+from psflow.ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
+from psflow.ps_runtime.signals import signals_blocked
+from psflow.tasks.basic_auth import authorization, new_auth_string
+from psflow.tasks.prefect_server.health import client_settings, health_fault
 from psflow.tasks.started_servers import found
 
-__all__ = ["LocalPrefectServer", "has_pages", "named_api_url", "prefect_api"]
+__all__ = ["LocalPrefectServer", "check_named_api", "has_pages", "named_api_url", "prefect_api"]
 
 PROGRAM = Path(__file__).with_name("process.py")
 LOG_TAIL_BYTES = 2000
+NAMED_SECS = 5.0
+"""For an API that exists; a command that it is missing for ends within ten seconds."""
+POLL_SECS = 0.5
 LAST_TRY_SECS = 0.5
 """For an API that is asked when hardly any time is left."""
 
@@ -53,7 +58,8 @@ class LocalPrefectServer:
 
     The process starts with the object, so that other things can start meanwhile; `wait` says when it answers. It ends
     with `close`, or when this process ends, however that happens. If a profile of Prefect names an API, it leaves at
-    once: it finds out by itself, so that nobody has to import Prefect before it can be started.
+    once: it finds out by itself, so that nobody has to import Prefect before it can be started. It serves those who
+    know its `auth_string`, user and password.
 
     Notes
     -----
@@ -62,21 +68,26 @@ class LocalPrefectServer:
     """
 
     def __init__(self) -> None:
+        self.auth_string = new_auth_string()
         self._log: IO[bytes] = tempfile.TemporaryFile(prefix="psflow-prefect-")  # noqa: SIM115 - closed by close
-        with socket.create_server(("127.0.0.1", 0)) as listener:
+        with socket.create_server(("127.0.0.1", 0)) as listener, signals_blocked():
             self._address: tuple[str, int] = listener.getsockname()
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(PROGRAM), str(listener.fileno())],
                 stdin=subprocess.PIPE,
                 stdout=self._log,
                 stderr=subprocess.STDOUT,
-                env=child_environment(SETTINGS),
+                env=child_environment(SETTINGS | server_auth(self.auth_string)),
                 pass_fds=[listener.fileno()],
-                start_new_session=True,  # Ctrl-C in a terminal is for the flow, which needs the server to end well
+                # a signal to the terminal, or to all that systemd has started, is for the flow, which needs the server
+                # to end well: so it has signals blocked, as it inherits that
+                start_new_session=True,
             )
             # asked as early as that, it prepares its answer, which takes half a second, beside what we do until `wait`
             self._question = http.client.HTTPConnection(*self._address)
-            self._question.request("GET", "/api/admin/version")
+            self._question.request(
+                "GET", "/api/admin/version", headers={"Authorization": authorization(self.auth_string)}
+            )
             self._has_answered = False
 
     @property
@@ -114,12 +125,12 @@ class LocalPrefectServer:
         return self.url
 
     def close(self, timeout_secs: float = 8.0) -> None:
-        """Let the server write down what it has, and end it; kill it after `timeout_secs`. Idempotent."""
+        """Let the server write down what it has, and end it; kill it after `timeout_secs` at most. Idempotent."""
         self._question.close()
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
-            self._process.wait(timeout_secs)
+            self._process.wait(stop_clock.limited(timeout_secs))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -136,6 +147,26 @@ def named_api_url() -> str | None:
     from prefect.settings import get_current_settings
 
     return get_current_settings().api.url
+
+
+def check_named_api(timeout_secs: float = NAMED_SECS) -> None:
+    """Refuse a Prefect API that is configured, or that ``psflow up`` has started, if it does not answer in time.
+
+    Raises
+    ------
+    ConfigError
+        If it does not.
+    """
+    from psflow.ps_runtime.redaction import without_secrets
+
+    url = named_api_url() or found().prefect_api_url
+    deadline = Deadline(timeout_secs)
+    while url is not None and (error := health_fault(url, max(deadline.remaining_secs, LAST_TRY_SECS))) is not None:
+        if deadline.has_passed:
+            what = f"the Prefect API at {without_secrets(url)} does not answer within {timeout_secs:g} s"
+            how = "start it, or unset PREFECT_API_URL; if psflow up started it, run psflow down, then psflow up"
+            raise ConfigError((f"{what}: {without_secrets(str(error)) or type(error).__name__}; {how}",))
+        time.sleep(POLL_SECS)
 
 
 _has_pages: ContextVar[bool] = ContextVar("psflow_prefect_has_pages", default=True)
@@ -156,12 +187,12 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
         One that was started before, to save time; it is closed at the end, or at once if it is not needed. Without it,
         and with no API configured and none of ``psflow up``, a local server is started.
     timeout_secs : float
-        How long to wait for the API.
+        How long to wait for a local server; see `check_named_api` for others.
 
     Raises
     ------
     WaitTimeoutError
-        If the API does not answer in time.
+        If a local server does not answer in time.
     RoleFailedError
         If the local server does not start.
 
@@ -169,14 +200,13 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
     -----
     At the end all events, states and logs are sent before the local server ends, so that no run is left unfinished.
     """
-    from prefect.settings import PREFECT_API_URL, temporary_settings
+    from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
     url = named_api_url() or found().prefect_api_url
     if url is not None:
         if server is not None:
             server.close()
-        with temporary_settings({PREFECT_API_URL: url}):
-            _wait_for_named_api(url, timeout_secs)
+        with temporary_settings(client_settings(url)):
             try:
                 yield url
             finally:
@@ -184,7 +214,8 @@ def prefect_api(server: LocalPrefectServer | None = None, *, timeout_secs: float
         return
     server = server or LocalPrefectServer()
     try:
-        with temporary_settings({PREFECT_API_URL: server.wait(timeout_secs)}), _no_dead_links():
+        settings = {PREFECT_API_URL: server.wait(timeout_secs), PREFECT_API_AUTH_STRING: server.auth_string}
+        with temporary_settings(settings), _no_dead_links():
             try:
                 yield server.url
             finally:
@@ -210,20 +241,9 @@ def _no_dead_links() -> Iterator[None]:
         logger.removeFilter(is_no_link)
 
 
-def _wait_for_named_api(url: str, timeout_secs: float) -> None:
-    deadline = Deadline(timeout_secs)
-    while (error := health_fault(url, max(deadline.remaining_secs, LAST_TRY_SECS))) is not None:
-        if deadline.has_passed:
-            detail = (
-                f"{error}; start it, or unset PREFECT_API_URL; if psflow up started it, run psflow down, then psflow up"
-            )
-            raise WaitTimeoutError(f"the Prefect API at {url}", "answer", timeout_secs, detail) from error
-        time.sleep(0.5)
-
-
 def _flush(timeout_secs: float = 5.0) -> None:
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 
-    EventsWorker.drain_all(timeout=timeout_secs)
-    APILogWorker.drain_all(timeout=timeout_secs)
+    EventsWorker.drain_all(timeout=stop_clock.limited(timeout_secs))
+    APILogWorker.drain_all(timeout=stop_clock.limited(timeout_secs))

@@ -102,6 +102,9 @@ def serve(listener: socket.socket, stop: StopSignal | None) -> None:
     """Serve on `listener` until told to stop, or terminated."""
     import uvicorn
     from prefect.server.api.server import create_app
+    from prefect.settings import get_current_settings
+
+    from psflow.tasks.basic_auth import BasicAuth
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -113,7 +116,10 @@ def serve(listener: socket.socket, stop: StopSignal | None) -> None:
             await recorded(GRACE_SECS)
             await super().shutdown(sockets)
 
-    app = create_app(final=True)
+    app: Any = create_app(final=True)
+    auth_string = get_current_settings().server.api.auth_string
+    if auth_string is not None:
+        app = BasicAuth(app, auth_string.get_secret_value(), checks_websockets=True)  # as Prefect does, by the same one
     server = Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=GRACE_SECS))
     if stop is not None:
         stop.stop_with(server)

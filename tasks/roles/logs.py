@@ -33,15 +33,23 @@ _log = logging.getLogger(__name__)
 
 
 def leave_traces_out() -> None:
-    """Keep Prefect from logging tracebacks of errors that say all there is to say, some of them thrice. Idempotent."""
+    """Keep Prefect from logging tracebacks of errors that say all there is to say, some of them thrice. Idempotent.
+
+    Nor is it an error of each task run if somebody has interrupted the flow run, which says so.
+    """
     for name in ("prefect.flow_runs", "prefect.task_runs", "prefect.engine"):
         logging.getLogger(name).addFilter(_without_trace)  # which takes a filter once, however often it is given
+    logging.getLogger("prefect.task_runs").addFilter(_is_no_cancellation)
 
 
 def _without_trace(record: logging.LogRecord) -> bool:
     if record.exc_info and isinstance(record.exc_info[1], PsflowError | CancelledRun | None):
-        record.exc_info = None
+        record.exc_info = record.exc_text = None
     return True
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("Finished in state Cancelled(")
 
 
 class RoleLogs:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.checkpoint.records import EvaluationRecord
-from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.errors import ConfigError, UsageError
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.owners import JOB_ID, KIND, MODEL_DIR
 from psflow.tasks.tracking.models import RecordedModels
 from psflow.tasks.tracking.pages import run_page

@@ -6,7 +6,7 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
-from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.redaction import without_secrets
 
 __all__ = ["code_version"]
 

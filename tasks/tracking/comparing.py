@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.redaction import without_secrets
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -21,7 +21,8 @@ MAX_SHOWN = 5
 CODE_TAGS = ("psflow.version", "mlflow.source.")
 LATER_PARAM = "psflow.param."
 """A parameter that a resume has changed has its last value in a tag."""
-OF_THE_MACHINE = "system/"
+OF_THE_MACHINE = ("role/", "system/")
+"""How the metrics begin that tell of processes and processors, and differ between any two runs."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,15 @@ def find_run(client: MlflowClient, text: str) -> Run:
     raise UsageError((f"expected one run, {text!r} names {len(found)} {where}: {shown}{more}; give more of an id",))
 
 
-def run_facts(run: Run) -> RunFacts:
-    """Return what is recorded of `run`, as it was last: parameters, data sets, code, final metrics."""
+def run_facts(run: Run, *, of_the_machine: bool = False) -> RunFacts:
+    """Return what is recorded of `run`, as it was last: parameters, data sets, code, final metrics.
+
+    Parameters
+    ----------
+    run : Run
+    of_the_machine : bool
+        Whether to take along the metrics of its roles, and of processor and memory.
+    """
     tags = run.data.tags
     later = {key.removeprefix(LATER_PARAM): value for key, value in tags.items() if key.startswith(LATER_PARAM)}
     inputs = run.inputs.dataset_inputs if run.inputs else []
@@ -73,7 +81,9 @@ def run_facts(run: Run) -> RunFacts:
             "datasets": datasets,
             "code": {key: value for key, value in tags.items() if key.startswith(CODE_TAGS)},
             "metrics": {
-                key: f"{value:.6g}" for key, value in run.data.metrics.items() if not key.startswith(OF_THE_MACHINE)
+                key: f"{value:.6g}"
+                for key, value in run.data.metrics.items()
+                if of_the_machine or not key.startswith(OF_THE_MACHINE)
             },
         },
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.model.best import Better
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.ps_runtime.roles.events import Checkpoint, Export
 from psflow.tasks.tracking.best_alias import BestAlias, metric_tag
 from psflow.tasks.tracking.pages import checkpoint_page, link, run_page

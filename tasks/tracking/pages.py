@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from psflow.ps_runtime.data.files import without_secrets
+from psflow.ps_runtime.redaction import without_secrets
 
 __all__ = ["checkpoint_page", "link", "run_page", "version_page"]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Metric
 
-__all__ = ["Points", "evaluation_event", "evaluation_prefix", "valid_key"]
+__all__ = ["Points", "evaluation_event", "evaluation_prefix", "is_of_evaluation", "valid_key"]
 
 MAX_KEY_LENGTH = 250
 
@@ -65,7 +65,7 @@ class Points:
         """
         latest: list[Metric] = client.get_run(run_id).data._metric_objs
         written = {metric.key: {metric.step: metric.timestamp} for metric in latest}
-        for key in filter(_is_of_evaluation, written):
+        for key in filter(is_of_evaluation, written):
             for metric in client.get_metric_history(run_id, key):
                 written[key][metric.step] = max(metric.timestamp, written[key].get(metric.step, 0))
         return cls(written)
@@ -106,7 +106,7 @@ def evaluation_event(evaluation: EvaluationRecord) -> Evaluation:
     )
 
 
-def _is_of_evaluation(key: str) -> bool:
+def is_of_evaluation(key: str) -> bool:
     """Return whether a curve may be one of an evaluation, as `evaluation_prefix` begins them."""
     return key.startswith("eval")
 

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.errors import ConfigError
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.owners import JOB_ID, KIND, OWNER, owner_text, trains
 from psflow.tasks.tracking.points import valid_key
 from psflow.tasks.tracking.store import artifact_location

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from psflow.ps_runtime.config.environment import mlflow_tracking_uri
-from psflow.ps_runtime.data.files import without_secrets
 from psflow.ps_runtime.errors import ConfigError
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.started_servers import found
 
 if TYPE_CHECKING:

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, assert_never
 
-from psflow.ps_runtime.data.files import without_secrets
-from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.model.best import Better
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.tasks.tracking.models import BestModel, RecordedModels
 from psflow.tasks.tracking.notes import Notes
 from psflow.tasks.tracking.pages import run_page
-from psflow.tasks.tracking.points import Points
+from psflow.tasks.tracking.points import Points, is_of_evaluation
 from psflow.tasks.tracking.run import DatasetInfo, open_run
 from psflow.tasks.tracking.store import mlflow_client, reason_of
 from psflow.tasks.tracking.writes import Writes
@@ -77,7 +77,7 @@ class Tracker:
         self._wake = threading.Event()
         self._ended_as: Status | None = None
         self._deadline = Deadline(math.inf)
-        self._is_complete = False
+        self._has_ended = self._is_complete = False
         self._num_written = 0
         self._writes = Writes(self._is_there)
         self._thread = threading.Thread(target=self._run, name="psflow-tracker", daemon=True)
@@ -168,6 +168,12 @@ class Tracker:
             self._num_kept += num_points
         self._events.append(event)
 
+    def waiting(self) -> list[Metrics]:
+        """Return the training metrics that wait to be written; the next attempt may `handle` them again."""
+        points = [point for point in self._unwritten.copy() if not is_of_evaluation(point.key)]
+        taken = [Metrics(point.step, {point.key: point.value}, time=point.timestamp / 1000) for point in points]
+        return taken + [event for event in self._events.copy() if isinstance(event, Metrics)]
+
     @property
     def num_lost(self) -> int:
         """How many events or points were dropped, or wait and, once it is closed, will not be written."""
@@ -197,10 +203,10 @@ class Tracker:
             counted by `num_lost`.
         """
         if self._ended_as is None:
-            self._deadline = Deadline(timeout_secs)
+            self._deadline = Deadline(stop_clock.limited(timeout_secs))
             self._ended_as = status
             self._wake.set()
-        self._thread.join(timeout_secs)
+        self._thread.join(self._deadline.remaining_secs)
         is_whole = self._is_complete and not self._num_dropped
         if not is_whole:
             _log.warning(
@@ -223,17 +229,24 @@ class Tracker:
                 self._wake.clear()  # closing; from here on waiting only paces the retries
                 delay = WRITE_EVERY_SECS
             closing = self._ended_as
+            if closing == "KILLED":  # that is what must be known of it, if there is time for nothing else
+                self._end()
             if not self._write_all():
                 delay = WRITE_EVERY_SECS if closing else min(2 * delay, MAX_BACKOFF_SECS)
             elif closing is None:
                 delay = WRITE_EVERY_SECS
             else:
-                self._is_complete = self._writes.attempt(self._end_run, lambda error: False)
+                self._is_complete = self._end()
+
+    def _end(self) -> bool:
+        """End the run, unless that is done; return whether it is."""
+        self._has_ended = self._has_ended or self._writes.attempt(self._end_run, lambda error: False)
+        return self._has_ended
 
     def _write_all(self) -> bool:
         """Write events in their order; metrics go in batches. Stop at the first failure, or when time is up."""
         while self._events or self._unwritten or self._notes:
-            if self._deadline.has_passed:
+            if self._deadline.has_passed or (self._ended_as == "KILLED" and not self._has_ended):
                 return False
             self._take_points()
             if self._unwritten:

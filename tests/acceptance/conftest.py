@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import pytest
@@ -17,8 +18,9 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
+from psflow.tasks.basic_auth import LOGIN_PATH
 from tests.flows.conftest import Project
 
 POLL_SECS = 0.5
@@ -81,10 +83,11 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Se
                 stderr=log,
             )
         processes.append(process)
-        return Served(project, client, servers["mlflow"]["url"], process)
+        return Served(project, client, servers["mlflow"]["login"].removesuffix(LOGIN_PATH), process)
 
     try:
-        api = {PREFECT_API_URL: f"{servers['prefect']['url']}/api"}
+        auth_string = urlsplit(servers["prefect"]["login"]).netloc.rpartition("@")[0]
+        api = {PREFECT_API_URL: f"{servers['prefect']['url']}/api", PREFECT_API_AUTH_STRING: auth_string}
         with temporary_settings(api), get_client(sync_client=True) as client:
             yield start
     finally:

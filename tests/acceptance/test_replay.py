@@ -19,6 +19,7 @@ from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.tasks.prefect_server.api import prefect_api
 from psflow.tasks.tracking.store import prepare_store
+from tests.dask_tls import certificates_named
 
 NUM_CHECKPOINTS = 20
 MIN_CPU_SECS = 0.5
@@ -56,7 +57,7 @@ def trained(tmp_path: Path) -> TrainParameters:
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Give a Dask cluster of two workers; a Prefect server and an MLflow store are up, too."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    with prefect_api() as url, open_cluster(None, 2, 60.0) as client:
+    with prefect_api() as url, open_cluster(None, 2, 60.0) as client, certificates_named(client.security):
         monkeypatch.setenv("PREFECT_API_URL", url)
         prepare_store()
         yield client.scheduler_info()["address"]

@@ -24,4 +24,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def place(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with set_up(tmp_path_factory.mktemp("digits", numbered=False)) as made:
+        for login in made.logins:
+            browser.open(login)
+            browser.wait_for("pages", lambda login=login: "psflow-login" not in browser.url)  # type: ignore[misc]
         yield made

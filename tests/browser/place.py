@@ -7,13 +7,14 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from psflow.tasks.basic_auth import authorization
 from tests.flows.conftest import PSFLOW, ROOT, Project
 
 CONF = ROOT / "conf" / "digits.yaml"
@@ -31,6 +32,8 @@ class Place:
     ----------
     prefect, mlflow : str
         Addresses of the pages.
+    logins : sequence of str
+        The addresses that log a browser in to them.
     flow_run_id, experiment_id : str
         Of the finished training, in Prefect and in MLflow.
     deployment_id : str
@@ -41,6 +44,7 @@ class Place:
 
     prefect: str
     mlflow: str
+    logins: Sequence[str]
     flow_run_id: str
     experiment_id: str
     deployment_id: str
@@ -56,7 +60,7 @@ def set_up(folder: Path) -> Iterator[Place]:
         steps = (f"train.max_steps={STEPS[-1]}", f"train.save_checkpoints_steps={STEPS[1]}")
         run = project.run("train", str(CONF), *steps)
         with _serving(project):
-            yield place_of(servers["prefect"]["url"], servers["mlflow"]["url"], run)
+            yield place_of(servers, run)
     finally:
         project.run("down")
 
@@ -73,8 +77,9 @@ def _serving(project: Project) -> Iterator[None]:
         process.wait(SERVING_SECS)
 
 
-def place_of(prefect: str, mlflow: str, run: dict[str, Any]) -> Place:
+def place_of(servers: Mapping[str, Mapping[str, str]], run: dict[str, Any]) -> Place:
     """Look up what the addresses of pages are made of; wait until the deployment is there."""
+    prefect, mlflow = logins = [servers[kind]["login"] for kind in ("prefect", "mlflow")]
     found = _answer(mlflow, f"/api/2.0/mlflow/runs/get?run_id={run['run_id']}")["run"]
     tags = {tag["key"]: tag["value"] for tag in found["data"]["tags"]}
     deadline = time.monotonic() + SERVING_SECS
@@ -82,10 +87,12 @@ def place_of(prefect: str, mlflow: str, run: dict[str, Any]) -> Place:
         assert time.monotonic() < deadline, f"psflow serve has not made train/train within {SERVING_SECS:g} s"
         time.sleep(0.2)
     flow_run_id, experiment_id = tags["psflow.prefect_flow_run"], found["info"]["experiment_id"]
-    return Place(prefect, mlflow, flow_run_id, experiment_id, deployment["id"], run)
+    urls = [servers[kind]["url"] for kind in ("prefect", "mlflow")]
+    return Place(*urls, logins, flow_run_id, experiment_id, deployment["id"], run)
 
 
-def _answer(server: str, path: str) -> Any:
-    with closing(http.client.HTTPConnection(urlsplit(server).netloc, timeout=30)) as connection:
-        connection.request("GET", path)
+def _answer(login: str, path: str) -> Any:
+    auth_string, _, host = urlsplit(login).netloc.rpartition("@")
+    with closing(http.client.HTTPConnection(host, timeout=30)) as connection:
+        connection.request("GET", path, headers={"Authorization": authorization(auth_string)})
         return json.load(connection.getresponse())

@@ -85,6 +85,10 @@ class Project:
 
     def run(self, *arguments: str, exit_code: int = 0) -> dict[str, Any]:
         """Run ``psflow`` and return its answer."""
+        return self.heard(*arguments, exit_code=exit_code)[0]
+
+    def heard(self, *arguments: str, exit_code: int = 0) -> tuple[dict[str, Any], str]:
+        """Run ``psflow``; return its answer, and what it says to people."""
         process = self.start(*arguments)
         try:
             out, err = process.communicate(timeout=self.timeout_secs)
@@ -92,8 +96,7 @@ class Project:
             process.terminate()
             pytest.fail(f"psflow {' '.join(arguments)} took too long:\n{process.communicate()[1]}")
         assert process.returncode == exit_code, err
-        answer: dict[str, Any] = json.loads(out.splitlines()[-1])
-        return answer
+        return json.loads(out.splitlines()[-1]), err
 
     def write(self, name: str, text: str) -> str:
         """Write a file; return its path, as given to ``psflow``."""

@@ -89,8 +89,8 @@ def test_what_mlflow_lacks_is_told(flow, capsys, lost, words):
     flow(lambda parameters: SUMMARY | {"mlflow": {"complete": False, "lost": lost}})
     assert cli.run(["train", DIGITS]) == 0
     lacks = (
-        f"MLflow lacks {words}; run the same command again to add checkpoints, evaluations and the best export to "
-        "MLflow; the missing training metrics are lost"
+        f"MLflow lacks {words}; run the same command again to add to MLflow what it lacks: checkpoints, evaluations, "
+        "the best export, and the training metrics that were kept"
     )
     assert lacks in capsys.readouterr().out.splitlines()
 
@@ -151,13 +151,16 @@ def test_the_answer_is_one_line_of_json_in_which_nan_is_null(flow, capsys):
     assert capsys.readouterr().out == ""
 
 
+RESUMES = "run the same command again to resume"
+
+
 @pytest.mark.parametrize(
     ("error", "exit_code", "kind", "message"),
     [
         (UsageError(("no such column",)), 2, "UsageError", "no such column"),
         (RoleFailedError("ps-0", "boom"), 1, "RoleFailedError", "ps-0 failed: boom"),
-        (KeyboardInterrupt(), 130, "KeyboardInterrupt", "interrupted"),
-        (SystemExit(143), 143, "SystemExit", "terminated"),
+        (KeyboardInterrupt(), 130, "KeyboardInterrupt", f"interrupted (Ctrl-C, SIGINT); {RESUMES}"),
+        (SystemExit(143), 143, "SystemExit", f"terminated (SIGTERM); {RESUMES}"),
         (ZeroDivisionError("oops"), 1, "ZeroDivisionError", "oops"),
     ],
 )
@@ -279,4 +282,5 @@ def test_a_signal_ends_with_its_exit_code_and_an_answer(body, number, exit_code)
 
     assert process.returncode == exit_code
     assert "Traceback" not in err
-    assert json.loads(out)["error"]["message"] in ("interrupted", "terminated")
+    assert json.loads(out)["error"]["message"].endswith(RESUMES)
+    assert f"{RESUMES}\n" in err

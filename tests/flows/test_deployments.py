@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -10,13 +11,14 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 import yaml
 from prefect.flows import load_flow_from_entrypoint
 
 from psflow.flows.deployments import FLOWS, configured, general
-from psflow.flows.serve import _ending_runs, serve
+from psflow.flows.serve import _Ending, _Patient, serve
 from psflow.ps_runtime.errors import ConfigError, UsageError
 from psflow.tasks.started_servers import Servers
 
@@ -49,6 +51,15 @@ def test_each_flow_is_served_under_its_own_name() -> None:
         assert deployment.schedules == []
         assert deployment.tags == ["psflow"]
         assert load_flow_from_entrypoint(str(deployment.entrypoint)).name == deployment.flow_name
+
+
+def test_credentials_are_not_served() -> None:
+    text = CONF.replace("path: t.csv", 'path: "s3://key:s3cret@bucket/t.csv"', 1)
+    Path("t.yaml").write_text(text)
+    words = r"^t\.yaml:5: input\.train\.path: expected no credentials in what is served, which Prefect keeps and shows"
+    with pytest.raises(ConfigError, match=words) as refusal:
+        configured(["t.yaml"])
+    assert "s3cret" not in str(refusal.value)
 
 
 def test_a_configuration_is_served_with_its_parameters_and_schedule(tmp_path: Path) -> None:
@@ -106,7 +117,7 @@ def test_two_configurations_of_one_experiment_would_be_one_deployment() -> None:
 
 def test_without_a_server_that_stays_nothing_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("psflow.flows.serve.named_api_url", lambda: None)
-    monkeypatch.setattr("psflow.flows.serve.found", lambda: Servers(None, {}))
+    monkeypatch.setattr("psflow.flows.serve.found", lambda: Servers(None, None, {}))
     words = "no permanent Prefect server is known: start one with psflow up, or name one with PREFECT_A"
     with pytest.raises(UsageError, match=words):
         serve([])
@@ -119,9 +130,35 @@ def test_a_run_that_has_just_ended_leaves_no_other_to_be_killed(monkeypatch: pyt
     run = psutil.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert run.stdout.readline() == b"\n"  # it has begun, and is known by its arguments
     monkeypatch.setattr(psutil.Process, "children", lambda self: [gone, run])
-    with pytest.raises(KeyboardInterrupt), _ending_runs():
+    ending = _Ending()
+    with pytest.raises(KeyboardInterrupt), ending.at_ctrl_c():
         signal.raise_signal(signal.SIGINT)
     assert run.wait(200) == -signal.SIGTERM
+    assert ending.received is signal.SIGINT
+
+
+def test_serving_outlives_an_api_that_answers_with_503_or_not_at_all(caplog: pytest.LogCaptureFixture) -> None:
+    request = httpx.Request("POST", "http://h/api")
+    answers = [
+        httpx.HTTPStatusError("503", request=request, response=httpx.Response(503)),
+        httpx.ReadTimeout("", request=request),
+        None,
+        httpx.HTTPStatusError("401", request=request, response=httpx.Response(401)),
+    ]
+
+    async def ask() -> None:
+        if (answer := answers.pop(0)) is not None:
+            raise answer
+
+    patient = _Patient(ask)
+    for _ in range(3):
+        asyncio.run(patient())
+    with pytest.raises(httpx.HTTPStatusError, match="401"):
+        asyncio.run(patient())
+    assert [record.getMessage() for record in caplog.records] == [
+        "the Prefect API does not answer, asking again until it does: 503",
+        "the Prefect API answers again",
+    ]
 
 
 def test_every_field_of_every_form_has_a_title_or_type_and_a_description() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from psflow.flows.parameters.configuration import read_settings
 from psflow.flows.parameters.parsing import parse_as
 from psflow.flows.parameters.pipeline import PipelineParameters
-from psflow.flows.pipeline import pipeline
+from psflow.flows.pipeline import _result, pipeline
+from psflow.flows.stopping.interrupts import InterruptedRunError, Interrupts
 from psflow.ps_runtime.errors import InputError
 from tests.flows.conftest import PIPELINE_CONF, Project
 
@@ -32,3 +34,19 @@ def test_what_a_stage_needs_is_missed_before_anything_starts(project: Project) -
     assert answer["error"]["type"] == "InputError"
     assert answer["error"]["message"].endswith("there is no file " + str(project.path / "nope.csv"))
     assert not (project.path / "runs").exists()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interrupt_as_the_last_stage_ends_leaves_nothing_to_do(fails: bool) -> None:
+    def stage(parameters: object) -> dict[str, int]:
+        signal.raise_signal(signal.SIGTERM)
+        if fails:
+            raise ValueError("a stage that was ended")
+        return {"rows": 3}
+
+    with Interrupts() as interrupts:
+        if fails:
+            with pytest.raises(InterruptedRunError, match="SIGTERM"):
+                _result(stage, None, interrupts)
+        else:
+            assert _result(stage, None, interrupts) == {"rows": 3}

@@ -19,6 +19,7 @@ import pytest
 from distributed import Client
 from mlflow import MlflowClient
 
+from tests.flows import planted_secrets
 from tests.flows.conftest import TIMEOUT_SECS, Project
 
 pytestmark = pytest.mark.cluster
@@ -109,11 +110,24 @@ def write_line(project: Project, text: str = LINE) -> str:
     return project.write("line.yaml", text)
 
 
+def assert_no_secret_is_told(project: Project, told: str) -> None:
+    """Look for the credentials of the configuration in what was said, and in every file that was made of it."""
+    assert "'presigned': 'https://host/t.csv'" in told  # it is told what the input_fn reads, and so is the log
+    assert "'presigned': 'https://host/t.csv'" in (project.path / "runs/line/logs/roles.log").read_text()
+    assert planted_secrets.MARK not in told
+    assert planted_secrets.holders(project.path) == {"line.yaml": 0o044, "runs/line/config.yaml": 0}
+    assert (project.path / "runs/line/job.json").stat().st_mode & 0o077 == 0
+
+
 def test_a_users_own_model_and_generator_train_over_tcp_until_the_data_end(project: Project) -> None:
-    conf = write_line(project)
+    told = "params: {num_batches: 200}"
+    assert told in LINE
+    conf = write_line(project, LINE.replace(told, f"params: {{num_batches: 200, secrets: {planted_secrets.YAML}}}"))
     holes = ["input.train.params.holes=true", "input.train.non_finite=drop"]
     held_out = "input.eval={name: 'my_models:held_out', non_finite: drop}"
-    answer = project.run("train", conf, "cluster.ps=2", "cluster.workers=3", "transport=tcp", *holes, held_out)
+    roles = ["cluster.ps=2", "cluster.workers=3", "transport=tcp"]
+    answer, said = project.heard("train", conf, *roles, *holes, held_out)
+    assert_no_secret_is_told(project, f"{answer}{said}")
     assert answer["final_step"] == 200
     assert answer["max_steps"] is None
     assert answer["evaluated_steps"] == [0, 100, 200]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,7 +35,9 @@ def returns_a_number(features: Any, mode: str) -> float:
 
 
 def points(params: Any) -> Iterator[Any]:
-    """Yield batches of points on a line, and with ``holes`` one in each that is none."""
+    """Yield batches of points on a line, with ``holes`` one in each that is none; log ``secrets`` if it has some."""
+    if "secrets" in params:
+        logging.getLogger("my_models").warning("reading %s", params)
     random = np.random.default_rng(0)
     holes = np.full(1 if params.get("holes") else 0, np.nan, np.float32)
     for _ in range(params["num_batches"]):

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import math
+import signal
 
 import pytest
 
-from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.deadline import RECORDS_SECS, Deadline, StopClock
 
 
 class Clock:
@@ -41,3 +42,22 @@ def test_an_infinite_one_never_passes() -> None:
     deadline = Deadline(math.inf, clock)
     clock.now = 1e300
     assert (deadline.has_passed, deadline.remaining_secs) == (False, math.inf)
+
+
+def test_waits_take_their_time_from_the_first_signal() -> None:
+    clock = Clock()
+    stop = StopClock(clock)
+    stop.arm()
+    assert (stop.limited(30.0), stop.left(RECORDS_SECS)) == (30.0, math.inf)
+    stop.begin(signal.SIGINT)
+    clock.now += 2.0
+    stop.begin(signal.SIGTERM)
+    assert (stop.received, stop.limited(30.0), stop.limited(1.0)) == (signal.SIGINT, RECORDS_SECS - 2.0, 1.0)
+    clock.now += 100.0
+    assert stop.limited(30.0) == 0.0
+
+
+def test_a_process_that_is_not_ours_gives_waits_all_their_time() -> None:
+    stop = StopClock(Clock())
+    stop.begin(signal.SIGINT)
+    assert (stop.received, stop.limited(30.0)) == (None, 30.0)

@@ -10,6 +10,7 @@ from psflow.ps_runtime.errors import (
     CapacityError,
     ClusterError,
     ConfigError,
+    NanGradientError,
     PsflowError,
     RefusedError,
     StorageError,
@@ -35,6 +36,11 @@ from psflow.ps_runtime.errors import (
             StorageError("/d/x", "No space left on device", 2_000_000),
             "/d/x could not be written: No space left on device (2.0 MB are free); free some space, "
             "or correct the permissions of /d/x, then run the same command again",
+        ),
+        (
+            NanGradientError("worker-0", "items", 7, float("inf"), 40),
+            "worker-0 computed a gradient of row 7 of table 'items' that is inf at global_step 40, although the loss "
+            "is finite; look for a logarithm or root of 0, or a division by 0, in model_fn, or lower the learning rate",
         ),
         (ConfigError(("one fault", "another")), "one fault\nanother"),
         (

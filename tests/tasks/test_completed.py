@@ -10,7 +10,7 @@ import dask
 import pytest
 from distributed import Client, Event, LocalCluster
 
-from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 from psflow.tasks import completed as module
 from psflow.tasks.completed import completed_batches
 from tests.leak_guard import no_leaks
@@ -55,3 +55,12 @@ def test_a_cluster_whose_workers_are_gone_is_not_waited_for(
         client.retire_workers(list(client.nthreads()), close_workers=True)
         with pytest.raises(WaitTimeoutError, match=r"^the Dask cluster did not have any worker within"):
             list(completed_batches(client, [client.submit(int, "1")]))
+
+
+def test_a_scheduler_that_is_gone_is_named(cluster: LocalCluster) -> None:
+    with Client(cluster) as client:
+        future = client.submit(Event.wait, Event("never", client=client))
+        client.futures[future.key].cancel(reason="scheduler-connection-lost")
+        with pytest.raises(RoleFailedError, match=r"^the Dask scheduler at inproc://\S+ failed: the connection to it"):
+            list(completed_batches(client, [future]))
+        Event("never", client=client).set()

@@ -37,7 +37,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def server(pid: int) -> StartedServer:
-    return StartedServer("prefect", "http://127.0.0.1:1", "home", "log", ProcessId.of(pid))
+    return StartedServer("prefect", "http://127.0.0.1:1", "home", "log", ProcessId.of(pid), "psflow:secret")
 
 
 def test_nothing_is_up_where_nothing_was_started(home: Path) -> None:
@@ -51,6 +51,35 @@ def test_a_damaged_file_is_as_none(home: Path, text: str) -> None:
     (home / FILE).write_text(text)
     assert read_started() == []
     assert take_down() == []
+
+
+def test_who_finds_servers_knows_their_passwords_and_nobody_else_can_read_them(
+    home: Path, process: subprocess.Popen[bytes]
+) -> None:
+    prefect = server(process.pid)
+    mlflow = replace(prefect, kind="mlflow", url="http://127.0.0.1:2", serves="sqlite:////a/mlflow.db")
+    with record_lock(1):
+        write_started([prefect, mlflow, replace(mlflow, url="http://127.0.0.1:3", serves="s", auth_string=None)])
+    files = [home, *home.iterdir()]
+    assert {path.name for path in files if path.stat().st_mode & 0o077} == set()
+    known = found()
+    assert (known.prefect_api_url, known.prefect_auth_string) == ("http://127.0.0.1:1/api", "psflow:secret")
+    stores = ("sqlite:////a/mlflow.db", "http://127.0.0.1:2/", "s", "http://127.0.0.1:9")
+    address = "http://psflow:secret@127.0.0.1:2"
+    assert [known.mlflow_uri(store) for store in stores] == [address, address, "http://127.0.0.1:3", None]
+
+
+@pytest.mark.parametrize("with_password", [True, False])
+def test_a_server_that_is_up_is_not_taken_for_one_with_another_password_policy(
+    process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch, home: Path, with_password: bool
+) -> None:
+    monkeypatch.setattr(starting, "named_api_url", lambda: None)
+    up = replace(server(process.pid), serves=str(home), auth_string=None if with_password else "psflow:secret")
+    with record_lock(1):
+        write_started([up])
+    asks = "asks for no password" if with_password else "asks for a password"
+    with pytest.raises(ConfigError, match=rf"the Prefect server at http://127.0.0.1:1 is up and {asks}; .*psflow down"):
+        bring_up(1, with_password=with_password)
 
 
 def test_a_process_that_got_the_pid_of_a_server_is_left_alone(process: subprocess.Popen[bytes]) -> None:

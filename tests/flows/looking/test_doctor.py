@@ -91,8 +91,9 @@ def test_a_cluster_that_is_well_runs_a_task(directory: Path) -> None:
         n_workers=2, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
     ) as few:
         findings = list(cluster_findings(few.scheduler_address, directory))
-    assert [(f.level, f.topic) for f in findings] == [("ok", t) for t in ("cluster", "versions", "disk", "task")]
-    assert findings[0].text == f"{few.scheduler_address}; workers: 2, slots: 2"
+    assert [(f.level, f.topic) for f in findings[1:]] == [("ok", t) for t in ("cluster", "versions", "disk", "task")]
+    assert (findings[0].level, findings[0].topic) == ("warning", "security")
+    assert findings[1].text == f"{few.scheduler_address}; workers: 2, slots: 2"
     assert list(directory.iterdir()) == []
 
 
@@ -101,14 +102,14 @@ def test_workers_that_see_another_disk_are_a_warning(directory: Path, monkeypatc
         n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0"
     ) as one:
         findings = list(cluster_findings(one.scheduler_address, directory / "elsewhere"))
-    (warning,) = [finding for finding in findings if finding.level is Level.WARNING]
+    (warning,) = [finding for finding in findings if finding.level is Level.WARNING and finding.topic == "disk"]
     assert "1 of 1 workers" in warning.text
     assert f"do not see {directory}/elsewhere; use a model_dir on a disk that all hosts share" in warning.text
 
 
 def test_a_cluster_without_workers_is_a_fault(directory: Path) -> None:
     with LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address="127.0.0.1:0") as none:
-        (finding,) = cluster_findings(none.scheduler_address, directory)
+        _, finding = cluster_findings(none.scheduler_address, directory)
     assert finding.level is Level.FAULT
     assert finding.text.endswith(f"has no workers; start some: dask worker {none.scheduler_address}")
 

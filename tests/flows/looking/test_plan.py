@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed import LocalCluster
 
 from psflow.flows import cli
+from psflow.flows.looking.doctor_cluster import cluster_findings
 from psflow.flows.looking.plan import plan
 from psflow.flows.parameters.configuration import read_settings
 from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.process import ProcessId
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.own_security import own_security
 from psflow.ps_runtime.errors import ConfigError
+from tests.dask_tls import certificates_named
 from tests.flows.conftest import TABLE_CONF
 
 MORE = """
@@ -202,8 +207,31 @@ def test_a_cluster_is_asked_for_its_slots() -> None:
             f"the job has 5 roles, but the Dask cluster at {few.scheduler_address} has 4 free slots; "
             "start more Dask workers, or ask for fewer roles (cluster.ps, cluster.workers)"
         ]
-        assert answer.facts["cluster"] == {"address": few.scheduler_address, "slots": 4, "free": 4}
+        where = {"address": few.scheduler_address, "slots": 4, "free": 4}
+        assert answer.facts["cluster"] == {**where, "tls": False}
         assert plan(["t.yaml", "cluster.ps=1", f"cluster.address={few.scheduler_address}"]).facts["ready"]
+
+
+def test_a_scheduler_without_tls_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    security = own_security()
+    options: Any = {"n_workers": 0, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    with LocalCluster(protocol="tcp", **options) as plain, LocalCluster(security=security, **options) as closed:
+        address = f"cluster.address={closed.scheduler_address}"
+        assert any("needs certificates, and" in fault for fault in plan(["t.yaml", address]).facts["faults"])
+        with certificates_named(security):
+            answer = plan(["t.yaml", address])
+        assert (answer.facts["cluster"]["tls"], "open" in answer.facts) == (True, False)
+        assert logged(caplog) == []
+        reported = [plan(["t.yaml", f"cluster.address={plain.scheduler_address}"]).facts["open"]]
+        reported.append(next(cluster_findings(plain.scheduler_address, Path())).text)
+        with open_cluster(plain.scheduler_address, 0):
+            (warning,) = logged(caplog)
+    words = f"the Dask scheduler at {plain.scheduler_address} has no TLS: whoever can connect to it can run code"
+    assert [text[: len(words)] for text in (*reported, warning)] == [words] * 3
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name.startswith("psflow.")]
 
 
 def test_a_job_that_somebody_else_runs_is_refused_or_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,15 +78,17 @@ def test_running_jobs_are_told_with_their_roles_and_the_straggler(directory: Pat
     assert job["stragglers"] == ["worker-0 makes 20 steps/s, the median of the replicas is 60"]
     assert jobs[orphaned]["stragglers"] == ["its process is gone; the command that started it resumes it"]
     assert jobs[untold]["stragglers"] == [
-        "training reached step 1500, but MLflow could not be reached; run the same command again to add checkpoints, "
-        "evaluations and the best export to MLflow; the missing training metrics are lost"
+        "training reached step 1500, but MLflow could not be reached; run the same command again to add to MLflow what "
+        "it lacks: checkpoints, evaluations, the best export, and the training metrics that were kept"
     ]
     assert answer.lines is not None
     assert ["chief-0", "100", "-", "12.5", "-", "-", "-"] in [line.split()[:7] for line in answer.lines]
     assert "  ! worker-0 makes 20 steps/s, the median of the replicas is 60" in answer.lines
 
 
-def test_a_job_that_has_no_run_yet_is_starting(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_has_no_run_yet_is_starting_and_a_damaged_one_is_told(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     JobFile("runs/new").claim()
     left = JobFile("runs/left")
     left.claim()
@@ -95,7 +97,12 @@ def test_a_job_that_has_no_run_yet_is_starting(directory: Path, monkeypatch: pyt
     (directory / "runs" / "damaged" / "job.json").write_text("{")
     monkeypatch.setattr(ProcessId, "current", lambda: ProcessId("elsewhere", "boot", 7, 7))
     monkeypatch.setattr(ProcessId, "is_alive", lambda self: True)
-    assert status().facts["starting"] == [f"{directory}/runs/new"]
+    answer = status()
+    assert answer.facts["starting"] == [f"{directory}/runs/new"]
+    (fault,) = answer.facts["damaged"]
+    assert fault.startswith(f"checkpoint {directory}/runs/damaged/job.json: damaged: ")
+    assert answer.lines is not None
+    assert fault in answer.lines
 
 
 def test_a_server_that_is_away_is_told_and_is_no_error(

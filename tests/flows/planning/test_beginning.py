@@ -83,9 +83,10 @@ def test_a_fork_goes_on_from_the_latest_checkpoint_as_a_job_of_its_own() -> None
     assert [change.key for change in beginning.changes] == ["seed", "model_dir", "train.max_steps"]
     assert beginning.parameters.model_dir == f"{Path.cwd()}/runs/b"
 
-    for attempts in (2, 3):
+    for attempts in (1, 2):
         with plan_attempt(beginning.parameters, beginning.fork) as attempt:
-            assert attempt.number == attempts, "it knows the lives of the parent"
+            assert attempt.number == attempts
+            assert attempt.job().attempt == attempts + 1, "it knows the lives of the parent"
             write_config(attempt.model_dir, beginning.parameters)
     record = JobFile("runs/b").read()
     assert record is not None
@@ -95,6 +96,7 @@ def test_a_fork_goes_on_from_the_latest_checkpoint_as_a_job_of_its_own() -> None
         "run_id": None,
         "model_dir": parent.model_dir,
         "step": 4,
+        "attempts": 1,
     }
     assert CheckpointStore("runs/b").steps() == [4]
 

@@ -16,6 +16,7 @@ from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.tasks.tracking import Tracker, prepare_store
+from tests.dask_tls import certificates_named
 from tests.new_databases import copy_store
 
 
@@ -40,6 +41,7 @@ def servers(prefect_url: str) -> Iterator[dict[str, Any]]:
         pytest.MonkeyPatch.context() as patch,
         temporary_settings({PREFECT_API_URL: prefect_url}),
         open_cluster(None, 2, 300) as client,
+        certificates_named(client.security),
     ):
         patch.setenv("PREFECT_API_URL", prefect_url)
         yield {"address": client.scheduler_info()["address"]}

@@ -52,10 +52,8 @@ def test_a_server_without_pages_is_not_linked(monkeypatch: pytest.MonkeyPatch) -
     assert "psflow.prefect_page" not in links.tags()
 
 
-def test_our_own_cluster_has_a_dashboard_only_with_bokeh(monkeypatch: pytest.MonkeyPatch) -> None:
-    for is_installed in (True, False):
-        monkeypatch.setattr(module, "find_spec", lambda name, found=is_installed: found or None)
-        assert bool(current_links(CLIENT, "d", parameters()).dask_dashboard) == is_installed
+def test_our_own_cluster_has_no_dashboard() -> None:
+    assert current_links(CLIENT, "d", parameters()).dask_dashboard is None
 
 
 def test_outside_a_flow_run_there_are_no_pages() -> None:

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
-from psflow.ps_runtime.checkpoint.files import append_line, atomic_write_text, locked, make_directory, storing
+from psflow.ps_runtime.checkpoint.files import (
+    append_line,
+    atomic_write_text,
+    locked,
+    make_directory,
+    replacing,
+    storing,
+)
 from psflow.ps_runtime.errors import StorageError
 
 PowerCuts = Callable[[Callable[[], Any]], Iterator[bool]]
@@ -23,6 +30,21 @@ def test_a_power_cut_leaves_the_old_content_or_the_new(tmp_path: Any, power_cuts
     for _ in power_cuts(lambda: atomic_write_text(str(path), "second")):
         seen.add(path.read_text())
     assert seen == {None, "first", "second"}
+
+
+def test_private_files_are_private_from_the_start(tmp_path: Any) -> None:
+    path = tmp_path / "file"
+    path.write_text("of somebody who had it open to all")
+    before = os.umask(0)
+    try:
+        with replacing(str(path), is_private=True):
+            (unfinished,) = tmp_path.glob(".file.*.tmp")
+            assert unfinished.stat().st_mode & 0o777 == 0o600
+        assert path.stat().st_mode & 0o777 == 0o600
+        FileStore(str(tmp_path)).put("other", b"")
+        assert (tmp_path / "other").stat().st_mode & 0o777 == 0o666
+    finally:
+        os.umask(before)
 
 
 def test_a_failure_leaves_no_temporary_file(tmp_path: Any) -> None:

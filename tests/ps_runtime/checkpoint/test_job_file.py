@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import functools
+import json
 import multiprocessing
 import os
 import re
@@ -106,12 +108,42 @@ def test_who_owns_nothing_can_note_nothing(job: JobFile) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"[]", b"{}", b'{"format": 2}', b'{"format": 1, "job_id": "x", "owner": 3}', b"\xff"]
+    "text", [b"", b"[]", b"{}", b'{"format": 2}', b'{"format": 1, "job_id": "x", "owner": 3}', b"\xff", b"[" * 100_000]
 )
 def test_a_damaged_file_is_an_error(job: JobFile, text: bytes) -> None:
     job._files.put("job.json", text)
-    with pytest.raises(CheckpointError, match=r"job.json: damaged: .*; remove it to start a new job here"):
+    with pytest.raises(
+        CheckpointError, match=r"job.json: damaged: .*; correct it, or remove it to start a new job here"
+    ):
         job.claim()
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("job_id",), 3, "job.job_id: expected a text, got 3"),
+        (("run_id",), [], r"job.run_id: expected a text, got \[\]"),
+        (("lease_expires",), "soon", "job.lease_expires: expected a finite number, got 'soon'"),
+        (("lease_expires",), 1e300, "job.lease_expires: expected Unix time"),
+        (("facts",), [], r"job.facts: expected an object, got \[\]"),
+        (("facts", "attempts"), "2", "job.facts.attempts: expected a whole number >= 0, got '2'"),
+        (("facts", "seed"), None, "job.facts.seed: expected a whole number >= 0, got None"),
+        (("facts", "ended_step"), 1.5, "job.facts.ended_step: expected a whole number >= 0, got 1.5"),
+        (("facts", "forked_from"), {"step": 3}, "job.facts.forked_from: expected job_id, model_dir, run_id too"),
+        (("facts", "forked_from"), "here", "job.facts.forked_from: expected an object, got 'here'"),
+        (("owner", "process", "pid"), True, "job.owner.process.pid: expected a whole number >= 0, got True"),
+        (("owner", "process"), {"pid": 1}, r"job.owner.process: expected host, boot, pid, started; got \['pid'\]"),
+        (("owner", "since"), None, "job.owner.since: expected a finite number, got None"),
+    ],
+)
+def test_a_wrong_type_is_named_with_its_key(job: JobFile, place: tuple[str, ...], value: Any, words: str) -> None:
+    job.claim()
+    facts = json.loads(job.claim().to_json())
+    *above, key = place
+    functools.reduce(lambda found, name: found[name], above, facts)[key] = value
+    job._files.put("job.json", json.dumps(facts).encode())
+    with pytest.raises(CheckpointError, match=rf"job.json: damaged: {words}"):
+        job.read()
 
 
 def test_only_the_file_and_its_lock_are_left(tmp_path: Any) -> None:

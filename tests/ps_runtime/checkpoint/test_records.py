@@ -78,6 +78,10 @@ def test_a_torn_last_line_is_as_if_it_had_never_been(url: str) -> None:
         b"3",
         b'{"name": "a", "global_step": 1, "checkpoint_saved_at": 1, "metrics": 3, "evaluated_at": 1}',
         b'{"name": "a", "global_step": 1, "checkpoint_saved_at": 1, "metrics": {}, "evaluated_at": Infinity}',
+        b'{"name": "a", "global_step": 1, "checkpoint_saved_at": 1, "metrics": {}, "evaluated_at": 1e300}',
+        b'{"name": "a", "global_step": 1, "checkpoint_saved_at": 1, "metrics": {"loss": "9"}, "evaluated_at": 1}',
+        b'{"name": "a", "global_step": 1, "checkpoint_saved_at": 1, "metrics": {"loss": []}, "evaluated_at": 1}',
+        b'{"name": 3, "global_step": 1, "checkpoint_saved_at": 1, "metrics": {}, "evaluated_at": 1}',
         b"\xff",
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from psflow.ps_runtime.checkpoint import shards as shards_module
 from psflow.ps_runtime.checkpoint import tensor_file
 from psflow.ps_runtime.checkpoint.manifest import Manifest
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
@@ -189,3 +190,41 @@ def test_a_shard_file_is_checked_once(store: CheckpointStore, toy: Any, monkeypa
     assert list(reader.variables(["kernel", "bias", "steps", "scale"])) == ["kernel", "bias", "steps", "scale"]
     monkeypatch.setattr(tensor_file.TensorFile, "_prove", None)
     assert reader.variable("kernel").shape == (5, 3)
+
+
+@pytest.mark.parametrize(
+    ("slot", "words"),
+    [(None, "row 3 of variable 'v0' is nan"), ("velocity", "row 3 of slot 'velocity' of variable 'v0' is nan")],
+)
+def test_what_is_not_finite_is_neither_written_nor_read(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, slot: str | None, words: str
+) -> None:
+    monkeypatch.setattr(layout_module, "MIN_PIECE_BYTES", 16)
+    model = ModelSpec((VariableSpec("v0", (4, 2), "float32", 0),), ({"name": "0"},))
+    store, layouts = CheckpointStore(str(tmp_path)), place(model, 2)
+    arrays = [allocate(layout) for layout in layouts]
+    for layout, (arena, slots) in zip(layouts, arrays, strict=True):
+        arena[:] = 0
+        for piece, name, raw in in_shard(layout, arena, slots):
+            if name == slot and piece.row_stop == 4:
+                raw.view(np.float32)[-1] = np.nan
+
+    def save() -> None:
+        records = [save_shard(store, 3, 2, x, *some) for x, some in zip(layouts, arrays, strict=True)]
+        store.commit(Manifest.of(3, model, {}, records))
+
+    with pytest.raises(
+        CheckpointError, match=rf"step_00000003: {words}, so it is not written and the one before stays"
+    ):
+        save()
+    assert store.steps() == []
+    monkeypatch.setattr(
+        shards_module, "fault_of_tensors", lambda *given: None
+    )  # as if an earlier psflow had written it
+    save()
+    reader = CheckpointReader(store, 3)
+    with pytest.raises(CheckpointError, match=rf"step_00000003: {words}; use another checkpoint, or remove this"):
+        load_shard(reader, place(model, 1)[0], model, *allocate(place(model, 1)[0]))
+    with pytest.raises(CheckpointError, match=words):
+        reader.rows("v0", slot, 2, 4)
+    assert np.isfinite(reader.rows("v0", slot, 0, 2)).all()

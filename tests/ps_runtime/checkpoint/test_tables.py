@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psflow.ps_runtime.checkpoint import manifest as manifest_module
+from psflow.ps_runtime.checkpoint import shards as shards_module
 from psflow.ps_runtime.checkpoint import table_blocks
 from psflow.ps_runtime.checkpoint.entries import ShardRecord, TableEntry
 from psflow.ps_runtime.checkpoint.manifest import Manifest
@@ -311,3 +312,33 @@ def test_the_tensors_of_an_empty_table(store: CheckpointStore) -> None:
     assert {entry.shard for entry in entries} == {3}
     save(store, 1, [tables_of(0, 2), tables_of(1, 2)])
     assert CheckpointReader(store, 1).table(ITEMS).num_created == 0
+
+
+@pytest.mark.parametrize(
+    ("tensor", "words"),
+    [("weights", "row 4 of table 'items' is -?inf"), ("m", "row 4 of slot 'm' of table 'items' is -?inf")],
+)
+def test_a_row_that_is_not_finite_is_neither_written_nor_read(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, tensor: str, words: str
+) -> None:
+    shards = [tables_of(shard, 2) for shard in range(2)]
+    for tables in shards:
+        push(tables[0], [1, 2, 3, 4], 1)
+    intact = Table.tensors
+
+    def spoilt(table: Table) -> dict[str, Any]:
+        found = intact(table)
+        if tensor in found and 4 in found["ids"]:
+            found[tensor][list(found["ids"]).index(4), 1] = np.inf
+        return found
+
+    monkeypatch.setattr(Table, "tensors", spoilt)
+    with pytest.raises(CheckpointError, match=rf"step_00000009: {words}, so it is not written"):
+        save(store, 9, shards)
+    assert store.steps() == []
+    monkeypatch.setattr(
+        shards_module, "fault_of_tensors", lambda *given: None
+    )  # as if an earlier psflow had written it
+    save(store, 9, shards)
+    with pytest.raises(CheckpointError, match=rf"shard_00000_of_00002.safetensors: {words}; use another checkpoint"):
+        load(store, 9, 1)

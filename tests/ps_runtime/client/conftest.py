@@ -98,7 +98,7 @@ class Ps:
         self.notices_late = False
         self.unnoticed: list[Connection] = []
         self.kinds: list[Kind] = []
-        self.key = JobKey("job", "token", model.digest)
+        self.key = JobKey("job", "token", model.digest, 8)
         optimizers = rules_of(model)
         shards = [Shard(layout, optimizers, model.tables, num_ps) for layout in place(model, num_ps)]
         self.job_requests = JobRequests(job, Stream() if is_stream else None, shards[0])

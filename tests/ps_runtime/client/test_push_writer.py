@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.client.push_writer import PushWriter
+from psflow.ps_runtime.client.push_writer import NonFinite, PushWriter
 from psflow.ps_runtime.client.splitting import Splits
+from psflow.ps_runtime.model.sparse import RowGradient
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.specs.layout import piece_views, place
+from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 MODEL = ModelSpec(
@@ -19,6 +22,10 @@ MODEL = ModelSpec(
 )
 (LAYOUT,) = place(MODEL, 1)
 Arrays = Mapping[str, np.ndarray]
+
+
+def row_gradient_of(ids: Any, values: Any) -> RowGradient:
+    return RowGradient(np.int64(ids), np.float32(values))
 
 
 class NoMemory:
@@ -49,3 +56,35 @@ def test_memory_for_one_gradient_may_hold_another(gradients_of: Callable[[Arrays
     for name, gradient in expected.items():
         np.testing.assert_array_equal(pushed[name], gradient)
     assert push.mask.tolist() == [int(name in expected) for name in "ab"]
+
+
+TABLES = (TableSpec("items", 100, 2, "float32", 0, {"name": "zeros"}, seed=1),)
+ONES = np.ones(3, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("gradients", "expected"),
+    [
+        ({"a": ONES, "b": ONES}, None),
+        ({"a": ONES * 3e38, "b": -ONES * 3e38}, None),
+        ({"a": ONES, "b": np.float32([0, np.nan, 0])}, NonFinite("b", None, np.nan)),
+        ({"a": np.float32([0, 0, -np.inf])}, NonFinite("a", None, -np.inf)),
+        ({"a": ONES, "items": row_gradient_of([7, 9], [[1, 1], [1, np.inf]])}, NonFinite("items", 9, np.inf)),
+        ({"items": row_gradient_of([7, 9], [[3e38, 3e38], [3e38, 1]])}, None),
+    ],
+)
+def test_what_is_not_finite_is_found_with_its_name(gradients: Any, expected: NonFinite | None) -> None:
+    writer = PushWriter(LAYOUT, 1, TABLES, Splits(1))
+    np.testing.assert_equal(writer.non_finite(writer.write(NoMemory(), gradients, [1.0], 1)), expected)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")
+def test_a_number_that_is_too_large_for_its_variable_is_found() -> None:
+    writer = PushWriter(LAYOUT, 1, (), Splits(1))
+    assert writer.non_finite(writer.write(NoMemory(), {"b": np.full(3, 1e39)}, [1.0], 1)) == ("b", None, np.inf)
+
+
+def test_what_an_earlier_push_has_left_is_not_of_this_one() -> None:
+    writer = PushWriter(LAYOUT, 1, (), Splits(1))
+    assert writer.non_finite(writer.write(NoMemory(), {"b": ONES * np.inf}, [1.0], 1)) is not None
+    assert writer.non_finite(writer.write(NoMemory(), {"a": ONES}, [1.0], 1)) is None

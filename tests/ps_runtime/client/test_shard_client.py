@@ -328,3 +328,32 @@ def test_one_request_goes_to_every_ps_before_any_answer_is_awaited(clock):
         assert clock.elapsed == pytest.approx(3.0)
         assert shards.transport == "tcp"
         assert shards.statistics() == {"shards": [{"transport": "tcp", "reconnects": 0}] * 2}
+
+
+# a ps without room
+
+
+def full(clock: Clock, code: str = "full") -> Line:
+    return Line(clock, lambda message: RefusedError("ps-7", code, "this ps has 4 connections, its maximum"))
+
+
+def test_a_ps_that_is_full_for_a_moment_is_asked_again(clock):
+    check = Check()
+    first, second = full(clock), full(clock, "late")
+    shard = ShardClient(lines(first, second, Line(clock, welcome)), IDENTITY, check)
+    shard.open(5.0)
+    assert (first.is_closed, second.is_closed, shard.num_reconnects) == (True, True, 0)
+    assert check.count >= 2
+
+
+def test_who_comes_back_to_a_full_ps_asks_again(clock):
+    shard = ShardClient(lines(broken(clock), full(clock), Line(clock, welcome)), IDENTITY, never_stop)
+    shard.open(5.0)
+    assert shard.request(Message(Kind.PULL), "the parameters", 5.0).kind is Kind.DONE
+
+
+def test_a_ps_that_stays_full_is_told_in_time(clock):
+    shard = ShardClient(lines(full(clock)), IDENTITY, never_stop)
+    with pytest.raises(RefusedError, match="this ps has 4 connections, its maximum"):
+        shard.open(5.0)
+    assert 5.0 <= clock.elapsed <= 5.0 + SLICE_SECS

@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 
 from psflow.ps_runtime.client.saving import SavingClient
 from psflow.ps_runtime.client.training import Grant, TrainingClient
-from psflow.ps_runtime.errors import CheckpointError, InputError, RefusedError, WaitTimeoutError
+from psflow.ps_runtime.errors import (
+    CheckpointError,
+    InputError,
+    NanGradientError,
+    RefusedError,
+    WaitTimeoutError,
+)
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.optimizers.momentum import Momentum
+from psflow.ps_runtime.protocol.message import Kind
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.specs import layout
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
@@ -235,3 +242,22 @@ def test_a_checkpoint_that_cannot_be_written_is_an_error_of_the_checkpoint(ps_of
         saving.snapshot(cut)
         with pytest.raises(CheckpointError, match=r"^checkpoint of step 0: no space left on device$"):
             saving.write(cut.step)
+
+
+@pytest.mark.parametrize("name", ["left", "plain"])
+def test_a_gradient_that_is_not_finite_reaches_no_ps_and_its_ticket_is_good_still(chief, name):
+    client = chief.client
+    client.next_grant()
+    client.push({"left": np.ones(3), "plain": np.ones(4)}, [1.0, 1.0], 1)
+    client.pull()  # which tells all ps what was decided
+    before, pushes = chief.ps.values(), chief.ps.kinds.count(Kind.PUSH)
+    gradients = {"left": np.ones(3), "plain": np.ones(4)}
+    gradients[name][1] = np.nan
+    words = (
+        rf"^train-0 computed a gradient of variable '{name}' that is nan at global_step 1, although the loss is finite"
+    )
+    with pytest.raises(NanGradientError, match=words):
+        client.push(gradients, [1.0, 1.0], 1)
+    assert chief.ps.kinds.count(Kind.PUSH) == pushes
+    np.testing.assert_equal(chief.ps.values(), before)
+    assert client.push({}, [1.0, 1.0], 1) == Grant(2, RecordRange(0, 2, 3), 0)

@@ -6,9 +6,12 @@ import json
 import multiprocessing.forkserver
 import os
 import signal
+import socket
+import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from distributed import Client
 from threadpoolctl import threadpool_info
 
 from psflow.ps_runtime.cluster.connecting import QUIET_LOCAL_CLUSTER, open_cluster
+from psflow.ps_runtime.cluster.own_security import own_security
 from tests.leak_guard import no_leaks
 
 pytestmark = pytest.mark.cluster(shared=True)
@@ -56,6 +60,47 @@ def test_workers_leave_signals_to_the_owner(client: Client) -> None:
 def test_copies_draw_different_random_numbers(client: Client) -> None:
     drawn = client.run(lambda: float(np.random.random()))
     assert len(set(drawn.values())) == 2
+
+
+def first_bytes(port: int, context: ssl.SSLContext | None) -> bytes:
+    """Return what a listener sends to one that asks for a page; b"" if it ends the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=100) as connection, suppress(OSError):
+        stream = connection if context is None else context.wrap_socket(connection)
+        stream.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        return stream.recv(100)
+    return b""
+
+
+def listening(processes: Sequence[psutil.Process]) -> set[int]:
+    pids = {process.pid for process in processes}
+    return {c.laddr.port for c in psutil.net_connections("tcp") if c.status == psutil.CONN_LISTEN and c.pid in pids}
+
+
+def test_it_listens_to_its_members_only(client: Client) -> None:
+    security: Any = client.security
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    of_workers = {int(address.rpartition(":")[2]) for address in workers}
+    addresses = [client.scheduler.address, *(worker["nanny"] for worker in workers.values())]  # type: ignore[union-attr]
+    ports = of_workers | {int(address.rpartition(":")[2]) for address in addresses}
+    owner = psutil.Process()
+    assert len(ports) == 5
+    assert listening(owner.children(recursive=True)) == of_workers
+    assert ports - of_workers <= listening([owner])
+    member = security.get_connection_args("client")["ssl_context"]
+    assert b"" not in {first_bytes(port, member) for port in ports}
+    foreign = own_security().get_connection_args("client")["ssl_context"]
+    foreign.verify_mode = ssl.CERT_NONE  # as somebody who does not mind whom he talks to
+    nameless = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    nameless.check_hostname, nameless.verify_mode = False, ssl.CERT_NONE
+    assert {first_bytes(port, context) for port in ports for context in (foreign, nameless)} == {b""}
+    assert not any(b"HTTP" in first_bytes(port, None) for port in ports)
+
+
+def test_no_process_tells_its_key(client: Client) -> None:
+    owner = psutil.Process()
+    told = [*(" ".join(process.cmdline()) for process in owner.children(recursive=True)), str(client.security)]
+    told += [str(process.environ()) for process in owner.children(recursive=True)]
+    assert not any("PRIVATE KEY" in text for text in told)
 
 
 OWNER = """

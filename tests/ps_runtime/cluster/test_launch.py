@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from distributed.client import FutureCancelledError
 
 from psflow.ps_runtime.cluster import launch as module
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
@@ -77,9 +78,67 @@ def test_a_role_that_is_late_is_named_with_what_it_did_not_do(
 ) -> None:
     monkeypatch.setattr(module, "START_TIMEOUT_SECS", 0.0)
     monkeypatch.setattr(module, "admission", lambda *given: nullcontext(["tcp://h:1", "tcp://h:2"]))
-    future = SimpleNamespace(add_done_callback=lambda take: None)
-    monkeypatch.setattr(run, "_client", SimpleNamespace(submit=lambda *given, **options: future))
+    submit_nothing(run, monkeypatch)
     for event in events:
         run._take_event((0.0, encode_event(event)))
     with pytest.raises(WaitTimeoutError, match=words):
         run.start(AdmissionPolicy(0))
+
+
+def submit_nothing(run: ClusterJob, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Let `run` submit roles to nobody; return the options that it gives them."""
+    submitted: list[dict[str, Any]] = []
+    future = SimpleNamespace(add_done_callback=lambda take: None)
+
+    def submit(*given: Any, **options: Any) -> Any:
+        submitted.append(options)
+        return future
+
+    monkeypatch.setattr(run, "_client", SimpleNamespace(submit=submit))
+    return submitted
+
+
+@pytest.mark.parametrize(
+    ("slots", "is_alone"),
+    [
+        (["tcp://10.0.0.1:1", "tcp://10.0.0.1:2"], True),
+        (["tls://[::1]:1", "tls://[::1]:2"], True),
+        (["tcp://10.0.0.1:1", "tcp://10.0.0.2:1"], False),
+    ],
+)
+def test_a_ps_knows_whether_all_roles_run_on_its_host(
+    run: ClusterJob, monkeypatch: pytest.MonkeyPatch, slots: list[str], is_alone: bool
+) -> None:
+    monkeypatch.setattr(module, "START_TIMEOUT_SECS", 0.0)
+    monkeypatch.setattr(module, "admission", lambda *given: nullcontext(slots))
+    submitted = submit_nothing(run, monkeypatch)
+    with pytest.raises(WaitTimeoutError):
+        run.start(AdmissionPolicy(0))
+    assert [options["is_alone"] for options in submitted] == [is_alone]
+
+
+def cancelled(reason: str | None) -> Any:
+    """Stand for the future of a role that counts as cancelled."""
+
+    def result(timeout: float) -> None:
+        raise FutureCancelledError("psflow-j-1-ps-0", reason)
+
+    return SimpleNamespace(result=result)
+
+
+def test_a_scheduler_that_is_gone_is_named_and_not_a_role_that_was_cancelled(
+    run: ClusterJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_client", SimpleNamespace(scheduler=SimpleNamespace(address="tcp://h:8786")))
+    for role in run.job.roles:
+        run._take_outcome(role, cancelled("scheduler-connection-lost"))
+    words = r"^the Dask scheduler at tcp://h:8786 failed: the connection to it broke; .*run the same command again$"
+    with pytest.raises(RoleFailedError, match=words):
+        run.join()
+
+
+def test_a_role_that_somebody_has_cancelled_is_named(run: ClusterJob) -> None:
+    for role in run.job.roles:
+        run._take_outcome(role, cancelled(None))
+    with pytest.raises(RoleFailedError, match=r"^ps-0 failed: ps-0 was stopped: it was cancelled$"):
+        run.join()

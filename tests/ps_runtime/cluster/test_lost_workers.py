@@ -18,7 +18,7 @@ import pytest
 from psflow import TrainSpec
 from psflow.ps_runtime.cluster import presence
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
-from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.connecting import kill_local_workers, open_cluster
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.cluster.presence import SILENCE_SECS, Presence
@@ -97,7 +97,7 @@ def test_a_role_is_missed_though_nobody_tells_that_its_worker_left(
             client.unsubscribe_topic("all")  # as another job on the same client does when it ends
             client.subscribe_topic("all", lambda event: None)
             os.kill(pids[run._slots[run.job.roles[-1]]], signal.SIGKILL)  # whom no other role misses
-            with pytest.raises(RoleFailedError, match=r"^evaluator-0 failed: its Dask worker tcp://.* was lost"):
+            with pytest.raises(RoleFailedError, match=r"^evaluator-0 failed: its Dask worker tls://.* was lost"):
                 run.join(before(time.monotonic() + 300))
 
 
@@ -137,3 +137,12 @@ def test_a_scheduler_that_is_silent_for_minutes_is_given_up() -> None:
         finally:
             goes_on.set()
             asked.close()
+
+
+def test_workers_of_clusters_of_this_process_can_be_killed_by_who_waits_no_more() -> None:
+    with open_cluster(None, 1, 300) as client:
+        [pid] = client.run(os.getpid).values()
+        worker = psutil.Process(pid)
+        kill_local_workers()
+        worker.wait(200)
+    kill_local_workers()

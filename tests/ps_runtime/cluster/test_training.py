@@ -182,13 +182,13 @@ def test_an_interrupted_job_resumes_to_the_same_bits(client: Client, tmp_path: P
 def test_a_killed_role_is_named_and_the_others_leave(tmp_path: Path) -> None:
     with open_cluster(None, 4, 300) as own:  # its workers are restarted; the shared cluster stays as it is
         train_spec = TrainSpec(endless, max_steps=100_000, hooks=[BreakAt(60, kill=True)])
-        with pytest.raises(RoleFailedError, match=r"(chief|worker)-0 failed: its Dask worker tcp://.* was lost"):
+        with pytest.raises(RoleFailedError, match=r"(chief|worker)-0 failed: its Dask worker tls://.* was lost"):
             train_and_evaluate(estimator(tmp_path), train_spec, EVAL, client=own, num_workers=1)
         assert estimator(tmp_path).evaluate(records)["global_step"] in (0, 50)  # files are written beside training
 
 
 def test_more_roles_than_slots_are_refused(client: Client, tmp_path: Path) -> None:
-    with pytest.raises(CapacityError, match=r"the job has 12 roles, but the Dask cluster at tcp://.* has 7 free slots"):
+    with pytest.raises(CapacityError, match=r"the job has 12 roles, but the Dask cluster at tls://.* has 7 free slots"):
         train_and_evaluate(estimator(tmp_path), TrainSpec(endless, 10), EVAL, client=client, num_workers=9)
     assert_free(client)
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from psflow.ps_runtime.data.files import check_file, chosen_names, read_file, shown_path, without_secrets
+from psflow.ps_runtime.data.files import check_file, chosen_names, read_file, shown_path
 from psflow.ps_runtime.errors import InputError
 
 
@@ -63,19 +63,6 @@ def test_a_file_that_is_too_large_or_empty_is_refused(tmp_path: Path, monkeypatc
 )
 def test_shown_paths_are_absolute_and_without_secrets(path: str, shown: str) -> None:
     assert shown_path(path) == shown
-
-
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("no a://u:p@h/x, b://:p@q@h:1/y?k=v here", "no a://h/x, b://h:1/y here"),
-        ("(with url: /api?token=p)", "(with url: /api)"),
-        ("['s3://u:p@b?k=p', 1]", "['s3://b', 1]"),
-        ("sqlite:////a@b/mlflow.db: WHERE x = ?", "sqlite:////a@b/mlflow.db: WHERE x = ?"),
-    ],
-)
-def test_texts_are_shown_without_secrets(text: str, shown: str) -> None:
-    assert without_secrets(text) == shown
 
 
 def test_names_are_those_asked_for_or_all_but_the_label() -> None:

@@ -19,6 +19,7 @@ from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.sparse import SparseGradient
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import GradientDescent
+from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.tables.table import Table
 
@@ -62,5 +63,6 @@ def save_checkpoint(estimator: Estimator, step: int, **pushed: float) -> BuiltMo
                 table.push(np.array([id_]), gradient, learning_rate=1.0, num_updates=1)
         arena = np.full(layout.nbytes // 4, 0.25, np.float32).view(np.uint8)
         shards.append(save_shard(store, step, NUM_PS, layout, arena, [{} for _ in layout.groups], [table]))
-    store.commit(Manifest.of(step, replace(built.model, schema=records().schema()), {}, shards))
+    model = replace(built.model, schema=records().schema())
+    store.commit(Manifest.of(step, model, Cut(step, {}, {}, 0).to_facts(), shards))
     return built

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,19 @@ def regression(features: Any, labels: Any, mode: str) -> EstimatorSpec:
         train_op=Adam(learning_rate=0.05).apply_gradients(gradients),
         eval_metric_ops={"mae": metrics.mean_absolute_error(labels, predicted)},
     )
+
+
+def spoilt(name: str, value: float, row: int = 17) -> Any:
+    """Return a model_fn whose gradient of `name` is `value` for the batch with one row, and whose loss is finite."""
+
+    def model_fn(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+        spec = regression(features, labels, mode)
+        if row not in features["row"]:
+            return spec
+        gradients = {**spec.train_op.gradients, name: np.float32(value) * spec.train_op.gradients[name]}
+        return replace(spec, train_op=spec.train_op.optimizer.apply_gradients(gradients))
+
+    return model_fn
 
 
 def records() -> Dataset:

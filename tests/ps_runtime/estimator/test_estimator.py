@@ -12,13 +12,22 @@ import psutil
 import pytest
 
 from psflow.ps_runtime.checkpoint.records import read_finished
-from psflow.ps_runtime.errors import InputError, ModelFnError, NanLossError, UsageError
+from psflow.ps_runtime.errors import (
+    CheckpointError,
+    InputError,
+    ModelFnError,
+    NanGradientError,
+    NanLossError,
+    UsageError,
+)
 from psflow.ps_runtime.initializers import ones
-from psflow.ps_runtime.model.basic_hooks import StopAtStepHook
+from psflow.ps_runtime.model.basic_hooks import NanTensorHook, StopAtStepHook
 from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec
+from psflow.ps_runtime.optimizers import GradientDescent
+from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
 from tests.ps_runtime.estimator.ratings import SGD
 from tests.ps_runtime.estimator.regression import (
     NUM_BATCHES,
@@ -29,6 +38,7 @@ from tests.ps_runtime.estimator.regression import (
     records,
     regression,
     shuffled,
+    spoilt,
     steps_of,
 )
 
@@ -294,6 +304,67 @@ def test_a_nan_loss_ends_training_before_it_spoils_anything(make):
 def test_a_loss_that_is_nan_because_of_a_kept_cell_is_told_with_the_cell(make, input_fn, where):
     with pytest.raises(NanLossError, match=f"has a blank, NaN or infinite cell in {where}"):
         make().train(input_fn, non_finite="keep")
+
+
+@pytest.mark.parametrize(
+    ("consistency", "pipeline_depth"),
+    [(Async(), 0), (Async(), 1), (BoundedStaleness(2), 1), (Sync(), 0), (Hogwild(), 0), (Hogwild(), 1)],
+)
+def test_a_gradient_that_is_not_finite_ends_training_as_a_nan_loss_does(make, consistency, pipeline_depth):
+    settings = {"save_checkpoints_steps": 1, "consistency": consistency, "pipeline_depth": pipeline_depth}
+    estimator = make(model_fn=spoilt("w", np.nan), **settings)
+    words = r"^chief-0 computed a gradient of variable 'w' that is nan at global_step 4, although the loss is finite"
+    with pytest.raises(NanGradientError, match=words):
+        estimator.train(records)
+    assert 2 <= steps_of(estimator.model_dir)[-1] <= 4
+    assert all(np.isfinite(estimator.get_variable_value(name)).all() for name in estimator.get_variable_names())
+
+
+@pytest.mark.parametrize("pipeline_depth", [0, 1])
+def test_training_may_end_at_a_gradient_that_is_not_finite_with_a_checkpoint_of_what_was_before(make, pipeline_depth):
+    estimator = make(model_fn=spoilt("b", np.inf), pipeline_depth=pipeline_depth)
+    estimator.train(records, [NanTensorHook(fail_on_nan_loss=False)])
+    assert steps_of(estimator.model_dir)[-1] == 4
+    finished = read_finished(estimator.model_dir)
+    assert finished.reason.startswith("chief-0 computed a gradient of variable 'b' that is ")
+    assert np.isfinite(estimator.get_variable_value("b"))
+
+
+def test_a_guard_that_does_nothing_lets_no_step_pass_quietly(make):
+    class Silent(NanTensorHook):
+        def after_run(self, run_context, run_values):
+            pass
+
+    with pytest.raises(NanGradientError, match="at global_step 4"):
+        make(model_fn=spoilt("w", np.nan)).train(records, [Silent()])
+
+
+def test_a_weight_that_overflows_by_finite_gradients_is_in_no_checkpoint(make):
+    def exploding(features, labels, mode):
+        get_variable("w", (2,))
+        rule = GradientDescent(learning_rate=1e38)
+        return EstimatorSpec(mode, loss=np.float32(1), train_op=rule.apply_gradients({"w": np.float32([1, 2])}))
+
+    estimator = make(model_fn=exploding, save_checkpoints_steps=1)
+    words = (
+        r"ps-0 could not write its part of checkpoint 2: checkpoint .*/step_00000002: row 1 of variable 'w' is -inf, "
+        r"so it is not written and the one before stays the latest; lower the learning rate"
+    )
+    with pytest.raises(CheckpointError, match=words):
+        estimator.train(shuffled, max_steps=1000)
+    assert steps_of(estimator.model_dir) == [0, 1]
+    assert np.isfinite(estimator.get_variable_value("w")).all()
+
+
+def test_an_initial_value_that_is_not_finite_is_refused_before_anything_starts(make):
+    def model_fn(features, labels, mode):
+        get_variable(
+            "mask", (2,), initializer=lambda shape, dtype, rng: np.full(shape, -np.inf, dtype), trainable=False
+        )
+        return regression(features, labels, mode)
+
+    with pytest.raises(ModelFnError, match="the initializer of variable 'mask' gave -inf, expected finite numbers"):
+        make(model_fn=model_fn).train(records)
 
 
 # Input

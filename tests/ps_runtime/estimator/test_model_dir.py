@@ -6,12 +6,15 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from psflow.ps_runtime.errors import ModelDirError, UsageError
+from psflow.ps_runtime.checkpoint.job_file import JobFile
+from psflow.ps_runtime.errors import CheckpointError, ModelDirError, PsflowError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.local import run_local
+from psflow.ps_runtime.estimator.model_dir import check_model_dir
 from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from tests.ps_runtime.estimator.regression import records, regression, shuffled, steps_of
@@ -134,3 +137,84 @@ def test_a_damaged_only_checkpoint_has_none_before_it(make):
     os.truncate(next(Path(estimator.latest_checkpoint()).glob("shard_*")), 100)
     with pytest.raises(ModelDirError, match=r"is damaged: .*; restore its files, or choose another model_dir$"):
         train(make())
+
+
+@pytest.mark.parametrize("step", [5, 6])
+@pytest.mark.parametrize("damage", [b"", b'{"body": {}}'])
+def test_a_damaged_manifest_is_told_before_anything_starts_and_nothing_is_lost(make, step, damage):
+    estimator = make()
+    train(estimator)
+    manifest = Path(estimator.model_dir, f"checkpoints/step_{step:08d}/manifest.json")
+    manifest.write_bytes(damage)
+    before = files_of(estimator.model_dir)
+    for start in (lambda: train(make()), lambda: make().train(shuffled, steps=1), lambda: make().evaluate(records)):
+        with pytest.raises(
+            CheckpointError, match=rf"{manifest}: .*; use another checkpoint, or remove this checkpoint's"
+        ):
+            start()
+    assert files_of(estimator.model_dir) == before
+
+
+def test_where_all_manifests_are_damaged_training_does_not_begin_again(make):
+    estimator = make()
+    train(estimator)
+    for manifest in Path(estimator.model_dir).glob("checkpoints/*/manifest.json"):
+        manifest.write_bytes(b"")
+    Path(estimator.model_dir, "evaluations.jsonl").unlink()
+    with pytest.raises(CheckpointError, match=r"step_0000000\d/manifest.json: "):
+        train(make())
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("job.json", r"job\.json: damaged"),
+        ("finished.json", r"finished\.json: damaged"),
+        ("evaluations.jsonl", r"evaluations\.jsonl: line 2 is damaged"),
+        ("export/best/best.json", r"best\.json: damaged"),
+    ],
+)
+def test_a_damaged_record_is_told_before_anything_starts(make, name, words):
+    estimator = make()
+    train(estimator, BestExporter())
+    file = Path(estimator.model_dir, name)
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines[:1], b"[]\n", *lines[1:]]) if name.endswith("l") else b"[]")
+    before = files_of(estimator.model_dir)
+    with pytest.raises(CheckpointError, match=words):
+        train(make(), BestExporter())
+    assert files_of(estimator.model_dir) == before
+
+
+def files_of(model_dir):
+    """Return all files of a model_dir, and what they hold."""
+    return {path: path.read_bytes() for path in Path(model_dir).rglob("*") if path.is_file()}
+
+
+def test_each_flipped_bit_of_a_model_dir_is_harmless_or_told_with_its_file(make):
+    estimator = make()
+    train(estimator, BestExporter())
+    model = Attempt(estimator, TrainSpec(shuffled, 6), spec()).plan.model
+    step = f"checkpoints/step_{6:08d}"
+    shard = next(Path(estimator.model_dir, step).glob("shard_*")).name
+    names = ["job.json", "finished.json", "evaluations.jsonl", "export/best/best.json", f"{step}/manifest.json"]
+    rng = np.random.default_rng(11)
+    told = []
+    for name in [*names, f"{step}/{shard}"]:
+        file = Path(estimator.model_dir, name)
+        intact = file.read_bytes()
+        for place in rng.integers(0, len(intact), 30):
+            file.write_bytes(intact[:place] + bytes([intact[place] ^ (1 << rng.integers(8))]) + intact[place + 1 :])
+            error = ""
+            try:
+                check_model_dir(estimator.model_dir, model)
+                JobFile(estimator.model_dir).refusal()
+                JobFile(estimator.model_dir).check_place()
+                estimator.get_variable_value("w")
+            except PsflowError as found:
+                error = str(found)
+            assert not error or str(file) in error, (name, place)
+            told.append((name, bool(error)))
+        file.write_bytes(intact)
+    assert all(is_told for name, is_told in told if name.startswith(step))
+    assert sum(is_told for _, is_told in told) > 75

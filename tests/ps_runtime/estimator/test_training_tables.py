@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import autograd.numpy as anp
@@ -10,7 +11,7 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.errors import InputError, NanGradientError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.initializers import zeros
@@ -18,6 +19,7 @@ from psflow.ps_runtime.model.embedding import embedding_lookup
 from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
 from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
+from psflow.ps_runtime.model.sparse import SparseGradient
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.model.values import ModelValues
@@ -158,3 +160,18 @@ def test_an_id_that_is_out_of_range_ends_training_with_its_place(make):
 
     with pytest.raises(InputError, match=r"table 'items' has ids in \[0, 1000\), got \d+ at position 0, 0"):
         make(model_fn=model_fn).train(shuffled, max_steps=5)
+
+
+@pytest.mark.parametrize("pipeline_depth", [0, 1])
+def test_a_gradient_of_a_row_that_is_not_finite_is_named_by_its_id(make, pipeline_depth):
+    def model_fn(features, labels, mode):
+        spec = ratings(features, labels, mode)
+        given = spec.train_op.gradients["items"]
+        values = np.where(given.ids[..., np.newaxis] == ITEMS[6, 1], np.nan, given.values)
+        gradients = {**spec.train_op.gradients, "items": SparseGradient(given.ids, values)}
+        return replace(spec, train_op=SGD.apply_gradients(gradients))
+
+    estimator = make(model_fn=model_fn, save_checkpoints_steps=1, pipeline_depth=pipeline_depth)
+    with pytest.raises(NanGradientError, match=rf"^chief-0 computed a gradient of row {ITEMS[6, 1]} of table 'items'"):
+        estimator.train(records)
+    assert np.isfinite(estimator.get_table_rows("items", np.arange(NUM_ITEMS))).all()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from types import SimpleNamespace
 
 import pytest
 
-from psflow.ps_runtime.errors import NanLossError, UsageError
+from psflow.ps_runtime.errors import NanGradientError, NanLossError, UsageError
 from psflow.ps_runtime.model import basic_hooks
 from psflow.ps_runtime.model.basic_hooks import (
     LoggingTensorHook,
@@ -27,7 +28,7 @@ class Steps:
         self.num_examples = 10
         self.staleness = 0
         self.summaries = {}
-        self.non_finite_cell = ""
+        self.fault = None
         self.hook = hook
         self.coordinator = Coordinator()
         hook.begin()
@@ -60,13 +61,19 @@ def test_takes_one_way_to_stop(arguments):
         StopAtStepHook(**arguments)
 
 
-@pytest.mark.parametrize("loss", [float("nan"), float("inf"), float("-inf")])
-def test_a_loss_that_is_not_finite_is_an_error_or_an_end(loss):
-    with pytest.raises(NanLossError, match=f"the loss is {loss} at global_step 4; lower the learning rate"):
-        Steps(NanTensorHook()).step(4, loss)
+@pytest.mark.parametrize(
+    "fault", [NanLossError(float("nan"), 4), NanGradientError("worker-0", "w", None, float("-inf"), 4)]
+)
+def test_a_step_that_was_not_pushed_is_an_error_or_an_end(fault, caplog):
+    steps = Steps(NanTensorHook())
+    steps.fault = fault
+    with pytest.raises(type(fault), match=re.escape(str(fault))):
+        steps.step(4)
     steps = Steps(NanTensorHook(fail_on_nan_loss=False))
     assert steps.step(3) is None
-    assert f"the loss is {loss} at global_step 4" in steps.step(4, loss)
+    steps.fault = fault
+    assert steps.step(4) == str(fault)
+    assert caplog.messages == [f"{fault}; training ends"]
 
 
 def messages_of(caplog, tensors, num_steps, **options):

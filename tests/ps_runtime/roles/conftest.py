@@ -30,6 +30,8 @@ class RoleThreads:
 
     def __init__(self) -> None:
         self.stop = threading.Event()
+        self.addresses: list[Address] = []
+        """Of all ps that were started."""
         self._threads: list[threading.Thread] = []
 
     def check(self) -> None:
@@ -52,7 +54,7 @@ class RoleThreads:
         self._threads[-1].start()
         return future
 
-    def start_ps(self, job: JobSpec) -> tuple[list[Future[Any]], list[Dial]]:
+    def start_ps(self, job: JobSpec, *, is_alone: bool = True) -> tuple[list[Future[Any]], list[Dial]]:
         """Start all ps of a job; return their reports to come, and how to reach them."""
         reports, dials = [], []
         for index in range(job.num_ps):
@@ -63,8 +65,9 @@ class RoleThreads:
                 index,
                 send=lambda event, q=addresses: q.put(event.address) if isinstance(event, PsListening) else None,
             )
-            reports.append(self.start(lambda c=context: run_ps(job, c, "127.0.0.1")))
+            reports.append(self.start(lambda c=context: run_ps(job, c, "127.0.0.1", is_alone=is_alone)))
             address = addresses.get(timeout=WAIT_SECS)
+            self.addresses.append(address)
             dials.append(lambda secs, a=address: connect(a, job.transport, secs, "ps"))
         return reports, dials
 

@@ -60,7 +60,7 @@ def server(monkeypatch):
 def handler():
     job = Job(InputSpec(100), None, None)
     shard = Shard(place(MODEL, 1)[0], [SGD])
-    return PsHandler(JobKey("job", "token", MODEL.digest), shard, None, JobRequests(job, None, shard))
+    return PsHandler(JobKey("job", "token", MODEL.digest, 8), shard, None, JobRequests(job, None, shard))
 
 
 def join(handler, connection, replica=1):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 
+import numpy as np
 import pytest
 
-from psflow.ps_runtime.errors import InputError, RefusedError, StoppedError
+from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError, StoppedError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.hooks import SessionRunHook
@@ -26,6 +27,7 @@ from tests.ps_runtime.estimator.regression import (
     records,
     regression,
     shuffled,
+    spoilt,
     steps_of,
 )
 
@@ -137,3 +139,33 @@ def test_a_ps_has_room_for_all_replicas_of_a_large_job(roles, make):
             *_, last = [stack.enter_context(dial(10)) for _ in range(300)]
             with pytest.raises(RefusedError, match="before HELLO"):  # not that it is full
                 last.request(Message(Kind.PULL), 10)
+
+
+@pytest.mark.parametrize(
+    ("transport", "num_ps", "pipeline_depth"), [("shm", 1, 0), ("shm", 1, 1), ("unix", 2, 0), ("tcp", 1, 1)]
+)
+def test_a_gradient_that_is_not_finite_reaches_no_ps_by_any_transport(
+    roles, tmp_path, transport, num_ps, pipeline_depth
+):
+    config = RunConfig(tf_random_seed=1, save_checkpoints_steps=1, pipeline_depth=pipeline_depth)
+    estimator = Estimator(spoilt("w", np.nan), str(tmp_path), config)
+    with pytest.raises(
+        NanGradientError, match=r"^chief-0 computed a gradient of variable 'w' that is nan at global_step 4"
+    ):
+        train(roles, estimator, records, num_ps=num_ps, transport=transport)
+    assert 2 <= steps_of(estimator.model_dir)[-1] <= 4
+
+
+@pytest.mark.parametrize(("transport", "listens"), [("auto", False), ("unix", False), ("shm", False), ("tcp", True)])
+def test_a_ps_whose_roles_are_all_on_its_host_listens_on_no_network(roles, make, transport, listens):
+    with Attempt(make(), TrainSpec(shuffled, 1), None, transport=transport) as attempt:
+        job = attempt.job()
+        _, (dial,) = roles.start_ps(job)
+        assert [address.tcp_port is not None for address in roles.addresses] == [listens]
+        dial(10).close()
+
+
+def test_a_ps_with_a_role_on_another_host_listens_for_it(roles, make):
+    with Attempt(make(), TrainSpec(shuffled, 1), None) as attempt:
+        roles.start_ps(attempt.job(), is_alone=False)
+        assert roles.addresses[0].tcp_port is not None

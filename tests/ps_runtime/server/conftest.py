@@ -70,7 +70,7 @@ class Servers:
     def __init__(self, model: ModelSpec, num_ps: int, job: Job, saved: dict[int, Saved], *, is_stream: bool) -> None:
         self.model = model
         self.layouts = place(model, num_ps)
-        self.key = JobKey("job", TOKEN, model.digest)
+        self.key = JobKey("job", TOKEN, model.digest, 8)
         self.stream = Stream() if is_stream else None
         self.job = job
         shards = [Shard(layout, rules_of(model), model.tables, num_ps) for layout in self.layouts]

@@ -285,3 +285,15 @@ def test_an_answer_that_was_lost_is_given_again_not_another_one():
     office.job.push(0, 0, 1, 1, num_known=1)
     assert office.hear() == [0]
     assert office.job.num_given == 2
+
+
+def test_sync_closes_a_half_full_round_when_the_input_ends_and_nobody_is_there():
+    office = Office(Sync(), num_replicas=2, num_records=3)
+    office.come()
+    assert sorted(office.push(0, 1)) == [0]
+    office.job.away(1, 0)
+    office.job.push(0, 0, 2, 1)
+    office.job.away(0, 0)
+    office.hear()
+    assert office.words == "SUM0 SUM1 CLOSE2 SUM0 CLOSE1"
+    assert office.cut == (2, True)

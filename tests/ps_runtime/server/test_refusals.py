@@ -75,6 +75,14 @@ def test_an_old_life_is_refused(job, ps):
     job.refuses("incarnation 4 of", job.servers.connect(), hello, replica=1, incarnation=4, ps=ps)
 
 
+@pytest.mark.parametrize("purpose", [Purpose.TRAIN, Purpose.SAVE, Purpose.WATCH])
+@pytest.mark.parametrize(("ps", "replica"), [(0, 8), (1, 8), (0, NO_REPLICA - 1)])
+def test_a_replica_that_the_job_does_not_have_is_not_let_in(job, ps, replica, purpose):
+    hello = job.servers.hello(purpose, replica, 5)
+    words = rf"it says that it is worker-{replica - 1}, but this job has 8 replicas"
+    job.breaks(words, job.servers.connect(), hello, replica=replica, ps=ps)
+
+
 def test_who_is_no_replica_may_not_train(job):
     hello = job.servers.hello(Purpose.TRAIN, NO_REPLICA, 5)
     job.breaks("only a training replica may train", job.servers.connect(), hello, replica=NO_REPLICA)

@@ -61,8 +61,10 @@ def test_nobody_there(probe):
         address = server.address
     with pytest.raises(BrokenPeerError, match=r"no connection to ps-1 at 127.0.0.1:\d+: Connection refused"):
         connect(address, peer="ps-1")
-    with pytest.raises(BrokenPeerError, match="it does not listen on TCP"):
+    with pytest.raises(BrokenPeerError, match=r"no connection to ps at @psflow-\w+: Connection refused"):
         connect(dataclasses.replace(address, tcp_port=None))
+    with pytest.raises(BrokenPeerError, match="it does not listen on TCP"):
+        connect(dataclasses.replace(address, tcp_port=None), "tcp")
 
 
 def test_an_unknown_transport_is_an_error():

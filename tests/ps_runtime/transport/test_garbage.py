@@ -96,7 +96,7 @@ sockets_alone = pytest.mark.parametrize("scene", ["unix", "tcp"], indirect=True)
 @pytest.fixture(params=["unix", "tcp", "shm"])
 def scene(request: pytest.FixtureRequest, probe) -> Iterator[Scene]:
     clock = Clock()
-    server = SocketServer(probe, max_connections=4, hello_timeout_secs=5.0, clock=clock)
+    server = SocketServer(probe, max_connections=4, max_strangers=4, hello_timeout_secs=5.0, clock=clock)
     scene = Scene(request.param, server, clock, [])
     yield scene
     scene.close()
@@ -217,18 +217,54 @@ def test_who_says_nothing_acceptable_in_time_is_dropped(scene, probe):
     scene.clock.now += 0.2
     scene.step()
     for sock in (silent, half):
-        assert words_of(sock)["reason"] == "no valid HELLO came within 5 s"
+        assert words_of(sock) == {"code": "late", "reason": "no valid HELLO came within 5 s"}
     assert scene.is_served(honest)
     assert probe.gone == []
 
 
 def test_no_more_peers_than_there_is_room_for(scene):
     peers = [scene.dial() for _ in range(4)]
-    words = words_of(scene.dial())
+    assert all(scene.is_served(peer) for peer in peers)
+    last = scene.dial()
+    if scene.kind == "tcp":  # nobody knew who it is
+        scene.say(last, PULL)
+    words = words_of(last)
     assert (words["code"], words["reason"]) == ("full", "this ps has 4 connections, its maximum")
     peers[0].close()
     scene.step()
     assert scene.is_served(scene.dial())
+
+
+def test_who_does_not_say_hello_over_tcp_gives_way_to_the_next_and_takes_no_seat(probe):
+    with SocketServer(probe, max_connections=2, max_strangers=3) as server:
+        scene, beside = Scene("tcp", server, Clock(), []), Scene("unix", server, Clock(), [])
+        known = scene.dial()
+        assert scene.is_served(known)
+        silent = [scene.dial() for _ in range(20)]
+        for sock in silent[:-3]:
+            words = words_of(sock)
+            assert words["code"] == "full"
+            assert "3 connections have not said HELLO, the most there may be" in words["reason"]
+        assert server.statistics()["connections"] == 4
+        assert scene.is_served(known)
+        assert beside.is_served(beside.dial())
+        for one in (scene, beside):
+            for sock in one.opened:
+                sock.close()
+
+
+def test_who_could_not_be_listened_to_has_its_time_still(probe):
+    clock = Clock()
+    with SocketServer(probe, hello_timeout_secs=5.0, clock=clock) as server:
+        scene = Scene("tcp", server, clock, [])
+        busy = scene.dial()
+        handle, probe.handle = probe.handle, lambda *given: setattr(clock, "now", clock.now + 60.0) or handle(*given)
+        address = server.address
+        with busy, socket.create_connection((address.host, address.tcp_port)) as late:
+            busy.sendall(PULL)
+            late.sendall(PULL)
+            scene.step()  # while the ps deals with the first for a minute, the second waits
+            assert decode_header(late.recv(HEADER.size, socket.MSG_WAITALL))[0].kind is Kind.PARAMETERS
 
 
 def test_another_user_is_turned_away_from_the_unix_socket(scene, monkeypatch):

@@ -56,8 +56,11 @@ def test_a_cluster_without_a_free_thread_is_not_waited_for_for_ever(client: Clie
 
 @pytest.mark.cluster(shared=True)
 def test_inputs_that_are_not_those_of_the_flow_are_refused_and_told_apart(client: Client, job: EvaluationJob) -> None:
+    def check() -> None:
+        assert any(replay._left.values()), "an interrupt has nothing to interrupt any more"
+
     with Replay(client, job, {0: [0, 1], 1: [1], 2: [0], 9: [0]}) as replay:
-        outcomes = list(replay.outcomes(200.0, lambda: None))
+        outcomes = list(replay.outcomes(200.0, check))
         assert {failure.global_step for failure in replay.wait([0, 1, 2, 9], 0.0) or ()} == {0, 1, 2, 9}
     reasons = {(o.name, o.global_step): o.reason for o in outcomes if isinstance(o, Failure)}
     assert reasons.keys() == {("", 0), ("two", 0), ("two", 1), ("", 2), ("", 9)}

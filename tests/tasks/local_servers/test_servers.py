@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +15,11 @@ import prefect.settings
 import psutil
 import pytest
 
+from psflow.tasks.basic_auth import authorization, with_auth
 from psflow.tasks.local_servers.starting import Endpoints, bring_up
 from psflow.tasks.local_servers.stopping import take_down
 from psflow.tasks.prefect_server.api import named_api_url, prefect_api
+from psflow.tasks.reaching import prefect_fault
 from psflow.tasks.started_servers import StartedServer, found
 from psflow.tasks.tracking.store import prepare_store
 
@@ -60,9 +63,13 @@ def mlflow(both: list[Endpoints]) -> StartedServer:
     return both[0].mlflow
 
 
-def status(url: str) -> int:
-    with urllib.request.urlopen(url, timeout=100) as response:
-        return int(response.status)
+def ask(server: StartedServer, path: str, auth_string: str | None = None) -> tuple[int, bytes]:
+    headers = {} if auth_string is None else {"Authorization": authorization(auth_string)}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(server.url + path, headers=headers), timeout=100) as answer:
+            return int(answer.status), answer.read()
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, refusal.read()
 
 
 def test_two_at_once_start_one_of_each(both: list[Endpoints], place: Path) -> None:
@@ -78,9 +85,26 @@ def test_where_a_port_is_taken_another_one_is(prefect: StartedServer, mlflow: St
 
 
 def test_both_have_pages(prefect: StartedServer, mlflow: StartedServer) -> None:
-    assert status(prefect.url) == status(mlflow.url) == 200
-    with urllib.request.urlopen(f"{prefect.url}/ui-settings", timeout=100) as response:
-        assert f'"api_url":"{prefect.url}/api"'.encode() in response.read()
+    for server in (prefect, mlflow):
+        assert ask(server, "/", server.auth_string)[0] == 200
+    assert f'"api_url":"{prefect.url}/api"'.encode() in ask(prefect, "/ui-settings", prefect.auth_string)[1]
+
+
+@pytest.mark.parametrize("auth_string", [None, "psflow:", "psflow:wrong"])
+def test_who_does_not_know_the_password_gets_nothing(
+    prefect: StartedServer, mlflow: StartedServer, auth_string: str | None
+) -> None:
+    paths = ("/", "/health", "/api/health", "/api/admin/version", "/ui-settings", "/api/2.0/mlflow/experiments/search")
+    answers = {ask(server, path, auth_string) for server in (prefect, mlflow) for path in paths}
+    assert answers == {(401, b"")}
+    assert ask(prefect, "/", mlflow.auth_string)[0] == 401
+
+
+def test_nobody_reads_the_passwords(prefect: StartedServer, mlflow: StartedServer, place: Path) -> None:
+    words = [str(server.auth_string).partition(":")[2].encode() for server in (prefect, mlflow)]
+    files = [path for path in place.rglob("*") if path.is_file() and path.stat().st_mode & 0o077]
+    read = [Path(f"/proc/{server.process.pid}/cmdline") for server in (prefect, mlflow)]
+    assert [path for path in [*files, *read] if any(word in path.read_bytes() for word in words)] == []
 
 
 def test_flows_and_stores_find_them(
@@ -88,11 +112,13 @@ def test_flows_and_stores_find_them(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "")
     store = f"sqlite:///{place}/mlflow.db"
-    assert (found().prefect_api_url, dict(found().mlflow)) == (f"{prefect.url}/api", {store: mlflow.url})
-    assert prepare_store() == prepare_store(store) == mlflow.url
+    assert found().prefect_api_url == f"{prefect.url}/api"
+    assert prepare_store() == prepare_store(store) == prepare_store(mlflow.url)
+    assert prepare_store() == with_auth(mlflow.url, mlflow.auth_string)
     with prefect_api() as url:
         assert url == named_api_url() == f"{prefect.url}/api"
-    assert status(f"{prefect.url}/api/health") == 200  # it outlives who used it
+    assert ask(prefect, "/api/health", prefect.auth_string)[0] == 200  # it outlives who used it
+    assert prefect_fault(f"{prefect.url}/api", TIMEOUT_SECS) is None  # also where a variable names it
     assert prepare_store("sqlite:///other.db") == f"sqlite:///{place}/other.db"
 
 
@@ -106,7 +132,7 @@ def test_one_that_died_is_started_again_and_the_other_one_stays(prefect: Started
     assert isinstance(again.mlflow, StartedServer)
     assert again.mlflow.process != mlflow.process
     assert again.mlflow.serves == mlflow.serves
-    assert status(f"{again.mlflow.url}/health") == 200
+    assert ask(again.mlflow, "/health", again.mlflow.auth_string)[0] == 200
 
 
 def test_down_ends_them_and_once_more_does_nothing(prefect: StartedServer) -> None:

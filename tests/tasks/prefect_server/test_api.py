@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import http.client
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -10,11 +13,11 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-from prefect.settings import PREFECT_API_URL, get_current_settings, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, get_current_settings, temporary_settings
 
-from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
+from psflow.ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
 from psflow.tasks.prefect_server import api
-from psflow.tasks.prefect_server.api import LocalPrefectServer, named_api_url, prefect_api
+from psflow.tasks.prefect_server.api import LocalPrefectServer, check_named_api, named_api_url, prefect_api
 
 ROOT = Path(__file__).parents[3]
 
@@ -79,15 +82,28 @@ def test_server_ends_when_the_process_is_killed() -> None:
         psutil.Process(int(done.stdout)).wait(timeout=200)
 
 
+def refused(server: LocalPrefectServer) -> bool:
+    """Return whether a server tells nobody else anything, and its process nothing of the password."""
+    password = server.auth_string.partition(":")[2]
+    answers = set()
+    for path, headers in (("/api/health", {}), ("/api/admin/version", {}), ("/", {"Authorization": "Basic cDpw"})):
+        with closing(http.client.HTTPConnection(*server._address)) as connection:
+            connection.request("GET", path, headers=headers)
+            answer = connection.getresponse()
+            answers.add((answer.status, answer.read()))
+    return answers == {(401, b"")} and password not in " ".join(psutil.Process(server.pid).cmdline())
+
+
 @pytest.mark.cluster
 def test_named_api_is_used_and_left_running() -> None:
     server = LocalPrefectServer()
     try:
-        with temporary_settings({PREFECT_API_URL: server.wait()}):
+        with temporary_settings({PREFECT_API_URL: server.wait(), PREFECT_API_AUTH_STRING: server.auth_string}):
             assert named_api_url() == server.url
             with prefect_api() as url:
                 assert url == server.url
             assert psutil.Process(server.pid).is_running()
+        assert refused(server)
     finally:
         server.close()
         server.close()
@@ -95,14 +111,9 @@ def test_named_api_is_used_and_left_running() -> None:
 
 
 def test_named_api_that_does_not_answer() -> None:
-    with (
-        temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}),
-        pytest.raises(
-            WaitTimeoutError, match=r"the Prefect API at http://127.0.0.1:1/api did not answer .*unset PREFECT_API_URL"
-        ),
-        prefect_api(timeout_secs=0),
-    ):
-        pass
+    words = r"^the Prefect API at http://127.0.0.1:1/api does not answer within 0 s: .*unset PREFECT_API_URL"
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}), pytest.raises(ConfigError, match=words):
+        check_named_api(0)
 
 
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
@@ -135,6 +146,17 @@ def test_server_that_does_not_listen_to_reason(tmp_path: Path, monkeypatch: pyte
     assert not psutil.pid_exists(server.pid)
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_server_outlives_a_signal_that_is_for_the_flow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    program(tmp_path, monkeypatch, "import os, sys; sys.stdin.read(); os._exit(7)")
+    server = LocalPrefectServer()
+    os.kill(server.pid, number)
+    server.close(timeout_secs=200)
+    assert server._process.returncode == 7
+
+
 @pytest.mark.cluster
 def test_server_that_a_profile_makes_superfluous_leaves_and_touches_no_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -156,8 +178,6 @@ def test_server_that_is_not_needed_is_closed() -> None:
     server.close = lambda: setattr(server, "is_closed", True)
     with (
         temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}),
-        pytest.raises(WaitTimeoutError),
-        prefect_api(server, timeout_secs=0),  # type: ignore[arg-type]
+        prefect_api(server),  # type: ignore[arg-type]
     ):
-        pass
-    assert server.is_closed
+        assert server.is_closed

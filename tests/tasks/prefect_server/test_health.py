@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from psflow.ps_runtime.errors import WaitTimeoutError
-from psflow.tasks.prefect_server.api import prefect_api
+from psflow.ps_runtime.errors import ConfigError
+from psflow.tasks.prefect_server.api import check_named_api
 from psflow.tasks.prefect_server.health import health_fault
 from psflow.tasks.reaching import prefect_fault
 
@@ -45,14 +45,9 @@ def test_api_that_takes_connections_and_never_answers_is_asked_once(silent: Sile
 
 
 def test_wait_for_a_silent_api_ends(silent: Silent) -> None:
-    with (
-        temporary_settings({PREFECT_API_URL: silent.url}),
-        pytest.raises(
-            WaitTimeoutError, match=r"the Prefect API at http\S+ did not answer within 0\.3 s: timed out; start it"
-        ),
-        prefect_api(timeout_secs=0.3),
-    ):
-        pass
+    words = r"^the Prefect API at http\S+ does not answer within 0\.3 s: timed out; start it"
+    with temporary_settings({PREFECT_API_URL: silent.url}), pytest.raises(ConfigError, match=words):
+        check_named_api(0.3)
 
 
 def test_question_about_a_silent_api_is_asked_once(silent: Silent) -> None:

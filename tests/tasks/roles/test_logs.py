@@ -9,6 +9,7 @@ import pytest
 from prefect.exceptions import CancelledRun
 
 from psflow.ps_runtime.errors import ConfigError, RoleFailedError
+from psflow.ps_runtime.redaction import redact_logs
 from psflow.ps_runtime.roles.events import LogMessage
 from psflow.tasks.roles import logs as module
 from psflow.tasks.roles.logs import RoleLogs, leave_traces_out
@@ -96,7 +97,12 @@ def test_why_the_job_failed_is_told_once_by_the_role_that_caused_it(
 
 
 @pytest.mark.parametrize("name", ["prefect.flow_runs", "prefect.task_runs", "prefect.engine"])
-def test_prefect_tells_no_trace_of_an_error_that_says_it_all(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_prefect_tells_no_trace_of_an_error_that_says_it_all(
+    name: str, caplog: pytest.LogCaptureFixture, request: pytest.FixtureRequest
+) -> None:
+    factory = logging.getLogRecordFactory()
+    request.addfinalizer(lambda: logging.setLogRecordFactory(factory))
+    redact_logs()
     leave_traces_out()
     told = RoleFailedError("chief-0", "x"), ConfigError(("y",)), CancelledRun("ended by SIGTERM")
     for error in (*told, ValueError("of the flow itself")):
@@ -105,4 +111,12 @@ def test_prefect_tells_no_trace_of_an_error_that_says_it_all(name: str, caplog: 
         except Exception:
             logging.getLogger(name).exception("it failed")
     logging.getLogger(name).error("a state that was returned", exc_info=True)
-    assert [record.exc_info is not None for record in caplog.records] == [False, False, False, True, False]
+    has_trace = [bool(record.exc_info or record.exc_text) for record in caplog.records]
+    assert has_trace == [False, False, False, True, False]
+
+
+def test_an_interrupted_flow_run_is_no_error_of_each_task_run(caplog: pytest.LogCaptureFixture) -> None:
+    leave_traces_out()
+    for line in ("Finished in state Cancelled('ps-0 was stopped')", "Finished in state Failed('ps-0 failed')"):
+        logging.getLogger("prefect.task_runs").error(line)
+    assert [record.getMessage() for record in caplog.records] == ["Finished in state Failed('ps-0 failed')"]

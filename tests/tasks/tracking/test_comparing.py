@@ -32,7 +32,10 @@ def record(uri: str, job: str, rate: float, digest: str, loss: float) -> Run:
 
     resume({"rate": 1.0, "seed": 7})
     run = resume({"rate": rate, "seed": 7})
-    client.log_batch(run.info.run_id, [Metric("loss", loss, 0, 1), Metric("system/memory", loss, 0, 1)])
+    client.log_batch(
+        run.info.run_id,
+        [Metric("loss", loss, 0, 1), Metric("system/memory", loss, 0, 1), Metric("role/ps-0/rss_mb", loss, 0, 1)],
+    )
     return client.get_run(run.info.run_id)
 
 
@@ -48,6 +51,8 @@ def test_only_differences_are_told_with_the_last_value_of_a_parameter(runs: tupl
         "code": {},
         "metrics": {"loss": ("0.5", "0.25")},
     }
+    with_machine = differences(*(run_facts(run, of_the_machine=True) for run in runs))
+    assert list(with_machine["metrics"]) == ["loss", "role/ps-0/rss_mb", "system/memory"]
 
 
 def test_a_run_is_found_by_its_id_the_beginning_of_it_and_its_name(uri: str, runs: tuple[Run, Run]) -> None:

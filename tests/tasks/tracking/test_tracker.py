@@ -15,6 +15,7 @@ from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.tasks.tracking import Tracker
 from psflow.tasks.tracking import tracker as tracker_module
+from psflow.tasks.tracking.waiting import keep_waiting, read_waiting
 from psflow.tasks.tracking.writes import MAX_ATTEMPTS
 from tests.tasks.waiting import wait_until
 
@@ -347,3 +348,46 @@ def test_close_twice_and_nothing_is_said(open_tracker: OpenTracker, capfd: pytes
     tell(tracker, metrics(1, loss=1))
     assert tracker.close("FAILED")
     assert capfd.readouterr() == ("", "")
+
+
+def test_that_a_run_was_killed_is_known_first_whatever_waits(
+    store: str, open_tracker: OpenTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tracker = open_tracker()
+    written = MlflowClient.log_batch
+    statuses = []
+
+    def note(client: MlflowClient, run_id: str, *args: Any, **kwargs: Any) -> Any:
+        statuses.append(client.get_run(run_id).info.status)
+        return written(client, run_id, *args, **kwargs)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", note)
+    monkeypatch.setattr(tracker_module, "WRITE_EVERY_SECS", 200.0)
+    tell(tracker, metrics(1, loss=1), status="KILLED")
+    assert statuses[-1] == "KILLED"
+    assert curve(store, tracker.run_id, "loss") == [(1, 1)]
+
+
+def test_metrics_that_mlflow_did_not_take_are_kept_and_written_once(
+    tmp_path: Path, store: str, open_tracker: OpenTracker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(*args: Any, **kwargs: Any) -> None:
+        raise MlflowException("nobody answers")
+
+    model_dir = str(tmp_path / "m")
+    first = open_tracker(tags={"psflow.job_id": "a1"})
+    with monkeypatch.context() as away:
+        for name in ("log_batch", "get_run", "set_terminated"):
+            away.setattr(MlflowClient, name, absent)
+        for event in (metrics(1, loss=math.nan, rate=2), evaluation(1, accuracy=0.5), metrics(2, loss=3)):
+            first.handle(event)
+        assert not first.close("KILLED", timeout_secs=0.2)
+    keep_waiting(model_dir, first.waiting())
+    again = open_tracker(tags={"psflow.job_id": "a1"})
+    kept = read_waiting(model_dir)
+    assert {(m.step, name) for m in kept for name in m.values} == {(1, "loss"), (1, "rate"), (2, "loss")}
+    tell(again, *kept, *kept)
+    assert curve(store, again.run_id, "rate") == [(1, 2)]
+    assert [step for step, _ in curve(store, again.run_id, "loss")] == [1, 2]
+    keep_waiting(model_dir, again.waiting())
+    assert read_waiting(model_dir) == []

@@ -1,0 +1,107 @@
+"""The end of a command that a signal has asked to end: in time, whatever else is dead or hangs."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+from psflow.ps_runtime.deadline import END_SECS, ROLES_SECS, StopClock
+
+__all__ = ["Watchdog", "write_now"]
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+POLL_SECS = 0.5
+"""Between two looks whether something else than a signal has started the clock, such as a cancellation in Prefect."""
+
+
+class Watchdog:
+    """Ends this process `END_SECS` after the first signal, with its exit code; roles are killed before that.
+
+    It hears of signals by itself, in a thread of its own: whichever handler a library has put in place of ours, and
+    whatever the main thread waits for.
+
+    Parameters
+    ----------
+    clock : StopClock
+        Is armed, and started by the signal.
+    last_words : callable
+        Told the exit code before the process ends; must not block.
+    leave : callable
+        Ends the process with that exit code.
+
+    Notes
+    -----
+    Make it in the main thread. Nothing ends it: it is there until the process ends.
+    """
+
+    def __init__(
+        self, clock: StopClock, last_words: Callable[[int], None], leave: Callable[[int], object] = os._exit
+    ) -> None:
+        self._clock = clock
+        self._last_words = last_words
+        self._leave = leave
+        self._alarm, self._wire = socket.socketpair()
+        self._wire.setblocking(False)
+
+    def start(self) -> None:
+        """Arm the clock, and watch it."""
+        self._clock.arm()
+        signal.set_wakeup_fd(self._wire.fileno(), warn_on_full_buffer=False)
+        threading.Thread(target=self._watch, name="psflow-watchdog", daemon=True).start()
+
+    def _watch(self) -> None:
+        while (received := self._clock.received) is None:
+            self._listen()
+        time.sleep(self._clock.left(ROLES_SECS))
+        with contextlib.suppress(Exception):  # whatever is wrong there, the end comes
+            _kill_workers()
+        time.sleep(self._clock.left(END_SECS))
+        exit_code = 128 + received
+        try:
+            _kill_descendants()
+            self._last_words(exit_code)
+        finally:
+            self._leave(exit_code)
+
+    def _listen(self) -> None:
+        """Wait for signals for a moment; the interpreter writes the number of each to the wire as it arrives."""
+        if select.select([self._alarm], [], [], POLL_SECS)[0]:
+            for number in self._alarm.recv(1024):
+                if number in SIGNALS:
+                    self._clock.begin(signal.Signals(number))
+
+
+def write_now(descriptor: int, text: str) -> None:
+    """Write a line to a file descriptor, unless that would block: whoever reads it may hang, too."""
+    with contextlib.suppress(OSError):
+        if select.select([], [descriptor], [], 0.0)[1]:
+            os.write(descriptor, text.encode())
+
+
+def _kill_workers() -> None:
+    """Kill the processes of the Dask clusters that this one has started, if it has begun to use Dask."""
+    if "psflow.ps_runtime.cluster.connecting" in sys.modules:
+        from psflow.ps_runtime.cluster.connecting import kill_local_workers
+
+        kill_local_workers()
+
+
+def _kill_descendants() -> None:
+    """Kill all processes below this one, and remove the directory that they share."""
+    import psutil
+
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    if "psflow.ps_runtime.cluster.fork_server" in sys.modules:
+        from psflow.ps_runtime.cluster.fork_server import scratch_directory
+
+        shutil.rmtree(scratch_directory(), ignore_errors=True)

@@ -1,0 +1,102 @@
+"""JSON that somebody may have changed, read as what it should be: a dataclass, field by field."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import is_dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+
+from psflow.ps_runtime.checkpoint.entries import fields_of, whole
+
+__all__ = ["UnixTime", "as_kind", "from_json"]
+
+T = TypeVar("T")
+
+LAST_SECOND = 253_402_300_799.0
+"""Of the year 9999, the last one that has a date."""
+
+UnixTime = Annotated[float, LAST_SECOND]
+"""Seconds since 1970, up to the last that has a date."""
+
+
+def from_json(data: bytes | str) -> Any:
+    """Return what `data` says; ValueError where it is no JSON in UTF-8."""
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
+def as_kind(kind: type[T], value: Any, key: str) -> T:
+    """Return `value`, which JSON gave, as a `kind`.
+
+    Parameters
+    ----------
+    kind : type
+        A frozen dataclass, with its fields and no others, or a TypedDict, which lets other keys through. Their fields
+        are such classes, `str`, `int` of at least 0, finite `float`, `UnixTime`, mappings to these, unions of one of
+        them with None, and `Any`.
+    value : JSON value
+        What to read.
+    key : str
+        Where it stands, for the error.
+
+    Raises
+    ------
+    ValueError
+        If it is something else, naming the key: ``owner.process.pid: expected a whole number >= 0, got '7'``.
+    """
+    return cast(T, _read(kind, value, key))
+
+
+def _read(kind: Any, value: Any, key: str) -> Any:
+    origin = get_origin(kind)
+    if kind is Any:
+        return value
+    if origin in (Union, UnionType):
+        [wanted] = [option for option in get_args(kind) if option is not NoneType]
+        return None if value is None else _read(wanted, value, key)
+    if origin is Annotated:
+        return _number(value, key, *get_args(kind)[1:])
+    if origin is not None:
+        return {name: _read(get_args(kind)[1], each, f"{key}.{name}") for name, each in _mapping(value, key).items()}
+    if is_typeddict(kind):
+        hints = _hints(kind)
+        if missing := sorted(kind.__required_keys__ - _mapping(value, key).keys()):
+            raise ValueError(f"{key}: expected {', '.join(missing)} too; got {sorted(value)}")
+        return {name: _read(hints.get(name, Any), each, f"{key}.{name}") for name, each in _mapping(value, key).items()}
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = _hints(kind)
+        fields_of(value, tuple(hints), key)
+        return kind(**{name: _read(hint, value[name], f"{key}.{name}") for name, hint in hints.items()})
+    if kind is int:
+        return whole(value, key)
+    if kind is float:
+        return _number(value, key)
+    assert kind is str, f"{key}: no way to read {kind}"
+    if not isinstance(value, str):
+        raise ValueError(f"{key}: expected a text, got {value!r}")
+    return value
+
+
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _mapping(value: Any, key: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{key}: expected an object, got {value!r}")
+    return value
+
+
+def _number(value: Any, key: str, most: float | None = None) -> float:
+    if type(value) not in (int, float) or not math.isfinite(value):
+        raise ValueError(f"{key}: expected a finite number, got {value!r}")
+    if most is not None and not 0 <= value <= most:
+        raise ValueError(f"{key}: expected Unix time from 0 to {most:.0f}, got {value!r}")
+    return float(value)

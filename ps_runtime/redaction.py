@@ -1,0 +1,129 @@
+"""Credentials, left out of everything that people read: logs, errors, answers, and what goes to MLflow and Prefect.
+
+The one place that knows what a credential looks like. It leaves out too much rather than too little.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = ["HIDDEN", "public", "redact_logs", "secret_keys", "without_secrets"]
+
+HIDDEN = "***"
+
+SCHEME = r"[A-Za-z][A-Za-z0-9+.:-]*://"
+NAMES = (
+    r"x-amz-[a-z-]+|x-goog-[a-z-]+|awsaccesskeyid|sig|signature|sas|credentials?|passw(?:or)?d|pwd|pass|secret|client_secret"
+    r"|(?:[a-z]+[_-])?token|(?:api|account|access|private|shared|secret)[_-]?(?:access[_-]?)?key(?:[_-]?id)?|auth[_-]string"
+)
+"""Of parameters in a query, keys in a connection string and in a configuration; case does not matter."""
+CLOSERS = r"['\")\]>},;:.]*"
+"""What may follow an address in a sentence, and is not part of it."""
+
+_IS_URL = re.compile(SCHEME)
+_IS_SECRET_KEY = re.compile(rf"(?!(?:max|min|num|n)[_-])(?:[a-z0-9]+[_-])*?(?:{NAMES})", re.IGNORECASE)
+_NAMED = re.compile(
+    rf"(?<![\w-])(?P<name>{NAMES})(?P<mark>=|['\"]\s*[:=]\s*)(?:'[^']*'|\"[^\"]*\"|[^\s&;,]+)", re.IGNORECASE
+)
+
+
+# User and password, up to the last @. A password may hold any character, also those that should have been escaped:
+# after "user:" none of them ends it.
+_USER_IN_TEXT = re.compile(r"(?<=://)(?:(?:(?!://)[^\s/?#])*|[^\s/?#@:]*:(?:(?!://)\S)*)@")
+_USER_OF_URL = re.compile(r"(?<=://)(?:[^/?#]*|[^/?#@:]*:.*)@", re.DOTALL)
+_PASSWORD = re.compile(r"://[^/?#@]*:.*@|https?://[^/?#@]+@", re.DOTALL)
+_QUERY_IN_TEXT = re.compile(rf"(/[^\s?]*)\?\S*?(?={CLOSERS}(?:\s|$))")
+_QUERY_OF_URL = re.compile(r"\?.*", re.DOTALL)
+
+
+def without_secrets(text: str) -> str:
+    """Return `text` with every URL in it, and every path of one, without user, password and query.
+
+    Examples
+    --------
+    >>> without_secrets("GET http://bob:secret@host/a?token=1 failed: host said no")
+    'GET http://host/a failed: host said no'
+    >>> without_secrets("s3://key:se'cr/et@bucket/a.csv")
+    's3://bucket/a.csv'
+    >>> without_secrets("BlobEndpoint=x;sig=secret")
+    'BlobEndpoint=x;sig=***'
+    """
+    text = _QUERY_IN_TEXT.sub(r"\1", _USER_IN_TEXT.sub("", text))
+    return _NAMED.sub(rf"\g<name>\g<mark>{HIDDEN}", text)
+
+
+def public(value: Any, key: str = "") -> Any:
+    """Return plain values without the credentials in them, for everybody to read.
+
+    Parameters
+    ----------
+    value : object
+        Of a configuration: mappings, lists and plain values.
+    key : str
+        Its name there; the text of one that is called a password, a token or the like is hidden.
+
+    Examples
+    --------
+    >>> public({"input": {"path": "https://key:s3cret@host/t.csv?signature=s3cret", "epochs": 2}, "api_key": "s3cret"})
+    {'input': {'path': 'https://host/t.csv', 'epochs': 2}, 'api_key': '***'}
+    """
+    if isinstance(value, Mapping):
+        return {name: public(inner, str(name)) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [public(inner, key) for inner in value]
+    if value is not None and not isinstance(value, bool) and _is_secret_key(key):
+        return HIDDEN
+    if not isinstance(value, str):
+        return value
+    if _IS_URL.match(value):  # it ends where the value ends, whatever characters are in it
+        value = _QUERY_OF_URL.sub("", _USER_OF_URL.sub("", value, count=1))
+    return without_secrets(value)
+
+
+def secret_keys(values: Mapping[str, Any]) -> list[str]:
+    """Return the dotted keys of plain values that hold a password or a token; a query as such is none.
+
+    Examples
+    --------
+    >>> secret_keys({"input": {"path": "s3://key:s3cret@bucket/t.csv", "other": "sftp://bob@host/t.csv?v=3"}})
+    ['input.path']
+    """
+    return list(dict.fromkeys(_secret_keys("", values)))
+
+
+def _secret_keys(key: str, value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _secret_keys(f"{key}.{name}".lstrip("."), inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _secret_keys(key, inner)
+    elif value is not None and not isinstance(value, bool):
+        text = str(value)
+        if _is_secret_key(key.rpartition(".")[2]) or _PASSWORD.search(text) or _NAMED.search(text):
+            yield key
+
+
+def _is_secret_key(name: str) -> bool:
+    return _IS_SECRET_KEY.fullmatch(name) is not None
+
+
+class _PublicRecord(logging.LogRecord):
+    """What is logged, its traceback included, without credentials."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        if self.exc_info and self.exc_info[0] is not None:
+            self.exc_text = without_secrets("".join(traceback.format_exception(*self.exc_info)).rstrip())
+
+    def getMessage(self) -> str:  # noqa: N802 - the name that logging gives it
+        return without_secrets(super().getMessage())
+
+
+def redact_logs() -> None:
+    """Leave credentials out of everything that this process logs from now on. Idempotent."""
+    logging.setLogRecordFactory(_PublicRecord)
