@@ -118,7 +118,7 @@ class _Predictions:
     def _partitions(self) -> float:
         model = read_model_info(self._model, self._model, None)
         source = prediction_input(str(self._rows))
-        digest = read_input(source, model).digest()
+        digest = read_input(source, model.schema).digest()
         output = str(self._new_path())
         started = time.monotonic()
         futures = [

@@ -56,9 +56,9 @@ def psflow(*arguments: str) -> dict[str, Any]:
 
 
 def write_test_images(path: Path) -> Any:
-    """Write the test images as CSV, without their labels; return the labels."""
-    digits = read_digits("test")
-    np.savetxt(path, digits.features[MATRIX], "%.9g", ",", header=",".join(digits.columns), comments="")
+    """Write the test images as CSV, pixels as they are stored, without their labels; return the labels."""
+    digits = read_digits("test", scale=(0, 16))
+    np.savetxt(path, digits.features[MATRIX], "%d", ",", header=",".join(digits.columns), comments="")
     return digits.labels
 
 

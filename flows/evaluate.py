@@ -108,6 +108,8 @@ def _run(
     artifacts: Artifacts,
     check: Callable[[], None],
 ) -> None:
+    for sentence in plan.ignored:
+        get_run_logger().warning("%s", sentence)
     get_run_logger().info(
         "the record already holds %s of %s evaluations", len(plan.known), len(plan.known) + plan.num_wanted
     )

@@ -20,6 +20,7 @@ from psflow.flows.watching.answers import gone
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.model.best import BestRecord, better
 from psflow.ps_runtime.model.evaluation import batches_of, first_rows, predict_batch, read_values
@@ -162,8 +163,15 @@ def _write(path: str, plan: ExportPlan) -> None:
     """Read the checkpoint, and write the model to `path`."""
     estimator, spec = plan.built.estimator, plan.built.eval_specs[0]
     with CheckpointReader.pinned(CheckpointStore(plan.training.model_dir), plan.step, "export") as reader:
-        values = read_values(reader)
-    opened = open_input(spec.input_fn, mode=ModeKeys.EVAL, params=estimator.params, non_finite=spec.non_finite)
+        values, schema = read_values(reader), reader.manifest.model.schema
+    assert schema is not None  # which the plan of its training has set
+    opened = open_input(
+        spec.input_fn,
+        mode=ModeKeys.EVAL,
+        params=estimator.params,
+        non_finite=spec.non_finite,
+        enforcement=Enforcement(schema, "the eval input"),
+    )
     features, _ = next(iter(batches_of(opened)))
     example = first_rows(features)
     bundle = ExportBundle(
@@ -176,5 +184,6 @@ def _write(path: str, plan: ExportPlan) -> None:
         predictions=predict_batch(estimator.caller, example, values, plan.step),
         metrics=dict(plan.metrics),
         saved_at=plan.saved_at,
+        schema=schema,
     )
-    MlflowModelWriter(plan.columns).write(path, bundle)
+    MlflowModelWriter().write(path, bundle)

@@ -33,6 +33,8 @@ from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import COMPLETED_STEP
 from psflow.ps_runtime.estimator.model_dir import absolute
+from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.tasks.prediction.inputs import read_input
 
 __all__ = ["check_prediction_input", "pipeline", "pipeline_flow"]
 
@@ -72,21 +74,28 @@ def _prepared(parameters: PipelineParameters, settings: Settings | None = None) 
     """Give the parameters of this run; look at everything that stages need and that no stage makes."""
     parameters = parameters.model_copy(update={"model_dir": absolute(placed(parameters).model_dir)})
     stages = parameters.pipeline
+    schema: InputSchema | None = None
     if "train" in stages.chosen:
         with planned_training(parameters.training(), settings) as planned:
+            schema = planned.attempt.plan.model.schema
             check_after_training(parameters, planned.beginning.parameters, planned.attempt.plan.model)
     else:
         check_without_training(parameters)
-    check_prediction_input(parameters)
+    check_prediction_input(parameters, schema)
     if "predict" in stages.chosen and "train" not in stages.chosen and "export" not in stages.chosen:
         _model(parameters, {})
     yield parameters
 
 
-def check_prediction_input(parameters: PipelineParameters) -> None:
-    """Look for the input of the stage predict, if that is to run; UsageError if it is not there."""
+def check_prediction_input(parameters: PipelineParameters, schema: InputSchema | None) -> None:
+    """Look at the input of the stage predict, if that is to run; UsageError if it is not there.
+
+    Where `schema` is known, what the model will read, the input is read and held against it.
+    """
     if parameters.pipeline.predict.input is not None and "predict" in parameters.pipeline.chosen:
-        found_input(_prediction(parameters, "not exported yet", parameters.directory))
+        source = found_input(_prediction(parameters, "not exported yet", parameters.directory))
+        if schema is not None:
+            read_input(source, schema)
 
 
 @public_flow(name="pipeline", flow_run_name="pipeline {parameters.experiment}")

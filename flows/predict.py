@@ -19,6 +19,7 @@ from psflow.flows.prefect_runs.public_flow import public_flow
 from psflow.flows.starting.invocation import invoke, invoked
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.data.enforcement import unused_sentence
 from psflow.tasks.prediction.inputs import PredictionInput, input_shown, prediction_input, read_input
 from psflow.tasks.prediction.model import found_model
 from psflow.tasks.prediction.output import PredictionFolder, partitions
@@ -57,8 +58,10 @@ def prepared(parameters: PredictParameters) -> Iterator[PredictionJob]:
     """
     source, output = found_input(parameters), _absolute(parameters.output)  # before a model is downloaded for nothing
     with found_model(parameters.model) as model:
-        dataset = read_input(source, model)
-        job = PredictionJob(model, source, dataset.digest(), dataset.num_records, output, dataset.non_finite)
+        unused: list[str] = []
+        dataset = read_input(source, model.schema, unused.extend)
+        found = dataset.non_finite, tuple(unused)
+        job = PredictionJob(model, source, dataset.digest(), dataset.num_records, output, *found)
         PredictionFolder(output).check(_identity(job))
         yield job
 
@@ -90,6 +93,8 @@ def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
 
 
 def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrupts) -> dict[str, Any]:
+    if job.unused:
+        get_run_logger().warning("%s", unused_sentence(str(job.input), job.unused))
     folder, parts = PredictionFolder(job.output), partitions(job.num_rows)
     for line in job.non_finite.lines():
         get_run_logger().warning("%s", line)

@@ -106,8 +106,7 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
         interrupts.check()
         attempt.check()
 
-    trained_on = attempt.plan.datasets.get("train")
-    job = attempt.job(MlflowModelWriter(() if trained_on is None else trained_on.columns))
+    job = attempt.job(MlflowModelWriter())
     cluster = parameters.cluster
     policy = AdmissionPolicy(cluster.admission_timeout_secs, cluster.when_full == "wait", get_run_logger().info)
     with ExitStack() as stack:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
     from psflow.ps_runtime.specs.run_config import RunConfig
+    from psflow.ps_runtime.specs.schema import InputSchema, Scaling
 
 _MODULES = {
     ".ps_runtime.cluster.training": ["train_and_evaluate"],
@@ -81,6 +82,7 @@ _MODULES = {
     ".ps_runtime.specs.consistency": ["Async", "BoundedStaleness", "Hogwild", "Sync"],
     ".ps_runtime.keys": ["Key"],
     ".ps_runtime.specs.run_config": ["RunConfig"],
+    ".ps_runtime.specs.schema": ["InputSchema", "Scaling"],
     ".ps_runtime.model.training": ["EvalSpec", "TrainSpec"],
 }
 _SUBMODULES = {
@@ -116,6 +118,7 @@ __all__ = [
     "GradientDescent",
     "Hogwild",
     "InputContext",
+    "InputSchema",
     "Key",
     "LatestExporter",
     "LogMessage",
@@ -131,6 +134,7 @@ __all__ = [
     "RoleEnded",
     "RoleStarted",
     "RunConfig",
+    "Scaling",
     "SessionRunArgs",
     "SessionRunHook",
     "SparseGradient",

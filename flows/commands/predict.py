@@ -22,7 +22,7 @@ def predict(
         typer.Option(
             "--input",
             metavar="PATH",
-            help="File or URL to score: csv, tsv, npz, or another format with the override format=NAME; "
+            help="File or URL to score: csv, tsv, npz, IDX, or another format with the override format=NAME; "
             "or digits:test.",
         ),
     ],

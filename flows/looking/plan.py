@@ -71,7 +71,7 @@ def plan(arguments: Sequence[str]) -> Answer:
         _tell_input(seen, attempt)
         model = attempt.plan.model
         seen.attempt(lambda: check_after_training(stages, asked, model))
-    seen.attempt(lambda: _check_prediction_input(stages))
+    seen.attempt(lambda: _check_prediction_input(stages, attempt))
     _tell_model_dir(seen, asked, beginning)
     _tell_turn(seen, asked, parameters.resume.when_running)
     _tell_roles(seen, asked, roles, attempt)
@@ -144,13 +144,15 @@ def _tell_input(seen: _Plan, attempt: Attempt) -> None:
             {name: cells.facts() | {"dropped": cells.is_dropped} for name, cells in found.items()},
         )
         seen.lines += [f"{'':<12} {line}" for cells in found.values() for line in cells.lines()]
+    if attempt.plan.ignored:
+        seen.tell("ignored", "; ".join(attempt.plan.ignored), list(attempt.plan.ignored))
 
 
-def _check_prediction_input(stages: PipelineParameters) -> None:
+def _check_prediction_input(stages: PipelineParameters, attempt: Attempt | None) -> None:
     if stages.pipeline.predict.input is not None:
         from psflow.flows.pipeline import check_prediction_input  # with all flows: half a second
 
-        check_prediction_input(stages)
+        check_prediction_input(stages, None if attempt is None else attempt.plan.model.schema)
 
 
 def _tell_schedule(seen: _Plan, schedule: ScheduleParameters) -> None:

@@ -9,9 +9,11 @@ from psflow.flows.planning.building import build_training
 from psflow.flows.replay.export_plan import plan_export
 from psflow.flows.replay.found_training import found_training
 from psflow.flows.replay.plan import plan_replay
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.files import Origin, Settings
 from psflow.ps_runtime.estimator.planning import metric_names, plan_evaluations
 from psflow.ps_runtime.model.best import better
+from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["check_after_training", "check_without_training"]
@@ -43,7 +45,7 @@ def check_after_training(parameters: PipelineParameters, training: TrainParamete
         built = build_training(parse_parameters(settings.values, settings.origins))
         plan_evaluations(built.estimator.caller, built.eval_specs, model, built.estimator.check_labels)
     if "export" in stages.chosen:
-        _check_metric(stages.export, training)
+        _check_metric(stages.export, training, model.schema)
 
 
 def check_without_training(parameters: PipelineParameters) -> None:
@@ -58,14 +60,22 @@ def check_without_training(parameters: PipelineParameters) -> None:
     if "evaluate" in chosen:
         plan_replay(parameters.evaluation())
     if "export" in chosen:
-        _check_metric(export, found_training(export).parameters)
+        training = found_training(export)
+        _check_metric(export, training.parameters, _schema(training.model_dir))
         if export.metric is None or "evaluate" not in chosen:  # else what is evaluated now may be the best one
             plan_export(export)
 
 
-def _check_metric(export: ExportChoice, training: TrainParameters) -> None:
+def _schema(model_dir: str) -> InputSchema | None:
+    """Return what the checkpoints of a training read; None if there are none, which is reported elsewhere."""
+    store = CheckpointStore(model_dir)
+    latest = store.latest()
+    return None if latest is None else store.manifest(latest).model.schema
+
+
+def _check_metric(export: ExportChoice, training: TrainParameters, schema: InputSchema | None) -> None:
     """Refuse a metric that the evaluation does not have; model_fn is called once."""
     if export.metric is not None and export.mode is not None:
         built = build_training(training)
-        names = metric_names(built.estimator.caller, built.eval_specs[0])
+        names = metric_names(built.estimator.caller, built.eval_specs[0], schema)
         better(export.metric, export.mode, METRIC).check(names)

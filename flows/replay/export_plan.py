@@ -49,8 +49,6 @@ class ExportPlan:
         Whether the best one takes the alias from a better model of another training, too.
     passed_over : tuple of int
         Steps of checkpoints that were better, but are gone.
-    columns : tuple of str
-        Of the table that the model reads; empty if it reads arrays.
     """
 
     training: FoundTraining
@@ -64,7 +62,6 @@ class ExportPlan:
     is_best: bool
     takes_alias: bool
     passed_over: tuple[int, ...]
-    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +87,9 @@ def plan_export(parameters: ExportParameters) -> ExportPlan:
     check_exportable(built.estimator.model_fn, built.estimator.params)
     is_best = parameters.checkpoint.strip() == "best"
     choice = _choice(parameters, selection, training)
-    columns: tuple[str, ...] = ()
     if choice.exported is None:
         model = CheckpointStore(training.model_dir).manifest(choice.step).model
-        planned = plan_evaluations(built.estimator.caller, built.eval_specs[:1], model, built.estimator.check_labels)
-        columns = planned["eval"].columns if "eval" in planned else ()
+        plan_evaluations(built.estimator.caller, built.eval_specs[:1], model, built.estimator.check_labels)
     return ExportPlan(
         training,
         built,
@@ -107,7 +102,6 @@ def plan_export(parameters: ExportParameters) -> ExportPlan:
         is_best,
         parameters.takes_alias,
         choice.passed_over,
-        columns,
     )
 
 

@@ -48,6 +48,8 @@ class ReplayPlan:
         Whether to evaluate again what the record already holds.
     datasets : sequence of DatasetInfo
         The inputs, as MLflow shows them.
+    ignored : sequence of str
+        A sentence for each input that has what the model does not read.
     """
 
     training: FoundTraining
@@ -60,6 +62,7 @@ class ReplayPlan:
     record: ReplayRecord
     is_forced: bool
     datasets: Sequence[DatasetInfo]
+    ignored: Sequence[str]
 
     @property
     def num_wanted(self) -> int:
@@ -82,13 +85,17 @@ def plan_replay(parameters: EvaluateParameters) -> ReplayPlan:
     specs = tuple(replace(spec, exporters=()) for spec in built.eval_specs)
     store = CheckpointStore(training.model_dir)
     caller = built.estimator.caller
-    datasets = plan_evaluations(caller, specs, store.manifest(steps[-1]).model, built.estimator.check_labels)
+    model = store.manifest(steps[-1]).model
+    planned = plan_evaluations(caller, specs, model, built.estimator.check_labels)
+    datasets = planned.datasets
     contexts = [name for name in training.parameters.sources() if name != "train"]
     digests = tuple(
         input_digest(datasets[context], spec.steps) if context in datasets else ""
         for context, spec in zip(contexts, specs, strict=True)
     )
-    job = EvaluationJob(training.model_dir, caller.model_fn, caller.params, built.estimator.config, specs, digests)
+    job = EvaluationJob(
+        training.model_dir, caller.model_fn, caller.params, built.estimator.config, specs, digests, model.schema
+    )
     record = ReplayRecord(training.model_dir, None if parameters.record is None else absolute(parameters.record))
     wanted, known = _divided(steps, job, store.saved_at(), record, is_forced=parameters.force)
     return ReplayPlan(
@@ -102,6 +109,7 @@ def plan_replay(parameters: EvaluateParameters) -> ReplayPlan:
         record,
         parameters.force,
         [dataset_info(context, dataset, training.parameters) for context, dataset in datasets.items()],
+        planned.ignored,
     )
 
 

@@ -108,6 +108,6 @@ def dataset_info(context: str, dataset: Dataset, parameters: TrainParameters) ->
         name=f"{name} {named['split']}" if "split" in named else name,
         context=context,
         digest=dataset.digest(),
-        schema=dataset.schema(),
+        schema=dataset.schema().to_facts(),
         source=shown_path(named["path"]) if "path" in named else name,
     )

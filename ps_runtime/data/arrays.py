@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.specs.schema import ArraySpec
 
-__all__ = ["Array", "Columns", "as_bytes", "map_columns", "named_arrays", "num_rows", "plain_arrays"]
+__all__ = ["Array", "Columns", "array_specs", "as_bytes", "map_columns", "named_arrays", "num_rows", "plain_arrays"]
 
 Array = NDArray[Any]
 Columns = Array | dict[str, Array]
@@ -65,6 +66,12 @@ def named_arrays(features: Columns, labels: Columns | None = None) -> Iterator[t
             yield what, columns
 
 
+def array_specs(columns: Columns) -> tuple[ArraySpec, ...]:
+    """Return name, dtype and shape of a row of each array of plain features or labels."""
+    named = columns if isinstance(columns, dict) else {"": columns}
+    return tuple(ArraySpec(name, str(array.dtype), array.shape[1:]) for name, array in named.items())
+
+
 def map_columns(function: Callable[[Array], Array], columns: Columns) -> Columns:
     """Return `columns` with `function` applied to each array."""
     if isinstance(columns, dict):
@@ -94,6 +101,10 @@ def _plain_columns(what: str, value: object, faults: list[str]) -> Columns:
 
 
 def _plain_array(what: str, value: object, faults: list[str]) -> Array | None:
+    if hasattr(value, "toarray"):  # to numpy it is one object
+        kind = f"{type(value).__module__.partition('.')[0]} {type(value).__name__}"
+        faults.append(f"{what} is a sparse matrix ({kind}): expected an array; convert it first, with .toarray()")
+        return None
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:

@@ -40,17 +40,31 @@ class Format(ABC):
             If they cannot be read; it names the file and the place in it.
         """
 
+    def selecting(self, columns: Sequence[str], arrays: Sequence[str]) -> Self:
+        """Return how to read these data for a model that is trained already: what else there is need not be read.
+
+        Parameters
+        ----------
+        columns, arrays : sequence of str
+            As in `for_prediction`.
+
+        Notes
+        -----
+        By default all is read. psflow then takes from it what the model reads, by name.
+        """
+        return self
+
     @classmethod
     @abstractmethod
     def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
-        """Return how to read what a model needs of some data: features in the order of the model, no labels.
+        """Return how to read what a model needs of some data: features as they are stored, no labels.
 
         Parameters
         ----------
         location : str
             A path or URL, or another location that the format understands.
         columns : sequence of str
-            The columns of a table that the model reads, in this order; empty: all there are.
+            The columns of a table that the model reads; empty: all there are.
         arrays : sequence of str
             The arrays by name that the model reads, where the data are no table; empty: all there are.
         """

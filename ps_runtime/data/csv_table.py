@@ -7,7 +7,7 @@ import io
 import os
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import MATRIX, Dataset
-from psflow.ps_runtime.data.files import chosen_names, one_batch, read_file, shown_path
+from psflow.ps_runtime.data.files import chosen_names, left_over, one_batch, read_file, shown_path
 from psflow.ps_runtime.data.non_finite import Source
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.keys import Key
@@ -46,6 +46,10 @@ class Csv(Format):
     def read(self) -> Dataset:
         """Return the table; see `read_csv`."""
         return read_csv(self.path, self.label, self.features, self.delimiter)
+
+    def selecting(self, columns: Sequence[str], arrays: Sequence[str]) -> Self:
+        """Return the table with the columns that the model reads alone; see `Format.selecting`."""
+        return replace(self, features=tuple(columns)) if columns and self.features is None else self
 
     @classmethod
     def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
@@ -106,8 +110,9 @@ def read_csv(
     for i, name in enumerate(names):
         matrix[:, i] = table.column(name).to_numpy()
     dtype = None if labels is None or labels.dtype != np.float64 else "int64"
-    source = Source(shown_path(path), first_row=2, note="the header is row 1", label=label, label_dtype=dtype)
-    return one_batch(source, {MATRIX: matrix}, labels, names)
+    source = Source(shown_path(path), first_row=2, note="the header is row 1", label_dtype=dtype)
+    unused = left_over(header, names, label)
+    return one_batch(source, {MATRIX: matrix}, labels, columns=names, label=label, unused=unused)
 
 
 def _header(content: bytes, path: str | os.PathLike[str], delimiter: str) -> list[str]:

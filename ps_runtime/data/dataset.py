@@ -6,19 +6,25 @@ import functools
 import hashlib
 import json
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.data.arrays import Array, Columns, as_bytes, map_columns, named_arrays, num_rows, plain_arrays
+from psflow.ps_runtime.data.arrays import (
+    Array,
+    Columns,
+    array_specs,
+    as_bytes,
+    map_columns,
+    named_arrays,
+    num_rows,
+    plain_arrays,
+)
 from psflow.ps_runtime.data.non_finite import ALL_FINITE, UNKNOWN, NonFiniteCells, Source
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.specs.schema import MATRIX, InputSchema, Scaling
 
 __all__ = ["MATRIX", "Dataset"]
-
-MATRIX = "features"
-"""Name of the one feature array of a table, whose columns `Dataset.columns` names."""
 
 NUM_PERMUTATIONS_KEPT = 3
 """Around the end of an epoch the workers read two; a third spares requeued ranges a recomputation."""
@@ -42,6 +48,12 @@ class Dataset:
         >= 0: each epoch has an order of its own, the same for everyone; None: the order of the arrays.
     columns : tuple of str
         Names of the columns of ``features["features"]``, where the data come from a table; else empty.
+    label : str or None
+        The column or array that the labels are, where it has a name.
+    scaling : Scaling or None
+        How ``features["features"]`` was made of stored values; None: they are as stored. It needs `columns`.
+    unused : tuple of str
+        Columns or arrays of the source that are neither features nor labels.
     source : Source
         Where the records come from, for error texts.
     non_finite : NonFiniteCells
@@ -71,6 +83,9 @@ class Dataset:
     num_epochs: int | None = 1
     shuffle_seed: int | None = None
     columns: tuple[str, ...] = ()
+    label: str | None = None
+    scaling: Scaling | None = None
+    unused: tuple[str, ...] = ()
     source: Source = UNKNOWN
     non_finite: NonFiniteCells = ALL_FINITE
 
@@ -82,6 +97,8 @@ class Dataset:
             raise InputError((*error.faults, *faults)) from None
         columns = tuple(self.columns)
         faults += _faults_of_column_names(columns, features)
+        if self.scaling is not None and not columns:
+            faults.append("a scaling is given without columns: expected the names of the columns that it applies to")
         if faults:
             raise InputError(tuple(faults))
         object.__setattr__(self, "features", features)
@@ -147,20 +164,15 @@ class Dataset:
             return np.arange(start, stop)
         return _permutation(self.shuffle_seed, epoch, self.num_records)[start:stop]
 
-    def schema(self) -> dict[str, Any]:
-        """Return what a record looks like, as plain data.
-
-        Returns
-        -------
-        dict
-            ``features`` and ``labels``: ``{"dtype": str, "shape": list}`` or a dict of name to that, labels may be
-            None; shapes are without the batch axis. ``columns``: list of str.
-        """
-        return {
-            "features": _schema_of(self.features),
-            "labels": None if self.labels is None else _schema_of(self.labels),
-            "columns": list(self.columns),
-        }
+    def schema(self) -> InputSchema:
+        """Return what a record looks like."""
+        return InputSchema(
+            array_specs(self.features),
+            () if self.labels is None else array_specs(self.labels),
+            self.columns,
+            self.label,
+            self.scaling,
+        )
 
     def digest(self) -> str:
         """Return 32 hexadecimal digits that differ for different records.
@@ -169,8 +181,10 @@ class Dataset:
         -----
         The same for the same records in any process; batch size, epochs and seed do not count. Reads all data.
         """
-        digest = hashlib.blake2b(json.dumps([self.num_records, self.schema()], sort_keys=True).encode(), digest_size=16)
-        for _, array in sorted(named_arrays(self.features, self.labels), key=lambda named: named[0]):
+        arrays = sorted(named_arrays(self.features, self.labels), key=lambda named: named[0])
+        facts = [[name, array.dtype.str, array.shape] for name, array in arrays]
+        digest = hashlib.blake2b(json.dumps([facts, self.columns]).encode(), digest_size=16)
+        for _, array in arrays:
             digest.update(as_bytes(array).data)
         return digest.hexdigest()
 
@@ -208,9 +222,3 @@ def _read_only(array: Array) -> Array:
 @functools.lru_cache(maxsize=NUM_PERMUTATIONS_KEPT)
 def _permutation(seed: int, epoch: int, num_records: int) -> NDArray[np.int64]:
     return np.random.default_rng([seed, epoch]).permutation(num_records)
-
-
-def _schema_of(columns: Columns) -> dict[str, Any]:
-    if isinstance(columns, dict):
-        return {name: _schema_of(array) for name, array in columns.items()}
-    return {"dtype": columns.dtype.name, "shape": list(columns.shape[1:])}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.scale import UNIT, ScaleRange, scaling_to
 from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.keys import Key
 
@@ -34,34 +35,41 @@ class Digits(Format):
     suffixes: ClassVar[tuple[str, ...]] = ()
 
     split: Annotated[str, Key("Part of the data set: train, test or all.")] = "train"
+    scale: ScaleRange = UNIT
+
+    def __post_init__(self) -> None:
+        scaling_to(self.scale, MAX_PIXEL)
 
     def read(self) -> Dataset:
         """Return the part; see `read_digits`."""
-        return read_digits(self.split)
+        return read_digits(self.split, self.scale)
 
     @classmethod
     def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
-        """Return the part that `location` names; see `Format.for_prediction`."""
-        return cls(split=location)
+        """Return the part that `location` names, as it is stored; see `Format.for_prediction`."""
+        return cls(split=location, scale=(0, MAX_PIXEL))
 
 
-def read_digits(split: str = "train") -> Dataset:
+def read_digits(split: str = "train", scale: Sequence[float] = UNIT) -> Dataset:
     """Return a part of the digits.
 
     Parameters
     ----------
     split : {"train", "test", "all"}
         The same 80 % and 20 % always, each digit in both by its share.
+    scale : (low, high)
+        Range to which pixels are scaled, which are 0 to 16 in the file.
 
     Returns
     -------
     Dataset
-        One batch. Features ``{"features": float32 (rows, 64)}`` in [0, 1], labels int64 ``(rows,)`` in [0, 10).
+        One batch. Features ``{"features": float32 (rows, 64)}`` in the range `scale`, labels int64 ``(rows,)`` in
+        [0, 10).
 
     Raises
     ------
     InputError
-        If there is no such split.
+        If there is no such split, or `scale` is no range.
 
     References
     ----------
@@ -70,12 +78,13 @@ def read_digits(split: str = "train") -> Dataset:
     if split not in SPLITS:
         known = ", ".join(SPLITS)
         raise InputError((f"the digits have no split {split!r}: expected one of {known}{did_you_mean(split, SPLITS)}",))
+    scaling = scaling_to(scale, MAX_PIXEL)
     pixels, labels = _read_rows()
     is_test = _is_test(labels)
     rows = np.flatnonzero({"train": ~is_test, "test": is_test, "all": np.ones_like(is_test)}[split])
     columns = tuple(f"pixel_{y}_{x}" for y in range(WIDTH) for x in range(WIDTH))
-    features = (pixels[rows] / MAX_PIXEL).astype(np.float32)
-    return Dataset({MATRIX: features}, labels[rows], batch_size=len(rows), columns=columns)
+    features = scaling.apply(pixels[rows])
+    return Dataset({MATRIX: features}, labels[rows], batch_size=len(rows), columns=columns, scaling=scaling)
 
 
 def _read_rows() -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

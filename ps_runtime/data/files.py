@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import fsspec
 
 from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.non_finite import Source
-from psflow.ps_runtime.errors import InputError, did_you_mean
+from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.redaction import public, without_secrets
+from psflow.ps_runtime.specs.schema_enforcement import listed_names, missing_faults
 
-__all__ = ["MAX_FILE_BYTES", "check_file", "chosen_names", "one_batch", "read_file", "shown_path"]
+__all__ = ["MAX_FILE_BYTES", "check_file", "chosen_names", "left_over", "one_batch", "read_file", "shown_path"]
 
 MAX_FILE_BYTES = 4 * 1024**3
 """A data set lives in memory; a larger file belongs behind a generator."""
-
-MAX_FAULTS = 2
-"""A few names may be misspelt, and each is reported with the nearest; more are another file's."""
 
 
 def shown_path(path: str | os.PathLike[str]) -> str:
@@ -96,19 +95,24 @@ def chosen_names(
         features = [features]
     names = [n for n in known if n != label] if features is None else list(features)
     asked = names if label is None else [*names, label]
-    missing = [n for n in dict.fromkeys(asked) if n not in known]
-    faults = _missing(path, noun, known, missing, len(asked))
+    faults = missing_faults(shown_path(path), noun, asked, known)
     twice = sorted({n for n in asked if asked.count(n) > 1})
     faults += [f"{shown_path(path)}: {noun} {n!r} is asked for twice, among features and label" for n in twice]
     if not names:
-        faults.append(f"{shown_path(path)} leaves no {noun} for the features{_listed(noun, known)}")
+        faults.append(f"{shown_path(path)} leaves no {noun} for the features{listed_names(noun, known)}")
     if faults:
         raise InputError(tuple(faults))
     return tuple(names)
 
 
-def one_batch(source: Source, features: Columns, labels: Columns | None, columns: tuple[str, ...] = ()) -> Dataset:
-    """Return a data set of one batch; its faults name the source.
+def left_over(known: Iterable[str], features: Iterable[str], label: str | None) -> tuple[str, ...]:
+    """Return the names of a file that are neither features nor label."""
+    used = {*features, label}
+    return tuple(name for name in known if name not in used)
+
+
+def one_batch(source: Source, features: Columns, labels: Columns | None, **facts: Any) -> Dataset:
+    """Return a data set of one batch, with `facts` such as its columns; its faults name the source.
 
     Raises
     ------
@@ -116,23 +120,7 @@ def one_batch(source: Source, features: Columns, labels: Columns | None, columns
         As `Dataset` does.
     """
     try:
-        dataset = Dataset(features, labels, columns=columns, source=source)
+        dataset = Dataset(features, labels, source=source, **facts)
     except InputError as error:
         raise InputError(tuple(f"{source.name}: {fault}" for fault in error.faults)) from None
     return dataset.batch(dataset.num_records)
-
-
-def _missing(
-    path: str | os.PathLike[str], noun: str, known: Sequence[str], missing: Sequence[str], num_asked: int
-) -> list[str]:
-    """Return a sentence for each missing name, or one for all of them if they are many: it is another file then."""
-    if len(missing) <= MAX_FAULTS:
-        return [
-            f"{shown_path(path)} has no {noun} {n!r}{did_you_mean(n, known) or _listed(noun, known)}" for n in missing
-        ]
-    some = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
-    return [f"{shown_path(path)} lacks {len(missing)} of {num_asked} {noun}s: {some}{_listed(noun, known)}"]
-
-
-def _listed(noun: str, known: Sequence[str]) -> str:
-    return f"; its {noun}s are {', '.join(map(repr, known[:10]))}{', ...' if len(known) > 10 else ''}"

@@ -13,6 +13,7 @@ from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.data.files import shown_path
 from psflow.ps_runtime.data.idx_images import Idx
 from psflow.ps_runtime.data.npz_arrays import Npz
+from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["FORMATS", "open_dataset"]
 
@@ -23,7 +24,13 @@ FORMATS: Mapping[str, type[Format]] = MappingProxyType(
 
 
 def open_dataset(
-    data: Format, *, batch_size: int | None = None, shuffle: bool = False, epochs: int | None = 1, seed: int = 0
+    data: Format,
+    *,
+    batch_size: int | None = None,
+    shuffle: bool = False,
+    epochs: int | None = 1,
+    seed: int = 0,
+    input_schema: InputSchema | None = None,
 ) -> Dataset:
     """Read data, and say in which batches, how often and in which order they are given.
 
@@ -39,6 +46,8 @@ def open_dataset(
         Passes over the data; None: without end.
     seed : int
         Of the order.
+    input_schema : InputSchema or None
+        What the model reads, if it is trained already; None: all that `data` has.
 
     Raises
     ------
@@ -50,6 +59,8 @@ def open_dataset(
     >>> open_dataset(Digits(split="test"), batch_size=60).num_records
     360
     """
+    if input_schema is not None:
+        data = data.selecting(input_schema.table_columns, input_schema.names)
     dataset = data.read()
     if not dataset.source.name:  # a format of the user need not say it
         path = getattr(data, "path", None)

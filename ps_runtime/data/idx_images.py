@@ -19,6 +19,7 @@ from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import MATRIX, Dataset
 from psflow.ps_runtime.data.files import MAX_FILE_BYTES, one_batch, read_file, shown_path
 from psflow.ps_runtime.data.non_finite import Source
+from psflow.ps_runtime.data.scale import UNIT, ScaleRange, scaling_to
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.keys import Key
 
@@ -36,24 +37,32 @@ DEBIAN_DATASETS = PurePosixPath("/usr/share/datasets")
 class Idx(Format):
     """Images and their labels in IDX files, the form of MNIST and its relatives."""
 
-    suffixes: ClassVar[tuple[str, ...]] = ()
+    suffixes: ClassVar[tuple[str, ...]] = ("-ubyte", "-ubyte.gz")
 
     path: Annotated[str | os.PathLike[str], Key("File or fsspec URL of the images.")]
     labels_path: Annotated[
         str | os.PathLike[str] | None, Key("File or fsspec URL of the labels; null: there are none.")
     ] = None
+    scale: ScaleRange = UNIT
+
+    def __post_init__(self) -> None:
+        scaling_to(self.scale, MAX_PIXEL)
 
     def read(self) -> Dataset:
         """Return the images; see `read_idx`."""
-        return read_idx(self.path, self.labels_path)
+        return read_idx(self.path, self.labels_path, self.scale)
 
     @classmethod
     def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
-        """Return the images alone; see `Format.for_prediction`."""
-        return cls(path=location)
+        """Return the images alone, as they are stored; see `Format.for_prediction`."""
+        return cls(path=location, scale=(0, MAX_PIXEL))
 
 
-def read_idx(path: str | os.PathLike[str], labels_path: str | os.PathLike[str] | None = None) -> Dataset:
+def read_idx(
+    path: str | os.PathLike[str],
+    labels_path: str | os.PathLike[str] | None = None,
+    scale: Sequence[float] = UNIT,
+) -> Dataset:
     """Read images, and the label of each, from two IDX files of unsigned bytes.
 
     Parameters
@@ -62,29 +71,31 @@ def read_idx(path: str | os.PathLike[str], labels_path: str | os.PathLike[str] |
         The images: a local path, or any URL that fsspec knows. Plain or gzip, whatever its name.
     labels_path : str or path, optional
         The labels; None: there are none.
+    scale : (low, high)
+        Range to which pixels are scaled, which are 0 to 255 in the file.
 
     Returns
     -------
     Dataset
-        One batch. Features ``{"features": float32 (images, pixels)}`` in [0, 1], each image as one row; labels int64
-        ``(images,)``. Columns are named by the position of the pixel: ``pixel_<row>_<column>``.
+        One batch. Features ``{"features": float32 (images, pixels)}`` in the range `scale`, each image as one row;
+        labels int64 ``(images,)``. Columns are named by the position of the pixel: ``pixel_<row>_<column>``.
 
     Raises
     ------
     InputError
-        If a file cannot be read, is no such file, is longer or shorter than its header says, or there is not a label
-        for each image. Nothing is allocated for a size that a header claims wrongly.
+        If a file cannot be read, is no such file, is longer or shorter than its header says, there is not a label for
+        each image, or `scale` is no range. Nothing is allocated for a size that a header claims wrongly.
 
     References
     ----------
     Y. LeCun, C. Cortes, C. Burges: The MNIST Database of Handwritten Digits, "File formats".
     """
+    scaling = scaling_to(scale, MAX_PIXEL)
     images = _read_array(path, min_dims=2)
-    pixels = images.reshape(len(images), -1).astype(np.float32)
-    pixels /= MAX_PIXEL
+    pixels = scaling.apply(images.reshape(len(images), -1))
     columns = tuple("_".join(["pixel", *map(str, place)]) for place in np.ndindex(images.shape[1:]))
     labels = None if labels_path is None else _read_labels(labels_path, len(images), path)
-    return one_batch(Source(shown_path(path)), {MATRIX: pixels}, labels, columns)
+    return one_batch(Source(shown_path(path)), {MATRIX: pixels}, labels, columns=columns, scaling=scaling)
 
 
 def _read_labels(

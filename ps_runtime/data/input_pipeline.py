@@ -10,6 +10,7 @@ from typing import Any
 
 from psflow.ps_runtime.data.arrays import Columns, plain_arrays
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.non_finite_policy import batches_with_policy, dataset_with_policy
 from psflow.ps_runtime.errors import InputError, did_you_mean
@@ -17,6 +18,8 @@ from psflow.ps_runtime.errors import InputError, did_you_mean
 __all__ = ["InputContext", "check_batch", "open_input"]
 
 Batch = tuple[Columns, Columns | None]
+
+NOTHING_TO_ENFORCE = Enforcement()
 
 EXPECTED = "expected a Dataset, a tuple (features, labels) of arrays, or an iterable of such tuples"
 
@@ -58,13 +61,14 @@ def open_input(
     mode: str | None = None,
     params: Mapping[str, Any] | None = None,
     non_finite: NonFinite = "keep",
+    enforcement: Enforcement = NOTHING_TO_ENFORCE,
 ) -> Dataset | Iterator[Batch]:
-    """Call `input_fn` and return what it reads, looked through for cells that are blank, NaN or infinite.
+    """Call `input_fn` and return what it reads: without rows to be left out, in the form that the model reads.
 
     Parameters
     ----------
     input_fn : callable
-        Is given those of `input_context`, `mode` and `params` that its signature names.
+        Is given those of `input_context`, `mode`, `params` and `input_schema` that its signature names.
     context : InputContext, optional
         Passed to an input_fn with an argument ``input_context``.
     mode : str, optional
@@ -73,6 +77,9 @@ def open_input(
         Hyper-parameters, passed to an input_fn with an argument ``params``.
     non_finite : {"error", "drop", "keep"}
         What becomes of the rows that have such a cell.
+    enforcement : Enforcement, optional
+        Holds what is read against the schema of the training input, which it passes to an input_fn with an argument
+        ``input_schema``. Left out: this is the training input.
 
     Returns
     -------
@@ -84,13 +91,16 @@ def open_input(
     Raises
     ------
     InputError
-        If `input_fn` asks for something else, or returned something else; or for a cell that `non_finite` refuses.
+        If `input_fn` asks for something else, or returned something else; for a cell that `non_finite` refuses; or
+        for something that does not fit the schema. For a stream the last two show at the batch.
     """
     where = f"input_fn {_name(input_fn)}"
-    opened = _opened(input_fn, {"input_context": context, "mode": mode, "params": params}, where)
+    offered = {"input_context": context, "mode": mode, "params": params, "input_schema": enforcement.schema}
+    opened = _opened(input_fn, offered, where)
+    # Rows are left out first: a blank among integers is NaN, which a schema of integers does not take.
     if isinstance(opened, Dataset):
-        return dataset_with_policy(opened, non_finite, where)
-    return batches_with_policy(opened, non_finite, where)
+        return enforcement.dataset(dataset_with_policy(opened, non_finite, where))
+    return enforcement.batches(batches_with_policy(opened, non_finite, where))
 
 
 def _name(input_fn: Any) -> str:
@@ -105,10 +115,10 @@ def _opened(input_fn: Callable[..., Any], offered: Mapping[str, Any], where: str
     result = input_fn(**_arguments(input_fn, offered, where))
     if inspect.isgeneratorfunction(result):
         result = result()
-    if isinstance(result, Dataset):
-        return result
     if isinstance(result, tuple):
         return _one_batch(result, where)
+    if isinstance(result, Dataset):
+        return result
     if isinstance(result, Mapping) or hasattr(result, "__array__"):
         hint = "return (features, None) where there are no labels"
         raise InputError((f"{where} returned {_kind_of(result)}: {EXPECTED}; {hint}",))

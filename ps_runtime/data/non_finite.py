@@ -53,8 +53,6 @@ class Source:
         Number of the first record there.
     note : str
         How rows are counted there, such as ``the header is row 1``.
-    label : str or None
-        Name of the column of the labels, if it has one.
     label_dtype : str or None
         What the labels are once those that are blank are left out; None: what they are now.
     """
@@ -62,7 +60,6 @@ class Source:
     name: str = ""
     first_row: int = 0
     note: str = "the first row is 0"
-    label: str | None = None
     label_dtype: str | None = None
 
 
@@ -161,7 +158,7 @@ def non_finite_cells(
     ----------
     features, labels : as `plain_arrays` returns them
     columns : mapping of str to sequence of str
-        Names of the columns of a matrix, such as ``features['features']``; other arrays are looked at as a whole.
+        Names of the columns of an array, such as ``features['features']``; other arrays are looked at as a whole.
     source : Source
         Says how rows are counted.
 
@@ -176,7 +173,7 @@ def non_finite_cells(
     for name, array in named_arrays(features, labels):
         if array.dtype.kind not in "fc":
             continue
-        shown = [f"column {column!r}" for column in columns.get(name, ())] or [_shown(name, source)]
+        shown = [f"column {column!r}" for column in columns.get(name, ())] or [name]
         found += _columns_of(array, shown, source.first_row, has_one)
     return NonFiniteCells(source, int(has_one.sum()), tuple(found)), has_one
 
@@ -187,10 +184,6 @@ def policy_faults(where: str, policy: object) -> list[str]:
         return []
     near = did_you_mean(str(policy), POLICIES)
     return [f"{where} is {policy!r}: expected one of {', '.join(POLICIES)}{near}"]
-
-
-def _shown(name: str, source: Source) -> str:
-    return f"column {source.label!r}" if name == "labels" and source.label is not None else name
 
 
 def _columns_of(

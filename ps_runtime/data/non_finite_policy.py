@@ -118,8 +118,9 @@ def first_cell_of(dataset: Dataset, epoch: int, start: int, stop: int) -> str:
 
 
 def _names(dataset: Dataset) -> Mapping[str, Sequence[str]]:
-    """Return the names of the columns of its matrix, if they have some."""
-    return {f"features[{MATRIX!r}]": dataset.columns}
+    """Return the names of the columns of a table: of its matrix, and of its labels if it has some."""
+    labels = () if dataset.label is None else (dataset.label,)
+    return {f"features[{MATRIX!r}]": dataset.columns, "labels": labels} if dataset.columns else {}
 
 
 def _rows(batch: Batch, kept: NDArray[np.bool_]) -> Batch:

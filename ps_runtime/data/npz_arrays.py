@@ -7,7 +7,7 @@ import math
 import os
 import zipfile
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Self
 
 from numpy.lib import format as npy_format
@@ -15,7 +15,7 @@ from numpy.lib import format as npy_format
 from psflow.ps_runtime.data.arrays import Array
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import Dataset
-from psflow.ps_runtime.data.files import MAX_FILE_BYTES, chosen_names, one_batch, read_file, shown_path
+from psflow.ps_runtime.data.files import MAX_FILE_BYTES, chosen_names, left_over, one_batch, read_file, shown_path
 from psflow.ps_runtime.data.non_finite import Source
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.keys import Key
@@ -40,6 +40,10 @@ class Npz(Format):
     def read(self) -> Dataset:
         """Return the arrays; see `read_npz`."""
         return read_npz(self.path, self.label, self.features)
+
+    def selecting(self, columns: Sequence[str], arrays: Sequence[str]) -> Self:
+        """Return the archive with the arrays that the model reads alone; see `Format.selecting`."""
+        return replace(self, features=tuple(arrays)) if arrays and self.features is None else self
 
     @classmethod
     def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
@@ -84,8 +88,9 @@ def read_npz(
         raise
     except Exception as error:  # zipfile, zlib, lzma and numpy each have their own errors for bytes that are damaged
         raise InputError((f"{shown_path(path)} is not an archive of numpy.savez, or is damaged: {error}",)) from error
-    features_read = {name: arrays[name] for name in names}
-    return one_batch(Source(shown_path(path)), features_read, None if label is None else arrays[label])
+    chosen = {name: arrays[name] for name in names}
+    labels = None if label is None else arrays[label]
+    return one_batch(Source(shown_path(path)), chosen, labels, label=label, unused=left_over(known, names, label))
 
 
 def _read_member(archive: zipfile.ZipFile, name: str) -> Array:

@@ -194,6 +194,8 @@ class Attempt:
             logger.info("%s: %s", event.role, event, extra=FROM_A_ROLE)
 
     def _take_over(self, record: JobRecord) -> None:
+        for sentence in self.plan.ignored:
+            logger.warning("%s", sentence)
         begun = {} if self._fork is None else self._fork.facts()
         self.number = int({**record.facts, **begun}.get("attempts", 0)) + 1
         noted_before = dict.fromkeys((ENDED_STEP, COMPLETED_STEP))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.data.enforcement import Enforcement, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.errors import UsageError, did_you_mean
@@ -165,10 +166,18 @@ class Estimator:
         ------
         CheckpointError
             If there is no checkpoint.
+        InputError
+            If the input does not have what the model was trained on.
         """
         with self._reader(checkpoint_path) as reader:
-            step, values = reader.manifest.step, read_values(reader)
-        opened = open_input(input_fn, mode=ModeKeys.EVAL, params=self.params, non_finite=non_finite)
+            step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
+        opened = open_input(
+            input_fn,
+            mode=ModeKeys.EVAL,
+            params=self.params,
+            non_finite=non_finite,
+            enforcement=Enforcement(schema, "the eval input", on_unused=_warn_unused),
+        )
         metrics = evaluate(self.caller, opened, values, step, steps)
         logger.info("%s of step %d: %s", name or "evaluation", step, metrics)
         return metrics
@@ -198,15 +207,17 @@ class Estimator:
         CheckpointError
             If there is no checkpoint.
         UsageError
-            If a predict_key is unknown.
+            If a predict_key is unknown, or the input does not have what the model was trained on.
 
         Notes
         -----
         Every row is predicted, those with a blank, NaN or infinite cell too.
         """
         with self._reader(checkpoint_path) as reader:
-            step, values = reader.manifest.step, read_values(reader)
-        for features, _ in batches_of(open_input(input_fn, mode=ModeKeys.PREDICT, params=self.params)):
+            step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
+        enforcement = Enforcement(schema, "the predict input", needs_labels=False, on_unused=_warn_unused)
+        opened = open_input(input_fn, mode=ModeKeys.PREDICT, params=self.params, enforcement=enforcement)
+        for features, _ in batches_of(opened):
             predictions = predict_batch(self.caller, features, values, step)
             chosen = _choose(predictions, predict_keys)
             if not yield_single_examples:
@@ -283,6 +294,10 @@ class Estimator:
         store, step = checkpoint_at(self.model_dir, checkpoint_path)
         with CheckpointReader.pinned(store, step, "estimator") as reader:
             yield reader
+
+
+def _warn_unused(names: tuple[str, ...]) -> None:
+    logger.warning("%s", unused_sentence("the input", names))
 
 
 def _names(reader: CheckpointReader) -> list[str]:

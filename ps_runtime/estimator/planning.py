@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from psflow.ps_runtime.data.arrays import num_rows as count_rows
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.estimator.user_code import user_code
@@ -24,9 +24,10 @@ from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
+from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.variables import ModelSpec
 
-__all__ = ["JobPlan", "metric_names", "plan_evaluations", "plan_job"]
+__all__ = ["EvaluationPlan", "JobPlan", "metric_names", "plan_evaluations", "plan_job"]
 
 MAX_SPLIT_BATCHES = 64
 SPLITS_PER_REPLICA = 4
@@ -46,6 +47,18 @@ class JobPlan:
     input: InputSpec
     datasets: Mapping[str, Dataset]
     """The inputs that are data sets: ``train``, ``eval`` for the first EvalSpec, ``eval_<name>`` for another."""
+    ignored: tuple[str, ...] = ()
+    """A sentence for each input that has what the model does not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPlan:
+    """What a look at the inputs of evaluations has shown."""
+
+    datasets: Mapping[str, Dataset]
+    """The inputs that are data sets, named as in `JobPlan`."""
+    ignored: tuple[str, ...]
+    """As in `JobPlan`."""
 
 
 def plan_job(
@@ -65,59 +78,58 @@ def plan_job(
     UsageError
         Whatever is wrong with model_fn, the inputs or what the exporters compare, before anything has started.
     """
-    context = InputContext(num_replicas, 0)
-    training, *evaluated = _opened(
-        partial(_Input, train_spec, ModeKeys.TRAIN, caller.params, context),
-        *(partial(_Input, spec, ModeKeys.EVAL, caller.params) for spec in eval_specs),
-    )
-    inputs = {"train": training, **dict(zip(_contexts(eval_specs), evaluated, strict=True))}
-    datasets = {name: data.opened for name, data in inputs.items() if isinstance(data.opened, Dataset)}
-    for name, dataset in datasets.items():
-        check_labels(dataset.labels, f"the {name} input")
-    built = _first_call(caller, training.first_batch(), ModeKeys.TRAIN, seed)
-    for eval_spec, data in zip(eval_specs, evaluated, strict=True):
+    training = _training_input(caller, train_spec, eval_specs, InputContext(num_replicas, 0))
+    first = training.first_batch()
+    schema = training.schema(first)
+    check_repeatable(schema, training.where)
+    _check_labels([training], check_labels)
+    evaluated = _eval_inputs(caller, eval_specs, schema)
+    _check_labels(evaluated.values(), check_labels)
+    built = _first_call(caller, first, ModeKeys.TRAIN, seed)
+    for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):
         batch = data.first_batch()
         _check_modes(caller, eval_spec, batch, built.model, f"in {ModeKeys.TRAIN}", seed)
         _check_exporters(caller, built, batch, eval_spec)
-    optimizers = tuple(replace(op.optimizer, learning_rate=math.nan) for op in built.spec.train_ops)
-    return JobPlan(built.model, optimizers, _input_spec(training.opened, num_replicas), datasets)
+    return JobPlan(
+        replace(built.model, schema=schema),
+        tuple(replace(op.optimizer, learning_rate=math.nan) for op in built.spec.train_ops),
+        _input_spec(training.opened, num_replicas),
+        _datasets({"train": training, **evaluated}),
+        _ignored(evaluated),
+    )
 
 
 def plan_evaluations(
     caller: ModelCaller, eval_specs: Sequence[EvalSpec], model: ModelSpec, check_labels: LabelCheck
-) -> Mapping[str, Dataset]:
+) -> EvaluationPlan:
     """Open the inputs of evaluations of checkpoints that hold `model`, and call model_fn on a batch of each.
 
     Where an EvalSpec has exporters, it is called to predict, too.
-
-    Returns
-    -------
-    mapping of str to Dataset
-        The inputs that are data sets, named as in `JobPlan`.
 
     Raises
     ------
     UsageError
         Whatever is wrong with model_fn or the inputs, or if the checkpoints hold another model.
     """
-    evaluated = _opened(*(partial(_Input, spec, ModeKeys.EVAL, caller.params) for spec in eval_specs))
-    inputs = dict(zip(_contexts(eval_specs), evaluated, strict=True))
-    for (context, data), spec in zip(inputs.items(), eval_specs, strict=True):
-        if isinstance(data.opened, Dataset):
-            check_labels(data.opened.labels, f"the {context} input")
+    inputs = _eval_inputs(caller, eval_specs, model.schema)
+    _check_labels(inputs.values(), check_labels)
+    for data, spec in zip(inputs.values(), eval_specs, strict=True):
         _check_modes(caller, spec, data.first_batch(), model, "in the checkpoint", 0)
-    return {context: data.opened for context, data in inputs.items() if isinstance(data.opened, Dataset)}
+    return EvaluationPlan(_datasets(inputs), _ignored(inputs))
 
 
-def metric_names(caller: ModelCaller, eval_spec: EvalSpec) -> frozenset[str]:
+def metric_names(caller: ModelCaller, eval_spec: EvalSpec, schema: InputSchema | None) -> frozenset[str]:
     """Return the names of the metrics that an evaluation will have, as a call of model_fn on a batch tells them.
+
+    `schema` is that of the training input.
 
     Raises
     ------
     UsageError
         If model_fn or the input is wrong.
     """
-    batch = _Input(eval_spec, ModeKeys.EVAL, caller.params).first_batch()
+    [data] = _eval_inputs(caller, [eval_spec], schema).values()
+    batch = data.first_batch()
     return frozenset({"loss", *_first_call(caller, batch, ModeKeys.EVAL, 0).spec.eval_metric_ops})
 
 
@@ -126,19 +138,34 @@ def _contexts(eval_specs: Sequence[EvalSpec]) -> list[str]:
 
 
 class _Input:
-    """What an input_fn returned, and whom to blame."""
+    """What an input_fn returned, whom to blame, and what of it the model does not read."""
 
     def __init__(
         self,
         spec: TrainSpec | EvalSpec,
         mode: ModeKeys,
         params: Mapping[str, Any],
+        name: str,
+        schema: InputSchema | None,
         context: InputContext | None = None,
     ) -> None:
+        self.where = f"the {name} input"
+        self.unused: list[str] = []
         self._input_fn = spec.input_fn
         self._mode = mode
         with user_code(spec.input_fn, InputError, f"in {mode} mode"):
-            self.opened = open_input(spec.input_fn, context, mode=mode, params=params, non_finite=spec.non_finite)
+            self.opened = open_input(
+                spec.input_fn,
+                context,
+                mode=mode,
+                params=params,
+                non_finite=spec.non_finite,
+                enforcement=Enforcement(schema, self.where, on_unused=self.unused.extend),
+            )
+
+    def schema(self, first: Batch) -> InputSchema:
+        """Return what it looks like, of which `first` is the first batch."""
+        return self.opened.schema() if isinstance(self.opened, Dataset) else schema_of(*first)
 
     def first_batch(self) -> Batch:
         with user_code(self._input_fn, InputError, f"in {self._mode} mode"):
@@ -148,20 +175,53 @@ class _Input:
         return batch
 
 
-def _opened(*inputs: Callable[[], _Input]) -> list[_Input]:
-    """Open inputs; raise InputError with the faults of all of them."""
-    opened: list[_Input] = []
+def _training_input(
+    caller: ModelCaller, train_spec: TrainSpec, eval_specs: Sequence[EvalSpec], context: InputContext
+) -> _Input:
+    """Open the training input; where it is its cells that are refused, raise InputError with those of all inputs."""
+    try:
+        return _Input(train_spec, ModeKeys.TRAIN, caller.params, "train", None, context)
+    except InputError as error:
+        if train_spec.non_finite == "keep":
+            raise
+        refused = error
+    # What is wrong with it otherwise is raised again, and leaves nothing to hold the others against.
+    kept = _Input(replace(train_spec, non_finite="keep"), ModeKeys.TRAIN, caller.params, "train", None, context)
+    try:
+        _eval_inputs(caller, eval_specs, kept.schema(kept.first_batch()))
+    except InputError as error:
+        raise InputError(tuple(dict.fromkeys([*refused.faults, *error.faults]))) from error.__cause__
+    raise refused
+
+
+def _eval_inputs(caller: ModelCaller, eval_specs: Sequence[EvalSpec], schema: InputSchema | None) -> dict[str, _Input]:
+    """Open the inputs of evaluations; raise InputError with the faults of all of them."""
+    opened: dict[str, _Input] = {}
     faults: list[str] = []
     cause: BaseException | None = None
-    for open_one in inputs:
+    for name, spec in zip(_contexts(eval_specs), eval_specs, strict=True):
         try:
-            opened.append(open_one())
+            opened[name] = _Input(spec, ModeKeys.EVAL, caller.params, name, schema)
         except InputError as error:
             faults += error.faults
             cause = cause or error.__cause__
     if faults:
         raise InputError(tuple(dict.fromkeys(faults))) from cause
     return opened
+
+
+def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck) -> None:
+    for data in inputs:
+        if isinstance(data.opened, Dataset):
+            check_labels(data.opened.labels, data.where)
+
+
+def _datasets(inputs: Mapping[str, _Input]) -> dict[str, Dataset]:
+    return {name: data.opened for name, data in inputs.items() if isinstance(data.opened, Dataset)}
+
+
+def _ignored(inputs: Mapping[str, _Input]) -> tuple[str, ...]:
+    return tuple(unused_sentence(data.where, data.unused) for data in inputs.values() if data.unused)
 
 
 def _check_modes(caller: ModelCaller, spec: EvalSpec, batch: Batch, model: ModelSpec, where: str, seed: int) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
 from psflow.ps_runtime.errors import InputError, ModelFnError
@@ -19,6 +20,7 @@ from psflow.ps_runtime.metrics import Metric, mean
 from psflow.ps_runtime.model.caller import ModelCaller, check_loss
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.specs.schema import InputSchema
 
 if TYPE_CHECKING:
     from psflow.ps_runtime.checkpoint.reader import CheckpointReader
@@ -131,11 +133,19 @@ class OpenedEvaluation:
         Calls model_fn in EVAL mode.
     spec : EvalSpec
         Input, and number of batches.
+    schema : InputSchema or None
+        What the models read, which the input is held against.
     check : callable
         Called before each batch, as an evaluation may take long; raises to end it.
     """
 
-    def __init__(self, caller: ModelCaller, spec: EvalSpec, check: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        caller: ModelCaller,
+        spec: EvalSpec,
+        schema: InputSchema | None,
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         self.spec = spec
         self.name = spec.name or ""
         self.digest = ""
@@ -145,6 +155,7 @@ class OpenedEvaluation:
         self._first_cell = ""
         self._caller = caller
         self._check = check
+        self._enforcement = Enforcement(schema, f"the input of evaluation {self.name or 'eval'!r}")
         self._dataset: Dataset | None = None
 
     def measure(self, values: ModelValues, global_step: int) -> dict[str, float]:
@@ -171,7 +182,13 @@ class OpenedEvaluation:
         if self._dataset is not None:
             return self._dataset
         spec = self.spec
-        opened = open_input(spec.input_fn, mode=ModeKeys.EVAL, params=self._caller.params, non_finite=spec.non_finite)
+        opened = open_input(
+            spec.input_fn,
+            mode=ModeKeys.EVAL,
+            params=self._caller.params,
+            non_finite=spec.non_finite,
+            enforcement=self._enforcement,
+        )
         if isinstance(opened, Dataset):
             self.digest = input_digest(opened, spec.steps)
             self._dataset = opened

@@ -23,6 +23,7 @@ from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.model.best import BestRecord, Better, CompareFn, better, check_compare_fn, is_better
 from psflow.ps_runtime.model.export_directory import ExportDirectory
 from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = [
     "BestExporter",
@@ -63,6 +64,8 @@ class ExportBundle:
         Result of the evaluation, ``loss`` and ``global_step`` among them; empty if it was not evaluated.
     saved_at : float
         When the checkpoint was saved: with its step it tells it from any other of the model_dir.
+    schema : InputSchema
+        Of the training input: what the export reads, and how it scales it.
     """
 
     name: str
@@ -74,6 +77,7 @@ class ExportBundle:
     predictions: Mapping[str, NDArray[Any]]
     metrics: Mapping[str, float]
     saved_at: float
+    schema: InputSchema
 
 
 class ModelWriter(Protocol):

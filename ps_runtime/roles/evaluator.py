@@ -97,9 +97,13 @@ class _Evaluator:
         self._store = CheckpointStore(job.model_dir)
         self._log = EvaluationLog(job.model_dir)
         self._caller = ModelCaller(job.model_fn, job.params, job.config)
+        assert job.model.schema is not None  # which the plan of a job sets
+        self._schema = job.model.schema
         known = self._log.by_name()
         self._scheduled = [
-            _ScheduledEvaluation(OpenedEvaluation(self._caller, spec, context.check), known.get(spec.name or "", {}))
+            _ScheduledEvaluation(
+                OpenedEvaluation(self._caller, spec, self._schema, context.check), known.get(spec.name or "", {})
+            )
             for spec in job.eval_specs
         ]
         self.evaluated_steps: list[int] = []
@@ -202,6 +206,7 @@ class _Evaluator:
             predictions=predict_batch(self._caller, opened.example, values, step),
             metrics=dict(metrics),
             saved_at=saved_at,
+            schema=self._schema,
         )
         for exporter in opened.spec.all_exporters:
             result = exporter.export(self._job.model_dir, bundle, writer, is_the_final_export=is_final)

@@ -7,6 +7,7 @@ from typing import Any
 
 from psflow.ps_runtime.data.batch_codec import encode_batch
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.roles.job_spec import JobSpec
@@ -72,6 +73,7 @@ class StreamReader:
             mode=ModeKeys.TRAIN,
             params=self._job.params,
             non_finite=train_spec.non_finite,
+            enforcement=Enforcement(self._job.model.schema, "the train input"),
         )
         assert not isinstance(opened, Dataset), "the job was planned for a stream"
         count = 0

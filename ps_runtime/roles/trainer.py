@@ -7,6 +7,7 @@ from typing import Any
 
 from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients
 from psflow.ps_runtime.client.training import TrainingClient
+from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.model.basic_hooks import NanTensorHook, StepCounterHook, SummaryHook
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
@@ -77,6 +78,7 @@ def open_session(
         mode=ModeKeys.TRAIN,
         params=job.params,
         non_finite=job.train_spec.non_finite,
+        enforcement=Enforcement(job.model.schema, "the train input"),
     )
     return MonitoredSession(
         client=client,

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.tables import TableSpec
 
 __all__ = ["ModelSpec", "VariableSpec"]
@@ -50,14 +51,16 @@ class VariableSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """All variables and tables of a model in the order of their creation, and the configurations of its optimizers.
+    """All variables and tables of a model in the order of their creation, its optimizers, and what it reads.
 
-    `optimizers` holds `Optimizer.config()` mappings: no learning rates, which travel with each push.
+    `optimizers` holds `Optimizer.config()` mappings: no learning rates, which travel with each push. `schema` is that
+    of the training input; None for a model that was built without one.
     """
 
     variables: tuple[VariableSpec, ...]
     optimizers: tuple[Mapping[str, Any], ...]
     tables: tuple[TableSpec, ...] = ()
+    schema: InputSchema | None = None
 
     def to_json(self) -> str:
         """Return the description as canonical JSON."""
@@ -66,6 +69,7 @@ class ModelSpec:
                 "variables": [asdict(v) for v in self.variables],
                 "optimizers": [dict(o) for o in self.optimizers],
                 "tables": [asdict(t) for t in self.tables],
+                "schema": None if self.schema is None else self.schema.to_facts(),
             },
             sort_keys=True,
             separators=(",", ":"),
@@ -76,7 +80,9 @@ class ModelSpec:
         """Read what `to_json` wrote."""
         data = json.loads(text)
         variables = tuple(VariableSpec(**{**v, "shape": tuple(v["shape"])}) for v in data["variables"])
-        return cls(variables, tuple(data["optimizers"]), tuple(TableSpec(**t) for t in data["tables"]))
+        tables = tuple(TableSpec(**t) for t in data["tables"])
+        schema = None if data["schema"] is None else InputSchema.from_facts(data["schema"])
+        return cls(variables, tuple(data["optimizers"]), tables, schema)
 
     @property
     def digest(self) -> int:
@@ -89,8 +95,10 @@ class ModelSpec:
         return sum(v.nbytes for v in self.variables)
 
     def differences(self, other: ModelSpec) -> list[str]:
-        """Say in sentences how `other` differs from this model: variables, tables, and what trains them."""
-        return sorted([*self._variable_differences(other), *self._table_differences(other)])
+        """Say in sentences how `other` differs from this model: variables, tables, what trains them, what they read."""
+        return sorted(
+            [*self._variable_differences(other), *self._table_differences(other), *self._input_differences(other)]
+        )
 
     def _variable_differences(self, other: ModelSpec) -> list[str]:
         mine = {v.name: v for v in self.variables}
@@ -124,6 +132,11 @@ class ModelSpec:
             elif self._optimizer_of(a) != other._optimizer_of(b):
                 lines.append(f"table {name!r} is trained by {other._optimizer_of(b)}, expected {self._optimizer_of(a)}")
         return lines
+
+    def _input_differences(self, other: ModelSpec) -> list[str]:
+        if self.schema is None or other.schema is None:
+            return ["the schema of the training input is unknown"] * (self.schema != other.schema)
+        return [f"training input: {line}" for line in self.schema.differences(other.schema)]
 
     def _optimizer_of(self, part: VariableSpec | TableSpec) -> Mapping[str, Any] | None:
         return None if part.optimizer is None else self.optimizers[part.optimizer]

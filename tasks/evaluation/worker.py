@@ -23,6 +23,7 @@ from psflow.ps_runtime.model.evaluation import OpenedEvaluation, read_values
 from psflow.ps_runtime.model.training import EvalSpec
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.one_thread import one_thread
+from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["EvaluationJob", "Failure", "evaluate_checkpoint", "forget"]
 
@@ -45,6 +46,8 @@ class EvaluationJob:
         Inputs and numbers of batches; their exporters are not used.
     digests : tuple of str
         Of the input of each, as the flow has seen it; empty for a stream.
+    schema : InputSchema or None
+        What the checkpoints read.
     """
 
     model_dir: str
@@ -53,6 +56,7 @@ class EvaluationJob:
     config: Any
     eval_specs: tuple[EvalSpec, ...]
     digests: tuple[str, ...]
+    schema: InputSchema | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ class _Opened:
         self._caller = ModelCaller(job.model_fn, job.params, job.config)
         self._digests = job.digests
         self._check = threading.local()
-        self._evaluations = [OpenedEvaluation(self._caller, spec, self._look_up) for spec in job.eval_specs]
+        self._evaluations = [OpenedEvaluation(self._caller, spec, job.schema, self._look_up) for spec in job.eval_specs]
         self._store = CheckpointStore(job.model_dir)
 
     def evaluate(self, step: int, indexes: Sequence[int], check: Callable[[], None]) -> list[Outcome]:

@@ -34,20 +34,16 @@ SCRIPT = Path(__file__).parents[1] / "serving" / "pyfunc_model.py"
 ALWAYS_REQUIRED = ("mlflow", "numpy", "safetensors")
 COLUMN_TYPES = {"float32": "float", "float64": "double", "int32": "integer", "int64": "long"}
 """MLflow's names."""
+STORED_DTYPE = "int64"
+"""Of the values that a model scales itself: whole numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class MlflowModelWriter:
     """Writes MLflow pyfunc models: the `ModelWriter` that a flow hands to the evaluator.
 
-    Parameters
-    ----------
-    columns : tuple of str
-        Names of the columns of the feature matrix, where the training data came from a table: then the model takes
-        tables with these columns. Else it takes arrays.
+    Where the training data came from a table the model takes tables with its columns, else arrays.
     """
-
-    columns: tuple[str, ...] = ()
 
     def write(self, directory: str, bundle: ExportBundle) -> None:
         """Write the model of `bundle` into the empty local folder `directory`.
@@ -70,7 +66,7 @@ class MlflowModelWriter:
         code = RequiredCode(source, tuple(sorted(modules)))
         with tempfile.TemporaryDirectory(prefix="psflow-export-") as temporary:
             model, beside = Path(temporary, "model"), Path(temporary, "code")
-            _write_model(model, bundle, source, self._columns_for(bundle.features))
+            _write_model(model, bundle, source)
             for below, path in code.files.items():
                 (beside / below).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, beside / below)
@@ -83,29 +79,25 @@ class MlflowModelWriter:
                         artifacts={"model": str(model)},
                         code_paths=[str(path) for path in sorted(beside.iterdir())],
                         pip_requirements=sorted({*map(_pinned, ALWAYS_REQUIRED), *code.requirements()}),
-                        signature=self._signature(bundle),
+                        signature=_signature(bundle),
                         metadata={"psflow": {"global_step": bundle.global_step, "name": bundle.name}},
                     )
 
-    def _columns_for(self, features: Any) -> list[str]:
-        matrices = list(features.values()) if isinstance(features, Mapping) else []
-        is_table = len(matrices) == 1 and np.shape(matrices[0])[1:] == (len(self.columns),)
-        return list(self.columns) if is_table and matrices[0].dtype.name in COLUMN_TYPES else []
 
-    def _signature(self, bundle: ExportBundle) -> ModelSignature:
-        from mlflow.models import ModelSignature, infer_signature
-        from mlflow.types import ColSpec, Schema
+def _signature(bundle: ExportBundle) -> ModelSignature:
+    from mlflow.models import ModelSignature, infer_signature
+    from mlflow.types import ColSpec, Schema
 
-        predictions = bundle.predictions
-        if not isinstance(predictions, Mapping):
-            predictions = {"predictions": predictions}
-        outputs = {name: np.asarray(value) for name, value in predictions.items()}
-        columns = self._columns_for(bundle.features)
-        if not columns:
-            return infer_signature(bundle.features, outputs)
-        [matrix] = bundle.features.values()
-        kind = COLUMN_TYPES[matrix.dtype.name]
-        return ModelSignature(Schema([ColSpec(kind, name) for name in columns]), infer_signature(None, outputs).outputs)
+    predictions = bundle.predictions
+    if not isinstance(predictions, Mapping):
+        predictions = {"predictions": predictions}
+    outputs = {name: np.asarray(value) for name, value in predictions.items()}
+    schema, dtype = bundle.schema, bundle.schema.features[0].dtype
+    if not schema.is_table or dtype not in COLUMN_TYPES:
+        return infer_signature(bundle.features, outputs)
+    kind = COLUMN_TYPES[dtype if schema.scaling is None else STORED_DTYPE]
+    columns = Schema([ColSpec(kind, name) for name in schema.columns])
+    return ModelSignature(columns, infer_signature(None, outputs).outputs)
 
 
 @contextmanager
@@ -142,7 +134,7 @@ def checkpoint_of(directory: str) -> tuple[int, float] | None:
         return None
 
 
-def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource, columns: list[str]) -> None:
+def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource) -> None:
     from safetensors.numpy import save_file
 
     folder.mkdir()
@@ -153,7 +145,6 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource, colu
     tables = bundle.values.tables.values()
     for index, table in enumerate(tables):
         save_file(_created(table), folder / f"table_{index}.safetensors")
-    named = bundle.features if isinstance(bundle.features, Mapping) else {"": bundle.features}
     config = {
         "name": bundle.name,
         "global_step": bundle.global_step,
@@ -161,11 +152,7 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource, colu
         "model_fn": {"module": source.module, "qualname": source.qualname},
         "params": _encoded(dict(bundle.params), "params"),
         "tables": [asdict(replace(table.spec, optimizer=None)) for table in tables],
-        "columns": columns,
-        "features": {
-            name: {"dtype": np.asarray(value).dtype.name, "shape": list(np.shape(value)[1:])}
-            for name, value in named.items()
-        },
+        "schema": bundle.schema.to_facts(),
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2))
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.base import Format
-from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.files import check_file, shown_path
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.non_finite_policy import dataset_with_policy
 from psflow.ps_runtime.errors import InputError
-from psflow.tasks.prediction.model import ModelInfo
+from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["PredictionInput", "input_shown", "prediction_input", "read_input", "rows_of", "same_input"]
+__all__ = ["PredictionInput", "input_shown", "prediction_input", "read_input", "same_input"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +66,12 @@ def prediction_input(text: str, kind: type[Format] | None = None, non_finite: No
     InputError
         If there is no such file, or its suffix is that of no format.
     """
-    location = text
-    if kind is None and (kind := _registered(text)) is not None:
-        location = text.partition(":")[2]
+    location, named = text, _registered(text)
+    if named is not None and kind in (None, named):
+        kind, location = named, text.partition(":")[2]
     if kind is None:
-        suffix = os.path.splitext(text.partition("?")[0])[1]
-        kind = next((known for known in FORMATS.values() if suffix in known.suffixes), None)
+        name = text.partition("?")[0]
+        kind = next((known for known in FORMATS.values() if name.endswith(known.suffixes)), None)
     if kind is None:
         known = ", ".join(suffix for format_ in FORMATS.values() for suffix in format_.suffixes)
         raise InputError((f"{shown_path(text)}: expected a file that ends in {known}; or say which format it has",))
@@ -84,65 +81,37 @@ def prediction_input(text: str, kind: type[Format] | None = None, non_finite: No
     return PredictionInput(kind, location, non_finite)
 
 
-def read_input(source: PredictionInput, model: ModelInfo) -> Dataset:
-    """Read what `model` needs of an input, and look for cells that are not finite; the rest of it is left alone.
+def read_input(
+    source: PredictionInput, schema: InputSchema, on_unused: Callable[[tuple[str, ...]], None] = lambda names: None
+) -> Dataset:
+    """Read what a model needs of an input, as it is stored (the model itself scales it), and look for cells not finite.
 
     Parameters
     ----------
     source : PredictionInput
         What to read.
-    model : ModelInfo
-        Names the columns or arrays to read.
+    schema : InputSchema
+        Of the training input of the model; names the columns or arrays to read.
+    on_unused : callable
+        Told what else the input has, which is ignored.
 
     Raises
     ------
     InputError
-        If it cannot be read, lacks a column or array, or has arrays of another shape; or for a cell that
-        ``non_finite`` refuses.
+        If it cannot be read, lacks a column or array, or has arrays of another shape, dtype or scaling; or for a cell
+        that ``non_finite`` refuses.
     """
-    names = tuple(feature.name for feature in model.features if feature.name)
-    is_flat = bool(names) and all(feature.shape == () for feature in model.features)
-    columns = model.columns or (names if is_flat else ())
-    dataset = source.kind.for_prediction(source.location, columns, names).read()
+    dataset = source.kind.for_prediction(source.location, schema.table_columns, schema.names).read()
     dataset = dataset_with_policy(dataset, source.non_finite, str(source))
-    if dataset.columns and source.kind.reads_a_file():  # what is built in has names of its own
-        _check_columns(source, dataset, columns)
-        matrix = _named(dataset.features)[MATRIX]
-        if is_flat and not model.columns:
-            features = {name: matrix[:, index] for index, name in enumerate(names)}
-            dataset = Dataset(features, non_finite=dataset.non_finite)
-        elif not model.columns:
-            dataset = Dataset({names[0] if names else MATRIX: matrix}, non_finite=dataset.non_finite)
-    _check_shapes(str(source), dataset, model)
-    return dataset
+    return Enforcement(schema.unscaled(), str(source), needs_labels=False, on_unused=on_unused).dataset(dataset)
 
 
 def _registered(text: str) -> type[Format] | None:
     return FORMATS.get(text.partition(":")[0]) if ":" in text else None
 
 
-def _check_columns(source: PredictionInput, dataset: Dataset, columns: Sequence[str]) -> None:
-    """Refuse a table that has other columns than the model reads, or has them in another order."""
-    if columns and dataset.columns != tuple(columns):
-        raise InputError(
-            (
-                f"{source}: expected the columns {', '.join(columns[:5])}{', ...' if len(columns) > 5 else ''}, "
-                f"got {', '.join(dataset.columns[:5])}{', ...' if len(dataset.columns) > 5 else ''}",
-            )
-        )
-
-
-def rows_of(dataset: Dataset, start: int, stop: int, model: ModelInfo) -> Any:
-    """Return rows ``[start, stop)`` as the model takes them: a mapping of arrays, or one array."""
-    features, _ = dataset.read(0, start, stop)
-    arrays = _named(features)
-    if [feature.name for feature in model.features] == [""]:
-        return next(iter(arrays.values()))
-    return arrays
-
-
 @functools.lru_cache(maxsize=1)
-def same_input(source: PredictionInput, model: ModelInfo, digest: str) -> Dataset:
+def same_input(source: PredictionInput, schema: InputSchema, digest: str) -> Dataset:
     """Read the input in a worker, once for all partitions that it predicts.
 
     Raises
@@ -150,29 +119,7 @@ def same_input(source: PredictionInput, model: ModelInfo, digest: str) -> Datase
     InputError
         As `read_input` does; and if the content is not that of `digest`, which another process has seen.
     """
-    dataset = read_input(source, model)
+    dataset = read_input(source, schema)
     if dataset.digest() != digest:
         raise InputError((f"{source} has changed, or differs on this Dask worker; run the command again",))
     return dataset
-
-
-def _check_shapes(path: str, dataset: Dataset, model: ModelInfo) -> None:
-    arrays = _named(dataset.features)
-    if [feature.name for feature in model.features] == [""]:
-        if len(arrays) != 1:
-            raise InputError((f"{path} has {len(arrays)} arrays, expected one: the model reads a single one",))
-        arrays = {"": next(iter(arrays.values()))}
-    faults = [
-        f"{path}: feature {feature.name!r} is missing"
-        if feature.name not in arrays
-        else f"{path}: feature {feature.name!r} has rows of shape {list(arrays[feature.name].shape[1:])}, "
-        f"expected {list(feature.shape)}"
-        for feature in model.features
-        if feature.name not in arrays or arrays[feature.name].shape[1:] != feature.shape
-    ]
-    if faults:
-        raise InputError(tuple(faults))
-
-
-def _named(features: Any) -> dict[str, NDArray[Any]]:
-    return dict(features) if isinstance(features, Mapping) else {MATRIX: np.asarray(features)}

@@ -15,24 +15,16 @@ from psflow.ps_runtime.cluster.fork_server import scratch_directory
 from psflow.ps_runtime.data.files import shown_path
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.redaction import without_secrets
+from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.tasks.tracking.store import mlflow_client, prepare_store, reason_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-__all__ = ["FeatureForm", "ModelInfo", "found_model", "load_model", "read_model_info"]
+__all__ = ["ModelInfo", "found_model", "load_model", "read_model_info"]
 
 CONFIG = Path("artifacts", "model", "config.json")
 REGISTERED = re.compile(r"models:/(?P<name>[^/@]+)(?:@(?P<alias>[^/@]+)|/(?P<version>\d+))")
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureForm:
-    """What one feature looks like: dtype, and shape of one row. The name is empty if the model takes a bare array."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +43,8 @@ class ModelInfo:
         Differs for each model that was ever exported.
     global_step : int
         Of the checkpoint that was exported.
-    columns : tuple of str
-        The columns of a table that it reads; empty if it reads arrays.
-    features : tuple of FeatureForm
-        Name and shape of each array that the model reads.
+    schema : InputSchema
+        Of its training input, which tells what it reads.
     """
 
     uri: str
@@ -62,8 +52,7 @@ class ModelInfo:
     path: str
     uuid: str
     global_step: int
-    columns: tuple[str, ...]
-    features: tuple[FeatureForm, ...]
+    schema: InputSchema
 
 
 @contextmanager
@@ -123,9 +112,8 @@ def read_model_info(path: str, uri: str, version: str | None) -> ModelInfo:
 
     try:
         config: Mapping[str, Any] = json.loads((Path(path) / CONFIG).read_text())
-        features = tuple(FeatureForm(n, f["dtype"], tuple(f["shape"])) for n, f in config["features"].items())
-        uuid = str(Model.load(path).model_uuid)
-        return ModelInfo(uri, version, path, uuid, int(config["global_step"]), tuple(config["columns"]), features)
+        schema = InputSchema.from_facts(config["schema"])
+        return ModelInfo(uri, version, path, str(Model.load(path).model_uuid), int(config["global_step"]), schema)
     except Exception as error:  # it may be any folder, with anything in it
         raise UsageError(
             (

@@ -30,7 +30,8 @@ PROGRESS_EVERY_SECS = 1.0
 class PredictionJob:
     """What is predicted: the rows of `input`, whose data have `digest`, with `model`, into the folder `output`.
 
-    `non_finite` tells of the cells of the input that are blank, NaN or infinite.
+    `non_finite` tells of the cells of the input that are blank, NaN or infinite; `unused` are columns or arrays of it
+    that the model does not read.
     """
 
     model: ModelInfo
@@ -39,6 +40,7 @@ class PredictionJob:
     num_rows: int
     output: str
     non_finite: NonFiniteCells
+    unused: tuple[str, ...] = ()
 
 
 @task(name="predict partitions", cache_policy=NO_CACHE, persist_result=False)

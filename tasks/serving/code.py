@@ -25,6 +25,8 @@ ENTRY_POINTS = (
     "psflow.ps_runtime.model.caller",
     "psflow.ps_runtime.model.spec",
     "psflow.ps_runtime.model.values",
+    "psflow.ps_runtime.specs.schema",
+    "psflow.ps_runtime.specs.schema_enforcement",
     "psflow.ps_runtime.specs.tables",
     "psflow.ps_runtime.tables.table",
 )

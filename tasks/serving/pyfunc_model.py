@@ -36,6 +36,8 @@ class ExportedModel(PythonModel):
         code = ExportedCode(folder.parents[1] / "code")
         self._modes = code.load("psflow.ps_runtime.model.spec").ModeKeys
         values = code.load("psflow.ps_runtime.model.values").ModelValues
+        self._schema = code.load("psflow.ps_runtime.specs.schema").InputSchema.from_facts(self._config["schema"])
+        self._enforcement = code.load("psflow.ps_runtime.specs.schema_enforcement")
         caller = code.load("psflow.ps_runtime.model.caller").ModelCaller
         reference = self._config["model_fn"]
         model_fn = _resolve(code.load(reference["module"]), reference["qualname"])
@@ -48,7 +50,7 @@ class ExportedModel(PythonModel):
         """Return the predictions, each an array with one row for each row of the input.
 
         `model_input` is a DataFrame with the columns of the training data (others are ignored), or a mapping of
-        feature names to arrays, or one array.
+        feature names to arrays, or one array. Its values are as they are stored: the model itself scales them.
         """
         features = self._features(model_input)
         step = self._config["global_step"]
@@ -58,21 +60,21 @@ class ExportedModel(PythonModel):
         return {name: np.asarray(value) for name, value in predictions.items()}
 
     def _features(self, given: Any) -> Any:
-        """Bring the input into the form that model_fn was trained on."""
-        wanted = self._config["features"]
-        columns = self._config["columns"]
-        if set(wanted) == {""}:  # one array without a name
-            return _array(given, "", wanted[""])
-        if columns and not isinstance(given, Mapping) and hasattr(given, "columns"):
-            [name] = wanted
-            return {name: _array(given[columns], name, wanted[name])}
-        if len(wanted) == 1 and isinstance(given, np.ndarray):
-            [name] = wanted
-            return {name: _array(given, name, wanted[name])}
-        missing = [name for name in wanted if name not in given]
-        if missing:
-            raise ValueError(f"the input has no feature {missing[0]!r}, expected {', '.join(map(repr, wanted))}")
-        return {name: _array(given[name], name, form) for name, form in wanted.items()}
+        """Bring the input into the form that model_fn was trained on; ValueError where it cannot be."""
+        schema, enforcement = self._schema, self._enforcement
+        is_frame = hasattr(given, "columns") and not isinstance(given, Mapping)
+        try:
+            if is_frame and schema.is_table:
+                columns = list(schema.columns)
+                if faults := enforcement.missing_faults("the input", "column", columns, list(given.columns)):
+                    raise ValueError("\n".join(faults))
+                given = given[columns].to_numpy()
+            elif is_frame:
+                given = {name: _stacked(given[name]) for name in given.columns}
+            features = enforcement.enforce_features(given, schema, "the input")
+            return enforcement.scale_features(features, schema, "the input")
+        except enforcement.InputError as error:
+            raise ValueError(str(error)) from None
 
 
 class ExportedCode:
@@ -178,15 +180,10 @@ def _read_tables(folder: Path, specs: Sequence[Mapping[str, Any]], code: Exporte
     return tables
 
 
-def _array(given: Any, name: str, form: Mapping[str, Any]) -> Any:
-    array = np.asarray(given)
-    if array.dtype == object and form["shape"]:
-        array = np.stack(list(array))  # a column of a DataFrame whose cells are arrays
-    array = np.asarray(array, np.dtype(form["dtype"]))
-    if list(array.shape[1:]) != form["shape"]:
-        got, expected = list(array.shape), ["batch", *form["shape"]]
-        raise ValueError(f"feature {name!r} has shape {got}, expected {expected}".replace("'batch'", "batch"))
-    return array
+def _stacked(column: Any) -> np.ndarray:
+    """Return a column of a DataFrame as an array, also one whose cells are arrays."""
+    array = np.asarray(column)
+    return np.stack(list(array)) if array.dtype == object and isinstance(array[0], np.ndarray | list) else array
 
 
 def _resolve(module: Any, qualname: str) -> Any:

@@ -40,6 +40,14 @@ def test_what_is_right_is_planned_and_writes_nothing(directory: Path) -> None:
     [
         (["input.train.path=nope.csv"], InputError, r"there is no file /.*/nope\.csv"),
         (["input.train.label=z"], InputError, r"t\.csv has no column 'z'; its columns are 'a', 'b', 'y'"),
+        (["input.eval.path=less.csv"], InputError, r"less\.csv has no column 'b'; did you mean 'bb'\?"),
+        (["input.eval.label=b"], InputError, r"t\.csv: column 'b' is asked for twice, among features and label"),
+        (["input.eval.label=null"], InputError, r"^the eval input has no labels: expected some as in training, 'y'$"),
+        (
+            ["input.eval={format: idx, path: x, scale: [1, 0]}"],
+            ConfigError,
+            r"scale: expected two numbers, the lower one first",
+        ),
         (["input.train.label=a"], InputError, r"the train input.*is 3, expected an integer in \[0, 2\)"),
         (["input.train.path=empty.csv"], InputError, r"empty\.csv"),
         (["clster.ps=2"], ConfigError, r"command line: clster: unknown key; did you mean 'cluster'\?"),
@@ -93,6 +101,7 @@ def test_each_fault_has_its_sentence(
     monkeypatch.syspath_prepend(str(directory))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     Path("empty.csv").write_text("a,b,y\n")
+    Path("less.csv").write_text("a,bb,y\n1,2,0\n")
     Path("user_bad.py").write_text("import nmupy\n")
     Path("user_worse.py").write_text("x\n")
     Path("user_failing.py").write_text("def line(features):\n    return len(3)\n")

@@ -175,6 +175,7 @@ import json, shutil, sys
 from pathlib import Path
 from types import SimpleNamespace
 import numpy as np
+from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.errors import StorageError
 from psflow.ps_runtime.model.exporters import LatestExporter
 from psflow.ps_runtime.model.values import ModelValues
@@ -186,6 +187,7 @@ x = {"x": np.ones(3, np.float32)}
 bundle = SimpleNamespace(
     name="model", global_step=7, values=ModelValues({"w": np.ones(100_000), "b": np.ones(())}), model_fn=line,
     params={}, features=x, predictions={"y": x["x"]}, metrics={"loss": 0.1}, saved_at=0.5,
+    schema=schema_of(x, None),
 )
 
 def export():

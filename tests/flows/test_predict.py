@@ -44,8 +44,9 @@ def export(path: Path) -> Any:
         predictions=caller.apply(rows, None, ModeKeys.PREDICT, values, 40).predictions,
         metrics={},
         saved_at=0.5,
+        schema=digits.schema(),
     )
-    MlflowModelWriter(digits.columns).write(str(path), bundle)  # type: ignore[arg-type]
+    MlflowModelWriter().write(str(path), bundle)  # type: ignore[arg-type]
     expected = caller.apply(digits.features, None, ModeKeys.PREDICT, values, 40).predictions
     return SimpleNamespace(path=str(path), class_ids=expected["class_ids"], probabilities=expected["probabilities"])
 
@@ -57,8 +58,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture
 def table(tmp_path: Path) -> str:
-    """All digits of the test part as CSV, the label among the columns, in another order."""
-    digits = read_digits("test")
+    """All digits of the test part as CSV, as stored, the label among the columns, in another order."""
+    digits = read_digits("test", (0, 16))
     matrix = np.column_stack([digits.labels, digits.features["features"][:, ::-1]])
     path = tmp_path / "digits.csv"
     header = ",".join(["label", *reversed(digits.columns)])

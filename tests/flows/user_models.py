@@ -24,11 +24,6 @@ def line(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
     return EstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
-def table_line(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
-    """Do as `line`, for the one column of a table."""
-    return line({"x": features["features"][:, 0]}, labels, mode, params)
-
-
 def other_line(features: Any, labels: Any, mode: str) -> EstimatorSpec:
     """``y = slope * x``."""
     return EstimatorSpec(mode, loss=anp.mean((get_variable("slope") * features["x"] - labels) ** 2))

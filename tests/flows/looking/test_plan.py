@@ -79,6 +79,13 @@ def test_the_mlflow_run_of_a_job_must_be_there() -> None:
     assert fault.startswith(f"the MLflow run {'f' * 32} of this job is not in sqlite:///")
 
 
+def test_what_an_evaluation_has_beside_is_told() -> None:
+    Path("other.csv").write_text("who,b,y,a\nann,2,0,1\nbob,4,1,3\n")
+    answer = plan(["t.yaml", "input.eval.path=other.csv"])
+    assert answer.facts["faults"] == []
+    assert answer.facts["ignored"] == ["the eval input has 'who', which the model does not read: ignored"]
+
+
 def test_many_roles_are_summed_up_and_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     few, many = (plan(["t.yaml", f"cluster.ps={ps}", "cluster.workers=2"]).lines or [] for ps in (4, 1000))

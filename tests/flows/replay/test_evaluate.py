@@ -125,12 +125,11 @@ def test_a_record_that_cannot_be_written_ends_it(trained: Path, servers: dict[st
 
 @pytest.mark.cluster(shared=True)
 def test_other_data_need_another_name(trained: Path, servers: dict[str, Any]) -> None:
-    few = {"format": "csv", "path": str(trained.parent / "few.csv"), "label": "y", "features": ["x"]}
+    few = {"format": "csv", "path": str(trained.parent / "few.csv"), "label": "y"}
     (trained.parent / "few.csv").write_text("x,y\n1,3\n2,5\n")
-    model = "model.name=tests.flows.user_models:table_line"
 
     def on_table(name: str, **values: Any) -> dict[str, Any]:
-        overrides = [model, "input.eval=" + json.dumps(few), "evals={}", f"eval.name={name}"]
+        overrides = ["input.eval=" + json.dumps(few), "evals={}", f"eval.name={name}"]
         return replay(trained, servers, checkpoints="latest", overrides=overrides, **values)
 
     first = on_table("few")

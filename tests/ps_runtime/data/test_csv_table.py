@@ -6,6 +6,7 @@ import pytest
 from psflow.ps_runtime.data.csv_table import read_csv
 from psflow.ps_runtime.data.dataset import MATRIX
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
 TABLE = "a,b,y\n1,2,0\n3.5,,1\n-1e3,nan,1\n"
 
@@ -28,11 +29,8 @@ def test_columns_become_one_matrix_and_labels(path: Path) -> None:
         np.array([[1, 2], [3.5, np.nan], [-1000, np.nan]], np.float32),
     )
     np.testing.assert_array_equal(labels, [0, 1, 1])
-    assert data.schema() == {
-        "features": {MATRIX: {"dtype": "float32", "shape": [2]}},
-        "labels": {"dtype": "int64", "shape": []},
-        "columns": ["a", "b"],
-    }
+    features_of, label_of = ArraySpec(MATRIX, "float32", (2,)), ArraySpec("", "int64", ())
+    assert data.schema() == InputSchema((features_of,), (label_of,), ("a", "b"), "y")
     assert data.batch_size == 3
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from psflow.ps_runtime.data.dataset import MATRIX, Dataset
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, Scaling
 
 
 def order(data: Dataset, epoch: int) -> list[int]:
@@ -113,12 +114,9 @@ def test_a_range_outside_is_refused(epoch: int, start: int, stop: int) -> None:
 
 def test_the_schema_is_without_the_batch_axis() -> None:
     data = Dataset({MATRIX: np.zeros((3, 2), np.float32)}, np.zeros(3, np.int64), columns=("a", "b"))
-    assert data.schema() == {
-        "features": {MATRIX: {"dtype": "float32", "shape": [2]}},
-        "labels": {"dtype": "int64", "shape": []},
-        "columns": ["a", "b"],
-    }
-    assert Dataset([1.0]).schema() == {"features": {"dtype": "float64", "shape": []}, "labels": None, "columns": []}
+    features, labels = ArraySpec(MATRIX, "float32", (2,)), ArraySpec("", "int64", ())
+    assert data.schema() == InputSchema((features,), (labels,), ("a", "b"))
+    assert Dataset([1.0]).schema() == InputSchema((ArraySpec("", "float64", ()),))
 
 
 @pytest.mark.parametrize(
@@ -129,9 +127,14 @@ def test_named_columns_need_a_matrix_of_as_many(features: object) -> None:
         Dataset(features, columns=("a", "b"))
 
 
+def test_a_scaling_needs_the_columns_that_it_applies_to() -> None:
+    with pytest.raises(InputError, match="a scaling is given without columns"):
+        Dataset({MATRIX: np.zeros((3, 2))}, scaling=Scaling(255, 0, 1))
+
+
 def test_the_digest_is_of_the_records_alone() -> None:
     data = Dataset({"a": [1, 2], "b": [3, 4]}, [5, 6])
-    assert data.digest() == "8c4035e58d131d036af503cf5ddf6292"
+    assert data.digest() == "d7a026b135938dd4bcfe2978f0d79d99"
     assert Dataset({"b": [3, 4], "a": [1, 2]}, [5, 6]).shuffle(1).batch(2).repeat().digest() == data.digest()
 
 

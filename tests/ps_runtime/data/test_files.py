@@ -81,6 +81,12 @@ def test_all_faults_of_names_come_in_one_error() -> None:
     )
 
 
+def test_a_name_that_is_asked_for_is_not_suggested_for_another() -> None:
+    with pytest.raises(InputError) as caught:
+        chosen_names("/f", "column", ["height", "y"], "y", ["height", "height2"])
+    assert caught.value.faults == ("/f has no column 'height2'; its columns are 'height', 'y'",)
+
+
 def test_many_missing_names_are_one_fault() -> None:
     asked = [f"pixel_{i}" for i in range(64)]
     with pytest.raises(InputError) as caught:

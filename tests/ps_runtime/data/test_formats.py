@@ -1,5 +1,5 @@
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -11,6 +11,7 @@ from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.csv_table import Csv, Tsv
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.digits import Digits
+from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.formats import FORMATS, open_dataset
 from psflow.ps_runtime.data.idx_images import Idx
 from psflow.ps_runtime.data.input_pipeline import open_input
@@ -43,6 +44,12 @@ def idx(folder: Path) -> Format:
     return Idx(path=folder / "images", labels_path=str(folder / "labels"))
 
 
+def stored(data: Dataset) -> Dataset:
+    """Return what a prediction has read, which must be as it is stored."""
+    assert data.scaling is None or data.scaling == data.scaling.stored
+    return replace(data, scaling=None)
+
+
 MAKERS: list[Callable[[Path], Format]] = [digits, csv, tsv, npz, idx]
 
 
@@ -72,8 +79,14 @@ class TestLaws:
         again = type(data).for_prediction(str(location), trained.columns, [*trained.features]).read()
         assert again.labels is None or isinstance(data, Digits)
         assert again.columns == trained.columns
+        as_trained = Enforcement(trained.schema(), needs_labels=False).dataset(stored(again))
         for name, array in trained.features.items():
-            np.testing.assert_array_equal(again.features[name], array)
+            np.testing.assert_array_equal(as_trained.features[name], array)
+
+    def test_columns_and_arrays_of_a_trained_model_are_taken_by_name(self, make: Any, tmp_path: Path) -> None:
+        trained = make(tmp_path).read()
+        again = open_dataset(make(tmp_path), input_schema=trained.schema())
+        assert again.digest() == trained.digest()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psflow.ps_runtime.data.dataset import MATRIX
-from psflow.ps_runtime.data.idx_images import read_idx
+from psflow.ps_runtime.data.idx_images import Idx, read_idx
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.specs.schema import Scaling
 
 IMAGES = np.arange(12, dtype=np.uint8).reshape(3, 2, 2) * 20
 
@@ -45,6 +46,24 @@ def test_images_become_rows_of_pixels_in_0_to_1(path: Path, labels_path: Path, p
     assert data.labels.tolist() == [7, 0, 9]
     assert data.columns == ("pixel_0_0", "pixel_0_1", "pixel_1_0", "pixel_1_1")
     assert data.batch_size == 3
+
+
+@pytest.mark.parametrize(
+    ("scale", "pixels"), [((0, 255), [0, 20, 40, 60]), ((-1, 1), [-1, -0.84313726, -0.6862745, -0.5294118])]
+)
+def test_pixels_are_scaled_to_a_range(path: Path, scale: tuple[float, float], pixels: list[float]) -> None:
+    path.write_bytes(idx(IMAGES))
+    data = Idx(path=path, scale=scale).read()
+    np.testing.assert_allclose(data.features[MATRIX][0], pixels, rtol=1e-6)
+    assert data.scaling == Scaling(255, *scale)
+
+
+@pytest.mark.parametrize("scale", [(1, 0), (0, 0), (0,), (0, 1, 2), (0, float("inf"))])
+def test_a_range_is_two_numbers_the_lower_one_first(scale: tuple[float, ...]) -> None:
+    with pytest.raises(
+        InputError, match=r"scale: expected two numbers, the lower one first, such as \[0, 1\], or \[0, 255\]"
+    ):
+        Idx(path="images", scale=scale)
 
 
 def test_labels_can_be_left_out_and_vectors_are_images_of_one_row(path: Path) -> None:

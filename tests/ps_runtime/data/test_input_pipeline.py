@@ -174,7 +174,7 @@ class TestArguments:
         with pytest.raises(InputError) as caught:
             open_input(input_fn)
         first, second = caught.value.faults
-        assert "asks for 'modes': expected def input_fn(input_context, mode, params), each of them by name" in first
+        assert "asks for 'modes': expected def input_fn(input_context, mode, params, input_schema), each of" in first
         assert first.endswith("; did you mean 'mode'?")
         assert "asks for 'other'" in second
 
@@ -182,7 +182,8 @@ class TestArguments:
         def input_fn(mode: str, /) -> Dataset:
             return Dataset([1])
 
-        with pytest.raises(InputError, match=r"asks for 'mode': expected def input_fn\(input_context, mode, params\)"):
+        words = r"asks for 'mode': expected def input_fn\(input_context, mode, params, input_schema\)"
+        with pytest.raises(InputError, match=words):
             open_input(input_fn)
 
 

@@ -11,6 +11,7 @@ from numpy.lib import format as npy_format
 
 from psflow.ps_runtime.data.npz_arrays import read_npz
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
 PIXELS = np.arange(6, dtype=np.float32).reshape(3, 2)
 
@@ -43,11 +44,8 @@ def npy(header: dict[str, Any], body: bytes = b"") -> bytes:
 def test_arrays_come_by_name_with_their_dtypes(path: Path) -> None:
     np.savez(path, pixels=PIXELS, age=[1, 2, 3], labels=np.array([0, 1, 0], np.int8))
     data = read_npz(path)
-    assert data.schema() == {
-        "features": {"pixels": {"dtype": "float32", "shape": [2]}, "age": {"dtype": "int64", "shape": []}},
-        "labels": {"dtype": "int8", "shape": []},
-        "columns": [],
-    }
+    features = ArraySpec("pixels", "float32", (2,)), ArraySpec("age", "int64", ())
+    assert data.schema() == InputSchema(features, (ArraySpec("", "int8", ()),), label="labels")
     np.testing.assert_array_equal(data.features["pixels"], PIXELS)
     assert data.batch_size == 3
 

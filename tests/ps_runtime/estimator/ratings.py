@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,5 +63,6 @@ def save_checkpoint(estimator: Estimator, step: int, **pushed: float) -> BuiltMo
                 table.push(np.array([id_]), gradient, learning_rate=1.0, num_updates=1)
         arena = np.full(layout.nbytes // 4, 0.25, np.float32).view(np.uint8)
         shards.append(save_shard(store, step, NUM_PS, layout, arena, [{} for _ in layout.groups], [table]))
-    store.commit(Manifest.of(step, built.model, Cut(step, {}, {}, 0).to_facts(), shards))
+    model = replace(built.model, schema=records().schema())
+    store.commit(Manifest.of(step, model, Cut(step, {}, {}, 0).to_facts(), shards))
     return built

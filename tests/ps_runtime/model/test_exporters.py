@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.errors import CheckpointError, StorageError, UsageError
 from psflow.ps_runtime.model.exporters import (
     BestExporter,
@@ -37,6 +38,7 @@ def bundle(step: int = 1, **metrics: float) -> ExportBundle:
         {},
         {"loss": 1.0, "global_step": step} | metrics,
         0.5 + step,
+        schema_of(np.zeros((1, 2)), None),
     )
 
 

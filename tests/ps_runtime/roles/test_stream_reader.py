@@ -39,8 +39,8 @@ class JobRequestsStub:
 def start():
     readers = []
 
-    def start_reader(input_fn):
-        job = SimpleNamespace(train_spec=TrainSpec(input_fn), params={})
+    def start_reader(input_fn, schema=None):
+        job = SimpleNamespace(train_spec=TrainSpec(input_fn), params={}, model=SimpleNamespace(schema=schema))
         readers.append(StreamReader(job, lambda event: event()))
         readers[-1].job_requests = JobRequestsStub()
         return readers[-1]

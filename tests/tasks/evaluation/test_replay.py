@@ -34,7 +34,8 @@ def job(tmp_path: Path) -> EvaluationJob:
     estimator.train(read, max_steps=4)
     specs = (EvalSpec(read, 1), EvalSpec(read, 2, name="two"))
     digests = ("", "")
-    return EvaluationJob(str(tmp_path), estimator.model_fn, estimator.params, estimator.config, specs, digests)
+    schema = read().schema()
+    return EvaluationJob(str(tmp_path), estimator.model_fn, estimator.params, estimator.config, specs, digests, schema)
 
 
 def block(name: str) -> None:

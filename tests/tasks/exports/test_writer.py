@@ -7,22 +7,25 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import mlflow.pyfunc
 import numpy as np
+import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
+from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.canned.dnn import dnn_classifier
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Adagrad, ExponentialDecay, GradientDescent
+from psflow.ps_runtime.specs.schema import InputSchema, Scaling
 from psflow.ps_runtime.tables.table import Table
 from psflow.tasks.exports.writer import MlflowModelWriter, check_exportable
 from psflow.tasks.serving.code import RequiredCode, module_of_optimizer, source_of
@@ -46,6 +49,7 @@ def bundle_of(model_fn: Callable[..., Any], features: Any, params: dict[str, Any
         predictions=spec.predictions,
         metrics={"loss": 0.1},
         saved_at=0.5,
+        schema=schema_of(features, None),
     )
 
 
@@ -53,13 +57,15 @@ def bundle_of(model_fn: Callable[..., Any], features: Any, params: dict[str, Any
 def dnn() -> Any:
     matrix = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
     params = {"hidden_units": (3,), "n_classes": 3, "optimizer": Adagrad(learning_rate=ExponentialDecay(0.1, 100, 0.9))}
-    return bundle_of(dnn_classifier, {"features": matrix}, params)
+    bundle = bundle_of(dnn_classifier, {"features": matrix}, params)
+    bundle.schema = replace(bundle.schema, columns=COLUMNS)
+    return bundle
 
 
 @pytest.fixture(scope="module")
 def dnn_export(dnn: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("dnn") / "model"
-    MlflowModelWriter(COLUMNS).write(str(path), dnn)
+    MlflowModelWriter().write(str(path), dnn)
     return path
 
 
@@ -145,10 +151,41 @@ def test_columns_are_found_by_name_in_any_order(dnn: Any, dnn_export: Path) -> N
 
 def test_wrong_input(dnn_export: Path) -> None:
     model = mlflow.pyfunc.load_model(str(dnn_export)).unwrap_python_model()
-    with pytest.raises(ValueError, match=r"feature 'features' has shape \[2, 3\], expected \[batch, 4\]"):
+    with pytest.raises(ValueError, match=r"feature 'features' has rows of shape \[3\], expected \[4\]"):
         model.predict(None, np.ones((2, 3)))
-    with pytest.raises(ValueError, match="the input has no feature 'features', expected 'features'"):
+    with pytest.raises(ValueError, match="the input has no feature 'features'; its features are 'x'"):
         model.predict(None, {"x": np.ones((2, 4))})
+
+
+@pytest.fixture(scope="module")
+def pixels_export(dnn: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Export the same model as one that training has given pixels, scaled to [-1, 1]."""
+    path = tmp_path_factory.mktemp("pixels") / "model"
+    bundle = SimpleNamespace(**vars(dnn) | {"schema": replace(dnn.schema, scaling=Scaling(255, -1, 1))})
+    MlflowModelWriter().write(str(path), bundle)  # type: ignore[arg-type]
+    return path
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
+def test_a_model_scales_what_is_stored(dnn: Any, pixels_export: Path, dtype: type) -> None:
+    stored = np.arange(20, dtype=dtype).reshape(5, 4) * 12
+    model = mlflow.pyfunc.load_model(str(pixels_export))
+    given = {"features": stored.astype(np.float32) / np.float32(127.5) - np.float32(1)}
+    expected = ModelCaller(dnn.model_fn, dnn.params, None).apply(given, None, ModeKeys.PREDICT, dnn.values, 700)
+    agree(model.predict(pd.DataFrame(stored, columns=COLUMNS)), expected.predictions)
+
+
+def test_a_model_refuses_what_is_scaled_already(dnn: Any, pixels_export: Path) -> None:
+    model = mlflow.pyfunc.load_model(str(pixels_export)).unwrap_python_model()
+    words = "expected whole numbers from 0 to 255, as they are stored; the model itself scales them to .-1, 1"
+    with pytest.raises(ValueError, match=words):
+        model.predict(None, dnn.features)
+
+
+def test_a_table_without_a_column_is_refused(dnn_export: Path) -> None:
+    model = mlflow.pyfunc.load_model(str(dnn_export)).unwrap_python_model()
+    with pytest.raises(ValueError, match=r"the input has no column 'd'; did you mean 'dd'\?"):
+        model.predict(None, pd.DataFrame(np.ones((2, 4)), columns=["a", "b", "c", "dd"]))
 
 
 def test_no_pickle_and_no_training_code(dnn_export: Path) -> None:
@@ -165,17 +202,17 @@ def test_no_pickle_and_no_training_code(dnn_export: Path) -> None:
 def test_nothing_is_said(
     dnn: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
 ) -> None:
-    MlflowModelWriter(COLUMNS).write(str(tmp_path / "model"), dnn)
+    MlflowModelWriter().write(str(tmp_path / "model"), dnn)
     mlflow.pyfunc.load_model(str(tmp_path / "model"))
     assert capfd.readouterr() == ("", "")
     assert not recwarn.list
 
 
-def test_config_of_an_export(dnn_export: Path) -> None:
+def test_config_of_an_export(dnn: Any, dnn_export: Path) -> None:
     config = json.loads((dnn_export / "artifacts" / "model" / "config.json").read_text())
     assert config["global_step"] == 700
-    assert config["columns"] == list(COLUMNS)
-    assert config["features"] == {"features": {"dtype": "float32", "shape": [4]}}
+    assert InputSchema.from_facts(config["schema"]) == dnn.schema
+    assert dnn.schema.columns == COLUMNS
     assert config["model_fn"]["qualname"] == "dnn_classifier"
 
 

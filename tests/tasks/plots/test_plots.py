@@ -27,6 +27,7 @@ from psflow import (
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.model.exporters import ExportBundle
@@ -181,9 +182,12 @@ def exported(estimator: Estimator, path: Path) -> str:
     with CheckpointReader.pinned(store, step, "test") as reader:
         values = read_values(reader)
     features = {"x": np.zeros((1, 3), np.float32)}
-    bundle = ExportBundle("model", step, values, estimator.model_fn, dict(estimator.params), features, {}, {}, 0.0)
+    schema = schema_of(features, None)
+    bundle = ExportBundle(
+        "model", step, values, estimator.model_fn, dict(estimator.params), features, {}, {}, 0.0, schema
+    )
     (path / "artifacts").mkdir(parents=True)
-    _write_model(path / "artifacts" / "model", bundle, source_of(estimator.model_fn), [])
+    _write_model(path / "artifacts" / "model", bundle, source_of(estimator.model_fn))
     return str(path)
 
 

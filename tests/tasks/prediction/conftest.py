@@ -4,13 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from psflow.tasks.prediction.model import FeatureForm, ModelInfo
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
 
 @pytest.fixture
-def model_info() -> Callable[..., ModelInfo]:
-    def make(*features: tuple[str, tuple[int, ...]], columns: tuple[str, ...] = ()) -> ModelInfo:
-        forms = tuple(FeatureForm(name, "float32", shape) for name, shape in features)
-        return ModelInfo("models:/m/1", "1", "/nowhere", "u", 10, columns, forms)
+def make_schema() -> Callable[..., InputSchema]:
+    def make(*features: tuple[str, tuple[int, ...]], columns: tuple[str, ...] = ()) -> InputSchema:
+        return InputSchema(tuple(ArraySpec(name, "float32", shape) for name, shape in features), columns=columns)
 
     return make

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.data.csv_table import Csv
+from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.errors import InputError
-from psflow.tasks.prediction.inputs import prediction_input, read_input, rows_of, same_input
-from psflow.tasks.prediction.model import ModelInfo
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, Scaling
+from psflow.tasks.prediction.inputs import prediction_input, read_input, same_input
 
-MakeInfo = Callable[..., ModelInfo]
+MakeSchema = Callable[..., InputSchema]
 
 
 @pytest.fixture
@@ -23,80 +24,123 @@ def table(tmp_path: Path) -> str:
     return str(path)
 
 
-def rows(path: str, model: ModelInfo, start: int = 0, stop: int = 3) -> Any:
-    return rows_of(read_input(prediction_input(path), model), start, stop, model)
+def rows(path: str, schema: InputSchema, start: int = 0, stop: int = 3) -> Any:
+    return read_input(prediction_input(path), schema).read(0, start, stop)[0]
 
 
-def test_columns_of_the_model_in_its_order(table: str, model_info: MakeInfo) -> None:
-    model = model_info(("features", (2,)), columns=("a", "b"))
-    np.testing.assert_array_equal(rows(table, model, 1)["features"], [[4, 3], [6, 5]])
+def test_columns_of_the_model_in_its_order(table: str, make_schema: MakeSchema) -> None:
+    schema = make_schema(("features", (2,)), columns=("a", "b"))
+    np.testing.assert_array_equal(rows(table, schema, 1)["features"], [[4, 3], [6, 5]])
 
 
-def test_a_feature_for_each_column(table: str, model_info: MakeInfo) -> None:
-    given = rows(table, model_info(("b", ()), ("a", ())))
+def test_a_feature_for_each_column(table: str, make_schema: MakeSchema) -> None:
+    given = rows(table, make_schema(("b", ()), ("a", ())))
     assert {name: array.tolist() for name, array in given.items()} == {"b": [1, 3, 5], "a": [2, 4, 6]}
 
 
-def test_all_columns_for_one_matrix(table: str, model_info: MakeInfo) -> None:
-    assert rows(table, model_info(("x", (3,))))["x"].tolist() == [[1, 9, 2], [3, 9, 4], [5, 9, 6]]
-    assert rows(table, model_info(("", (3,)))).tolist() == [[1, 9, 2], [3, 9, 4], [5, 9, 6]]
+def test_all_columns_for_one_matrix(table: str, make_schema: MakeSchema) -> None:
+    assert rows(table, make_schema(("x", (3,))))["x"].tolist() == [[1, 9, 2], [3, 9, 4], [5, 9, 6]]
+    assert rows(table, make_schema(("", (3,)))).tolist() == [[1, 9, 2], [3, 9, 4], [5, 9, 6]]
 
 
-def test_arrays_by_name(tmp_path: Path, model_info: MakeInfo) -> None:
+def test_arrays_by_name(tmp_path: Path, make_schema: MakeSchema) -> None:
     path = str(tmp_path / "a.npz")
     np.savez(path, image=np.ones((3, 2, 2)), labels=np.zeros(3))
-    assert rows(path, model_info(("image", (2, 2))))["image"].shape == (3, 2, 2)
+    assert rows(path, make_schema(("image", (2, 2))))["image"].shape == (3, 2, 2)
 
 
-def test_digits_by_name(model_info: MakeInfo) -> None:
-    assert len(rows("digits:test", model_info(("features", (64,))), 0, 100)["features"]) == 100
+def test_digits_by_name(make_schema: MakeSchema) -> None:
+    assert len(rows("digits:test", make_schema(("features", (64,))), 0, 100)["features"]) == 100
 
 
-def test_wrong_shape(table: str, model_info: MakeInfo) -> None:
+def test_wrong_shape(table: str, make_schema: MakeSchema) -> None:
     with pytest.raises(InputError, match=r"feature 'x' has rows of shape \[3\], expected \[5\]"):
-        read_input(prediction_input(table), model_info(("x", (5,))))
+        read_input(prediction_input(table), make_schema(("x", (5,))))
 
 
-def test_missing_feature(model_info: MakeInfo) -> None:
-    with pytest.raises(InputError, match="digits:test: feature 'x' is missing"):
-        read_input(prediction_input("digits:test"), model_info(("x", (64,))))
+def test_missing_feature(make_schema: MakeSchema) -> None:
+    with pytest.raises(InputError, match="digits:test has no feature 'x'; its features are 'features'"):
+        read_input(prediction_input("digits:test"), make_schema(("x", (64,))))
 
 
-def test_missing_column(table: str, model_info: MakeInfo) -> None:
+def test_missing_column(table: str, make_schema: MakeSchema) -> None:
     with pytest.raises(InputError, match="has no column 'c'"):
-        read_input(prediction_input(table), model_info(("features", (2,)), columns=("a", "c")))
+        read_input(prediction_input(table), make_schema(("features", (2,)), columns=("a", "c")))
 
 
-def test_several_arrays_for_a_model_that_reads_one(tmp_path: Path, model_info: MakeInfo) -> None:
+def test_several_arrays_for_a_model_that_reads_one(tmp_path: Path, make_schema: MakeSchema) -> None:
     path = str(tmp_path / "a.npz")
     np.savez(path, a=np.ones(3), b=np.ones(3))
     with pytest.raises(InputError, match="has 2 arrays, expected one"):
-        read_input(prediction_input(path), model_info(("", ())))
+        read_input(prediction_input(path), make_schema(("", ())))
 
 
-def test_input_that_changes(table: str, model_info: MakeInfo) -> None:
-    model = model_info(("features", (2,)), columns=("a", "b"))
+def test_input_that_changes(table: str, make_schema: MakeSchema) -> None:
+    schema = make_schema(("features", (2,)), columns=("a", "b"))
     source = prediction_input(table)
-    digest = read_input(source, model).digest()
-    assert same_input(source, model, digest).num_records == 3
+    digest = read_input(source, schema).digest()
+    assert same_input(source, schema, digest).num_records == 3
     with pytest.raises(InputError, match="has changed, or differs on this Dask worker"):
-        same_input(source, model, "0" * 32)
+        same_input(source, schema, "0" * 32)
 
 
-def test_a_suffix_that_no_format_has(tmp_path: Path, model_info: MakeInfo) -> None:
+def test_a_suffix_that_no_format_has(tmp_path: Path, make_schema: MakeSchema) -> None:
     (tmp_path / "rows.txt").write_text("a\n1\n")
-    with pytest.raises(InputError, match=r"rows.txt: expected a file that ends in .csv, .tsv, .npz; or say which"):
+    with pytest.raises(
+        InputError, match=r"rows.txt: expected a file that ends in .csv, .tsv, .npz, -ubyte, -ubyte.gz; or say"
+    ):
         prediction_input(str(tmp_path / "rows.txt"))
     source = prediction_input(str(tmp_path / "rows.txt"), Csv)
-    assert read_input(source, model_info(("features", (1,)), columns=("a",))).num_records == 1
+    assert read_input(source, make_schema(("features", (1,)), columns=("a",))).num_records == 1
 
 
-def test_columns_that_a_format_gives_in_another_order(table: str, model_info: MakeInfo) -> None:
+def test_columns_that_a_format_gives_in_another_order(table: str, make_schema: MakeSchema) -> None:
     @dataclass(frozen=True, kw_only=True)
     class Whole(Csv):
         @classmethod
         def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
             return cls(path=location)
 
-    with pytest.raises(InputError, match=r"rows.csv: expected the columns a, b, label, got b, label, a"):
-        read_input(prediction_input(table, Whole), model_info(("features", (3,)), columns=("a", "b", "label")))
+    unused: list[str] = []
+    schema = make_schema(("features", (2,)), columns=("a", "b"))
+    data = read_input(prediction_input(table, Whole), schema, unused.extend)
+    assert data.read(0, 0, 3)[0]["features"].tolist() == [[2, 1], [4, 3], [6, 5]]
+    assert unused == ["label"]
+
+
+def test_the_prefix_of_a_format_is_taken_off_where_the_format_is_named_too(make_schema: MakeSchema) -> None:
+    assert prediction_input("digits:test", Digits) == prediction_input("digits:test")
+    assert read_input(prediction_input("digits:test", Digits), make_schema(("features", (64,)))).num_records == 360
+
+
+def scaled(num_pixels: int) -> InputSchema:
+    """Return the schema of images that a training has scaled to [0, 1]."""
+    columns = tuple(f"pixel_{i // 2}_{i % 2}" for i in range(num_pixels))
+    form = ArraySpec("features", "float32", (num_pixels,))
+    return InputSchema((form,), columns=columns, scaling=Scaling(255, 0, 1))
+
+
+@pytest.mark.parametrize("name", ["t10k-images-idx3-ubyte", "idx:images"])
+def test_images_are_read_as_they_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path(name.removeprefix("idx:")).write_bytes(b"\0\0\x08\3" + b"\0\0\0\2" * 3 + bytes(range(248, 256)))
+    data = read_input(prediction_input(name), scaled(4))
+    assert data.read(0, 0, 2)[0]["features"].tolist() == [[248, 249, 250, 251], [252, 253, 254, 255]]
+
+
+def test_pixels_in_a_table_are_those_that_are_stored_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pixels.csv"
+    path.write_text("pixel_0_1,pixel_0_0\n0,255\n")
+    assert read_input(prediction_input(str(path)), scaled(2)).read(0, 0, 1)[0]["features"].tolist() == [[255, 0]]
+    path.write_text("pixel_0_1,pixel_0_0\n0,255\n0,0.5\n")
+    words = r"feature 'features' has 0.5 in row 1, expected whole numbers from 0 to 255, as they are stored"
+    with pytest.raises(InputError, match=words):
+        read_input(prediction_input(str(path)), scaled(2))
+
+
+def test_a_number_that_a_table_cannot_tell_from_its_neighbour_is_no_id(tmp_path: Path) -> None:
+    path = tmp_path / "ids.csv"
+    path.write_text("user\n16777216\n16777219\n")
+    schema = InputSchema((ArraySpec("user", "int64", ()),))
+    with pytest.raises(InputError, match=r"'user' has 16777220.0 \(float32\) in row 1, which int64 cannot hold"):
+        read_input(prediction_input(str(path)), schema)

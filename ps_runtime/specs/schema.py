@@ -1,0 +1,206 @@
+"""What a model reads: the features of its training input by name, with dtypes, shapes, columns and scaling."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["MATRIX", "ArraySpec", "InputSchema", "Scaling"]
+
+MATRIX = "features"
+"""Name of the one feature array of a table, whose columns have names."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """An array of a batch.
+
+    Parameters
+    ----------
+    name : str
+        Its key; empty for an array that is given without a mapping.
+    dtype : str
+        A numpy dtype name, such as ``float32``.
+    shape : tuple of int
+        Of one row.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it holds numbers or booleans."""
+        return np.dtype(self.dtype).kind in "biufc"
+
+    def is_like(self, other: ArraySpec) -> bool:
+        """Return whether labels of both may stand for one another: a file may happen to have integers alone."""
+        return self.shape == other.shape and self.is_number == other.is_number
+
+
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """How stored values become features: whole numbers from 0 to `largest` are mapped to the range [`low`, `high`].
+
+    Examples
+    --------
+    >>> Scaling(255, 0, 1).apply(np.array([0, 51, 255], np.uint8))
+    array([0. , 0.2, 1. ], dtype=float32)
+    """
+
+    largest: int
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"[{self.low:g}, {self.high:g}]"
+
+    @property
+    def stored(self) -> Scaling:
+        """The scaling that leaves values as they are stored."""
+        return Scaling(self.largest, 0.0, float(self.largest))
+
+    def apply(self, stored: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the features that `stored` values become, which `fault` has found none in."""
+        features = stored.astype(np.float32)
+        features /= np.float32(self.largest / (self.high - self.low))
+        features += np.float32(self.low)
+        return features
+
+    def fault(self, values: NDArray[Any]) -> str | None:
+        """Say which of `values` is no stored value; None if all are; NaN and infinite ones are not judged."""
+        is_stored = (values >= 0) & (values <= self.largest) & (values == np.floor(values)) | ~np.isfinite(values)
+        if is_stored.all():
+            return None
+        row = int(np.argmin(is_stored.reshape(len(values), -1).all(axis=1)))
+        value = values[row][~is_stored[row]].flat[0]
+        return f"has {value.item()!r} in row {row}, expected whole numbers from 0 to {self.largest}, as they are stored"
+
+
+@dataclass(frozen=True, slots=True)
+class InputSchema:
+    """What the training input of a model looks like; whatever feeds the model later is held against it.
+
+    Parameters
+    ----------
+    features, labels : tuple of ArraySpec
+        The arrays of a batch; labels are empty if there are none.
+    columns : tuple of str
+        Names of the columns of the feature `MATRIX` in their order, where the input is a table; else empty.
+    label : str or None
+        The column or array that the labels are, where it has a name.
+    scaling : Scaling or None
+        How the feature `MATRIX` is made of stored values; None: it is as stored, as far as psflow knows.
+    """
+
+    features: tuple[ArraySpec, ...]
+    labels: tuple[ArraySpec, ...] = ()
+    columns: tuple[str, ...] = ()
+    label: str | None = None
+    scaling: Scaling | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the features; empty if the model reads one array without a name."""
+        return tuple(spec.name for spec in self.features if spec.name)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the model reads the columns of a table and nothing else."""
+        return bool(self.columns) and len(self.features) == 1
+
+    @property
+    def table_columns(self) -> tuple[str, ...]:
+        """The columns that are read of a table, in this order; empty: all that it has."""
+        is_flat = bool(self.names) and all(spec.shape == () for spec in self.features)
+        return self.columns or (self.names if is_flat else ())
+
+    def unscaled(self) -> InputSchema:
+        """Return the schema of the same input as it is stored."""
+        return self if self.scaling is None else replace(self, scaling=self.scaling.stored)
+
+    def differences(self, other: InputSchema) -> list[str]:
+        """Say in sentences how `other` differs from this one."""
+        lines = [*_array_lines("feature", self.features, other.features, operator.eq)]
+        lines += _column_lines(self.columns, other.columns)
+        if self.scaling != other.scaling:
+            lines.append(
+                f"the features are scaled to {other.scaling or 'nothing'}, expected {self.scaling or 'nothing'}"
+            )
+        if self.label != other.label:
+            lines.append(f"the label is {_shown(other.label)}, expected {_shown(self.label)}")
+        return [*lines, *_array_lines("label", self.labels, other.labels, ArraySpec.is_like)]
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return this as plain data."""
+        return {
+            "features": [_facts_of(spec) for spec in self.features],
+            "labels": [_facts_of(spec) for spec in self.labels],
+            "columns": list(self.columns),
+            "label": self.label,
+            "scaling": None if self.scaling is None else asdict(self.scaling),
+        }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Self:
+        """Read what `to_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
+        scaling = facts["scaling"]
+        return cls(
+            _specs_from(facts["features"]),
+            _specs_from(facts["labels"]),
+            tuple(map(str, facts["columns"])),
+            None if facts["label"] is None else str(facts["label"]),
+            None
+            if scaling is None
+            else Scaling(int(scaling["largest"]), float(scaling["low"]), float(scaling["high"])),
+        )
+
+
+def _facts_of(spec: ArraySpec) -> dict[str, Any]:
+    return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape)}
+
+
+def _specs_from(facts: Sequence[Mapping[str, Any]]) -> tuple[ArraySpec, ...]:
+    return tuple(ArraySpec(str(f["name"]), str(f["dtype"]), tuple(map(int, f["shape"]))) for f in facts)
+
+
+def _array_lines(
+    noun: str,
+    mine: Iterable[ArraySpec],
+    theirs: Iterable[ArraySpec],
+    fits: Callable[[ArraySpec, ArraySpec], bool],
+) -> list[str]:
+    ours, others = ({spec.name: spec for spec in specs} for specs in (mine, theirs))
+    lines = [f"{noun} {name!r} is missing" for name in ours if name not in others]
+    lines += [f"{noun} {name!r} is new" for name in others if name not in ours]
+    return lines + [
+        f"{noun} {name!r} is {others[name]}, expected {spec}"
+        for name, spec in ours.items()
+        if name in others and not fits(spec, others[name])
+    ]
+
+
+def _column_lines(mine: Sequence[str], theirs: Sequence[str]) -> list[str]:
+    if not mine or not theirs:  # the features say how they differ then
+        return ["the columns have names" if theirs else "the columns have no names"] * (bool(mine) != bool(theirs))
+    lines = [f"column {name!r} is missing" for name in mine if name not in theirs]
+    lines += [f"column {name!r} is new" for name in theirs if name not in mine]
+    if not lines and tuple(mine) != tuple(theirs):
+        place = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b)
+        lines.append(
+            f"the columns are in another order: column {place + 1} is {theirs[place]!r}, expected {mine[place]!r}"
+        )
+    return lines
+
+
+def _shown(name: str | None) -> str:
+    return "unnamed" if name is None else repr(name)

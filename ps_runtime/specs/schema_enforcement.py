@@ -1,0 +1,136 @@
+"""Features in the form that a model was trained on, by name: the same for every input, and in an export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.errors import InputError, did_you_mean
+from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, InputSchema
+
+__all__ = ["enforce_features", "listed_names", "missing_faults", "scale_features"]
+
+MAX_NAMES = 10
+"""Of those that an error lists."""
+MAX_FAULTS = 2
+"""A few names may be misspelt, and each is reported with the nearest; more are another input's."""
+NUMBERS = "biuf"
+
+
+def enforce_features(given: Any, schema: InputSchema, where: str) -> Any:
+    """Return the features of `schema` out of `given`, with its dtypes; others are left out. Values are not scaled.
+
+    Parameters
+    ----------
+    given : array, or mapping of str to array
+        Of one batch. A single array fits a model that reads a single one, whatever their names.
+    schema : InputSchema
+        Of the training input.
+    where : str
+        What error texts call `given`, such as ``the eval input``.
+
+    Returns
+    -------
+    array, or dict of str to array
+        As the model was trained on; arrays of the right dtype are not copied.
+
+    Raises
+    ------
+    InputError
+        With all faults: a feature is missing, has rows of another shape, or values that its dtype cannot hold.
+    """
+    names = schema.names
+    if not names:
+        given = {"": _single(given, where)}
+    elif not isinstance(given, Mapping):
+        if len(names) > 1:
+            expected = ", ".join(map(repr, names[:MAX_NAMES]))
+            raise InputError((f"{where} is one array: expected the features {expected} by name",))
+        given = {names[0]: given}
+    faults = missing_faults(where, "feature", names, list(given)) if names else []
+    features = {spec.name: _cast(given[spec.name], spec, where, faults) for spec in schema.features if not faults}
+    if faults:
+        raise InputError(tuple(faults))
+    return features if names else features[""]
+
+
+def scale_features(features: Any, schema: InputSchema, where: str) -> Any:
+    """Return features that are given as they are stored as the model was trained on them.
+
+    Raises
+    ------
+    InputError
+        If they are no stored values: they may be scaled already.
+    """
+    if schema.scaling is None:
+        return features
+    stored = features[MATRIX]
+    if (fault := schema.scaling.fault(stored)) is not None:
+        hint = f"the model itself scales them to {schema.scaling}"
+        raise InputError((f"{where}: feature {MATRIX!r} {fault}; {hint}",))
+    return {**features, MATRIX: schema.scaling.apply(stored)}
+
+
+def missing_faults(where: str, noun: str, asked: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return a sentence for each name that is asked for and not known, or one for many: it is another input then.
+
+    A name that is asked for itself is not suggested for another one.
+    """
+    missing = [name for name in dict.fromkeys(asked) if name not in known]
+    if len(missing) > MAX_FAULTS:
+        some = ", ".join(map(repr, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        return [f"{where} lacks {len(missing)} of {len(asked)} {noun}s: {some}{listed_names(noun, known)}"]
+    free = [name for name in known if name not in asked]
+    return [
+        f"{where} has no {noun} {name!r}{did_you_mean(name, free) or listed_names(noun, known)}" for name in missing
+    ]
+
+
+def listed_names(noun: str, names: Sequence[str]) -> str:
+    """Return the end of a sentence about something that has `names`."""
+    return f"; its {noun}s are {', '.join(map(repr, names[:MAX_NAMES]))}{', ...' if len(names) > MAX_NAMES else ''}"
+
+
+def _single(given: Any, where: str) -> Any:
+    if not isinstance(given, Mapping):
+        return given
+    if len(given) != 1:
+        raise InputError((f"{where} has {len(given)} arrays, expected one: the model reads a single one",))
+    return next(iter(given.values()))
+
+
+def _cast(given: Any, spec: ArraySpec, where: str, faults: list[str]) -> NDArray[Any] | None:
+    array: NDArray[Any] = np.atleast_1d(np.asarray(given))
+    what = f"{where}: feature {spec.name!r}" if spec.name else f"{where}: the feature"
+    if array.shape[1:] != spec.shape:
+        faults.append(f"{what} has rows of shape {list(array.shape[1:])}, expected {list(spec.shape)}")
+        return None
+    wanted = np.dtype(spec.dtype)
+    if np.can_cast(array.dtype, wanted):
+        return array.astype(wanted, copy=False)
+    if array.dtype.kind not in NUMBERS:
+        faults.append(f"{what} has dtype {array.dtype}, expected {wanted}")
+        return None
+    with np.errstate(invalid="ignore", over="ignore"):
+        cast = array.astype(wanted)
+    is_kept = _is_kept(array, cast)
+    if not is_kept.all():
+        row = int(np.argmin(is_kept.reshape(len(array), -1).all(axis=1)))
+        value = array[row][~is_kept[row]].flat[0]
+        faults.append(f"{what} has {value.item()!r} ({array.dtype}) in row {row}, which {wanted} cannot hold")
+    return cast
+
+
+def _is_kept(array: NDArray[Any], cast: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which values the cast has kept: whole numbers exactly, fractions but for rounding."""
+    kept: NDArray[np.bool_]
+    if cast.dtype.kind not in "biu":
+        kept = np.isfinite(cast) | ~np.isfinite(array)
+        return kept
+    kept = (cast == array) & ((cast < 0) == (array < 0))
+    if array.dtype.kind == "f":  # beyond that, neighbours fall together: what was written may be another number
+        kept &= np.abs(array) <= 2 ** (np.finfo(array.dtype).nmant + 1)
+    return kept

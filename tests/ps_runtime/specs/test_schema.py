@@ -1,0 +1,74 @@
+"""What a model reads, as plain data, and how two inputs differ."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, Scaling
+
+MATRIX = ArraySpec("features", "float32", (2,))
+SCHEMA = InputSchema((MATRIX,), (ArraySpec("", "int64", ()),), ("a", "b"), "y", Scaling(255, 0, 1))
+ARRAYS = InputSchema((ArraySpec("x", "float32", ()), ArraySpec("z", "int64", (3,))))
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, ARRAYS])
+def test_it_travels_as_plain_data(schema):
+    assert InputSchema.from_facts(json.loads(json.dumps(schema.to_facts()))) == schema
+
+
+@pytest.mark.parametrize(
+    ("other", "line"),
+    [
+        (replace(SCHEMA, columns=("b", "a")), "the columns are in another order: column 1 is 'b', expected 'a'"),
+        (replace(SCHEMA, columns=("a", "c")), "column 'b' is missing; column 'c' is new"),
+        (replace(SCHEMA, columns=()), "the columns have no names"),
+        (replace(SCHEMA, label="t"), "the label is 't', expected 'y'"),
+        (replace(SCHEMA, labels=(ArraySpec("", "float32", (1,)),)), "label '' is float32[1], expected int64[]"),
+        (replace(SCHEMA, scaling=Scaling(255, -1, 1)), "the features are scaled to [-1, 1], expected [0, 1]"),
+        (replace(SCHEMA, scaling=None), "the features are scaled to nothing, expected [0, 1]"),
+        (
+            replace(SCHEMA, features=(replace(MATRIX, dtype="float64"),)),
+            "feature 'features' is float64[2], expected float32[2]",
+        ),
+        (replace(SCHEMA, features=(replace(MATRIX, name="x"),)), "feature 'features' is missing; feature 'x' is new"),
+    ],
+)
+def test_each_difference_is_a_sentence(other, line):
+    assert "; ".join(SCHEMA.differences(other)) == line
+    assert not SCHEMA.differences(replace(SCHEMA, labels=(ArraySpec("", "float32", ()),)))
+
+
+def test_columns_of_a_table_are_those_of_training_or_one_for_each_number():
+    assert SCHEMA.table_columns == ("a", "b")
+    assert ARRAYS.table_columns == ()
+    assert replace(ARRAYS, features=ARRAYS.features[:1]).table_columns == ("x",)
+
+
+@pytest.mark.parametrize("largest", [16, 255])
+def test_scaling_to_0_to_1_is_division_to_the_last_bit(largest):
+    stored = np.arange(largest + 1, dtype=np.uint8)
+    expected = stored.astype(np.float32)
+    expected /= largest
+    assert Scaling(largest, 0, 1).apply(stored).tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("stored", [np.uint8([[0, 255]]), np.float64([[3, 7]]), np.int64([[1, 1]])])
+def test_stored_values_have_no_fault(stored):
+    assert Scaling(255, -1, 1).fault(stored) is None
+    assert Scaling(255, -1, 1).stored.apply(stored).tolist() == stored.tolist()
+
+
+@pytest.mark.parametrize("value", [0.5, -1, 256])
+def test_what_cannot_be_stored_is_named_with_its_row(value):
+    assert Scaling(255, 0, 1).fault(np.array([[1, 2], [3, value]])).startswith(f"has {value!r} in row 1")
+
+
+def test_cells_that_are_not_finite_are_left_to_the_policy_of_the_input():
+    stored = np.array([[1, np.nan], [np.inf, 2]])
+    scaling = Scaling(2, 0, 1)
+    assert scaling.fault(stored) is None
+    np.testing.assert_array_equal(scaling.apply(stored), np.float32([[0.5, np.nan], [np.inf, 1]]))
