@@ -10,7 +10,7 @@ import pytest
 
 from tests.acceptance.conftest import wait_for
 from tests.flows.conftest import ROOT, Project
-from tests.flows.test_train import prefect_states
+from tests.flows.interrupting import prefect_states
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.cluster]
 

@@ -22,7 +22,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from tests.acceptance.conftest import wait_for
 from tests.flows import planted_secrets
 from tests.flows.conftest import ROOT, Project
-from tests.flows.test_train import LINE, write_line
+from tests.flows.interrupting import LINE, write_line
 
 pytestmark = [
     pytest.mark.timeout(600),
