@@ -180,7 +180,7 @@ def test_every_command_works_beside_files_of_the_same_names(psflow: Installed, t
     psflow("up")
     try:
         psflow("status")
-        assert psflow.serve(conf, "serving train/scene") == 0
+        assert psflow.serve(conf, "serving train/scene") == 128 + signal.SIGINT
     finally:
         psflow("down")
     if psflow.has_benchmarks:
