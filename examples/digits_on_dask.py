@@ -66,7 +66,7 @@ def main() -> None:
     """Start a cluster, train on it, and say how each role ended."""
     with (
         tempfile.TemporaryDirectory() as model_dir,
-        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=None, security=True) as cluster,
         Client(cluster) as client,
     ):
         for role, report in train(client, model_dir).items():

@@ -25,10 +25,10 @@ CLOSERS = r"['\")\]>},;:.]*"
 """What may follow an address in a sentence, and is not part of it."""
 
 _IS_URL = re.compile(SCHEME)
-_IS_SECRET_KEY = re.compile(rf"(?!(?:max|min|num|n)[_-])(?:[a-z0-9]+[_-])*?(?:{NAMES})", re.IGNORECASE)
-_NAMED = re.compile(
-    rf"(?<![\w-])(?P<name>{NAMES})(?P<mark>=|['\"]\s*[:=]\s*)(?:'[^']*'|\"[^\"]*\"|[^\s&;,]+)", re.IGNORECASE
-)
+_KEY = rf"(?!(?:max|min|num|n)[_-])(?:[a-z0-9]+[_-])*?(?:{NAMES})"
+_QUOTED = r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\""
+_IS_SECRET_KEY = re.compile(_KEY, re.IGNORECASE)
+_NAMED = re.compile(rf"(?<![\w-])(?P<name>{_KEY})(?P<mark>=|['\"]\s*[:=]\s*)(?:{_QUOTED}|[^\s&;,]+)", re.IGNORECASE)
 
 
 # User and password, up to the last @. A password may hold any character, also those that should have been escaped:
@@ -75,7 +75,7 @@ def public(value: Any, key: str = "") -> Any:
         return {name: public(inner, str(name)) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [public(inner, key) for inner in value]
-    if value is not None and not isinstance(value, bool) and _is_secret_key(key):
+    if _is_secret(key, value):
         return HIDDEN
     if not isinstance(value, str):
         return value
@@ -104,12 +104,15 @@ def _secret_keys(key: str, value: Any) -> Iterator[str]:
             yield from _secret_keys(key, inner)
     elif value is not None and not isinstance(value, bool):
         text = str(value)
-        if _is_secret_key(key.rpartition(".")[2]) or _PASSWORD.search(text) or _NAMED.search(text):
+        if _is_secret(key.rpartition(".")[2], value) or _PASSWORD.search(text) or _NAMED.search(text):
             yield key
 
 
-def _is_secret_key(name: str) -> bool:
-    return _IS_SECRET_KEY.fullmatch(name) is not None
+def _is_secret(name: str, value: Any) -> bool:
+    """Return whether a value is a credential by its name; a number that is called a token is one of a vocabulary."""
+    if value is None or isinstance(value, bool) or _IS_SECRET_KEY.fullmatch(name) is None:
+        return False
+    return isinstance(value, str) or not name.lower().endswith("token")
 
 
 class _PublicRecord(logging.LogRecord):

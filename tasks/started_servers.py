@@ -22,7 +22,16 @@ from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, WaitTimeoutError
 from psflow.tasks.basic_auth import with_auth
 
-__all__ = ["Kind", "Servers", "StartedServer", "found", "read_started", "record_lock", "write_started"]
+__all__ = [
+    "LOOPBACK_NAMES",
+    "Kind",
+    "Servers",
+    "StartedServer",
+    "found",
+    "read_started",
+    "record_lock",
+    "write_started",
+]
 
 FILE = "psflow-servers.json"
 LOCK = ".psflow-servers.lock"
@@ -83,6 +92,10 @@ class Servers:
         return self.mlflow.get(store.rstrip("/"))
 
 
+LOOPBACK_NAMES = ("//127.0.0.1:", "//localhost:")
+"""How the addresses of these servers begin, and how people write them, too."""
+
+
 def found() -> Servers:
     """Return the servers that were started here and whose processes live, whether they answer yet or not.
 
@@ -95,7 +108,7 @@ def found() -> Servers:
         name: with_auth(server.url, server.auth_string)
         for server in living
         if server.kind == "mlflow"
-        for name in (server.serves, server.url)
+        for name in (server.serves, server.url, server.url.replace(*LOOPBACK_NAMES))
     }
     for server in living:
         if server.kind == "prefect":

@@ -142,6 +142,7 @@ class _Up:
             auth_string = new_auth_string() if self._with_password else None
             arguments, settings = _program(kind, serves, listener.fileno(), url)
             with open(os.open(log, LOG_FLAGS, 0o600), "wb") as stream:
+                os.fchmod(stream.fileno(), 0o600)  # one that is there keeps the rights that it has
                 process = subprocess.Popen(
                     [sys.executable, "-P", *arguments],
                     cwd=self._home,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from psflow.tasks.started_servers import found
+from psflow.tasks.started_servers import LOOPBACK_NAMES, found
 
 __all__ = ["client_settings", "health_fault"]
 
@@ -22,7 +22,8 @@ def client_settings(url: str) -> dict[Any, Any]:
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 
     started = found()
-    if url.rstrip("/") != started.prefect_api_url or started.prefect_auth_string is None:
+    ours, theirs = LOOPBACK_NAMES
+    if url.rstrip("/").replace(theirs, ours) != started.prefect_api_url or started.prefect_auth_string is None:
         return {PREFECT_API_URL: url}
     return {PREFECT_API_URL: url, PREFECT_API_AUTH_STRING: started.prefect_auth_string}
 

@@ -29,6 +29,11 @@ PASSWORDS = ("s3cret", "s3'cr\"et", "s3/cr/et", "s3@cr@et", "s3%2Fcret", "s3?cr#
         ("http://h:80/#/experiments/1/runs/2", "http://h:80/#/experiments/1/runs/2"),
         ("models:/m@best of tcp://h:1 at https://h/x@main", "models:/m@best of tcp://h:1 at https://h/x@main"),
         ("num_tokens=5 tickets=3 what is it?", "num_tokens=5 tickets=3 what is it?"),
+        (
+            "{'db_password': 'p', 'n': 1} AWS_SECRET_ACCESS_KEY=p",
+            "{'db_password': ***, 'n': 1} AWS_SECRET_ACCESS_KEY=***",
+        ),
+        (r"password='a\'b c' d", "password=*** d"),
     ],
 )
 def test_texts_are_shown_without_secrets(text: str, shown: str) -> None:
@@ -45,7 +50,14 @@ def test_a_password_may_hold_any_character(password: str) -> None:
 def test_values_of_a_configuration_are_taken_whole_and_by_their_names() -> None:
     values: dict[str, Any] = {
         "path": "https://host/a b.csv?sig=p q",
-        "params": {"hf_token": "p", "num_tokens": 3, "max_token": 4, "aws_secret_access_key": "p", "password": 17},
+        "params": {
+            "hf_token": "p",
+            "num_tokens": 3,
+            "max_token": 4,
+            "pad_token": 5,
+            "aws_secret_access_key": "p",
+            "password": 17,
+        },
         "paths": ["s3://k:p@b/1", "/a/1"],
         "token": None,
     }
@@ -55,6 +67,7 @@ def test_values_of_a_configuration_are_taken_whole_and_by_their_names() -> None:
             "hf_token": "***",
             "num_tokens": 3,
             "max_token": 4,
+            "pad_token": 5,
             "aws_secret_access_key": "***",
             "password": "***",
         },

@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from prefect.settings import PREFECT_API_AUTH_STRING
 
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.errors import ConfigError, RoleFailedError, WaitTimeoutError
 from psflow.tasks.local_servers import starting
 from psflow.tasks.local_servers.starting import bring_up
 from psflow.tasks.local_servers.stopping import end_servers, take_down
+from psflow.tasks.prefect_server.health import client_settings
 from psflow.tasks.started_servers import FILE, StartedServer, found, read_started, record_lock, write_started
 
 
@@ -64,9 +66,12 @@ def test_who_finds_servers_knows_their_passwords_and_nobody_else_can_read_them(
     assert {path.name for path in files if path.stat().st_mode & 0o077} == set()
     known = found()
     assert (known.prefect_api_url, known.prefect_auth_string) == ("http://127.0.0.1:1/api", "psflow:secret")
-    stores = ("sqlite:////a/mlflow.db", "http://127.0.0.1:2/", "s", "http://127.0.0.1:9")
+    stores = ("sqlite:////a/mlflow.db", "http://127.0.0.1:2/", "http://localhost:2", "s", "http://127.0.0.1:9")
     address = "http://psflow:secret@127.0.0.1:2"
-    assert [known.mlflow_uri(store) for store in stores] == [address, address, "http://127.0.0.1:3", None]
+    assert [known.mlflow_uri(store) for store in stores] == [address, address, address, "http://127.0.0.1:3", None]
+    for url in ("http://127.0.0.1:1/api", "http://localhost:1/api"):
+        assert client_settings(url)[PREFECT_API_AUTH_STRING] == "psflow:secret"
+    assert PREFECT_API_AUTH_STRING not in client_settings("http://127.0.0.1:2/api")
 
 
 @pytest.mark.parametrize("with_password", [True, False])
