@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.cluster]
 NUM_PAIRS = 3
 MAX_STEPS = 10_000
 MAX_RATIO = 2.0
-"""Who gets no seat waits for seconds, or for ever. The ratio is printed; a machine with other work does not show 1.1."""
+"""Who gets no seat waits for seconds, or for ever. The ratio is printed: a machine with other work shows no 1.1."""
 
 
 @pytest.fixture(scope="module")
