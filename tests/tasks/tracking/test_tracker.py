@@ -382,12 +382,12 @@ def test_metrics_that_mlflow_did_not_take_are_kept_and_written_once(
         for event in (metrics(1, loss=math.nan, rate=2), evaluation(1, accuracy=0.5), metrics(2, loss=3)):
             first.handle(event)
         assert not first.close("KILLED", timeout_secs=0.2)
-    keep_waiting(model_dir, first.waiting())
+    keep_waiting(model_dir, first.run_id, first.waiting())
     again = open_tracker(tags={"psflow.job_id": "a1"})
-    kept = read_waiting(model_dir)
+    kept = read_waiting(model_dir, again.run_id)
     assert {(m.step, name) for m in kept for name in m.values} == {(1, "loss"), (1, "rate"), (2, "loss")}
     tell(again, *kept, *kept)
     assert curve(store, again.run_id, "rate") == [(1, 2)]
     assert [step for step, _ in curve(store, again.run_id, "loss")] == [1, 2]
-    keep_waiting(model_dir, again.waiting())
-    assert read_waiting(model_dir) == []
+    keep_waiting(model_dir, again.run_id, again.waiting())
+    assert read_waiting(model_dir, again.run_id) == []
