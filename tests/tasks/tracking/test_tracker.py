@@ -350,8 +350,9 @@ def test_close_twice_and_nothing_is_said(open_tracker: OpenTracker, capfd: pytes
     assert capfd.readouterr() == ("", "")
 
 
-def test_that_a_run_was_killed_is_known_first_whatever_waits(
-    store: str, open_tracker: OpenTracker, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("status", ["FAILED", "KILLED"])
+def test_how_a_run_that_broke_off_ended_is_known_first_whatever_waits(
+    store: str, open_tracker: OpenTracker, monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
     tracker = open_tracker()
     written = MlflowClient.log_batch
@@ -363,8 +364,8 @@ def test_that_a_run_was_killed_is_known_first_whatever_waits(
 
     monkeypatch.setattr(MlflowClient, "log_batch", note)
     monkeypatch.setattr(tracker_module, "WRITE_EVERY_SECS", 200.0)
-    tell(tracker, metrics(1, loss=1), status="KILLED")
-    assert statuses[-1] == "KILLED"
+    tell(tracker, metrics(1, loss=1), status=status)
+    assert statuses[-1] == status
     assert curve(store, tracker.run_id, "loss") == [(1, 1)]
 
 
