@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TextIO
 import typer
 
 from psflow.flows.answering.answer import Answer
-from psflow.flows.answering.exit_codes import ExitCode, exit_codes_text
+from psflow.flows.answering.exit_codes import ExitCode, exit_codes_text, signalled
 from psflow.flows.commands.bench import bench
 from psflow.flows.commands.config import config
 from psflow.flows.commands.diff import diff
@@ -84,7 +84,7 @@ def main() -> NoReturn:
     arguments = sys.argv[1:]
     sys.path.insert(0, os.getcwd())  # modules of the user may stand here, too
     answer = _reserve_stdout() if "--json" in arguments else None
-    Watchdog(stop_clock, partial(_say_last, answer)).start()
+    Watchdog(stop_clock, partial(_say_last, arguments, answer)).start()
     exit_code = run(arguments, answer)
     _end_helpers()
     gc.freeze()  # else the interpreter looks for garbage in all that was imported before it ends, for seconds
@@ -113,9 +113,9 @@ def run(arguments: Sequence[str], answer: TextIO | None = None) -> int:
     return outcome.exit_code
 
 
-def _say_last(answer: TextIO | None, exit_code: int) -> None:
+def _say_last(arguments: Sequence[str], answer: TextIO | None, exit_code: int) -> None:
     """Say how a command ended that the watchdog ends: as `run` does, but without waiting for anybody."""
-    outcome = _ended(exit_code)
+    outcome = _ended(arguments, exit_code)
     assert outcome.error is not None
     write_now(2, f"psflow: {outcome.error[1]}; {LEFT_TO_RECORD}\n")
     if answer is not None:
@@ -154,11 +154,11 @@ def _attempt(arguments: Sequence[str]) -> _Outcome:
         message = f"{error.format_message()}\nTry 'psflow --help'."
         return _Outcome(ExitCode.USAGE, error=("UsageError", message))
     except SystemExit as error:
-        return _ended(error.code if isinstance(error.code, int) else ExitCode.FAILED)
+        return _ended(arguments, error.code if isinstance(error.code, int) else ExitCode.FAILED)
     except Exception as error:
-        return _failed(error)
+        return _failed(arguments, error)
     if isinstance(result, int):
-        return _ended(result)
+        return _ended(arguments, result)
     answer = result if isinstance(result, Answer) else Answer(result)
     return _Outcome(answer.exit_code, answer if answer.has_password else _public(answer))
 
@@ -169,21 +169,22 @@ def _public(answer: Answer) -> Answer:
     return replace(answer, facts=public(answer.facts), lines=lines)
 
 
-def _failed(error: Exception) -> _Outcome:
+def _failed(arguments: Sequence[str], error: Exception) -> _Outcome:
     """Return the outcome of a command that `error` has ended; who reads it needs no traceback if it is one of ours."""
     if stop_clock.received is not None:
-        return _ended(128 + stop_clock.received)
+        return _ended(arguments, 128 + stop_clock.received)
     if not isinstance(error, PsflowError):
         print(without_secrets("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     exit_code = ExitCode.USAGE if isinstance(error, UsageError) else ExitCode.FAILED
     return _Outcome(exit_code, error=(type(error).__name__, without_secrets(str(error))))
 
 
-def _ended(exit_code: int) -> _Outcome:
+def _ended(arguments: Sequence[str], exit_code: int) -> _Outcome:
     """Return the outcome of a command that ended without a result: help, or a signal."""
+    purpose = "serve again" if "serve" in arguments[:1] else "resume"
     words: dict[int, tuple[str, str] | None] = {
-        ExitCode.INTERRUPTED: ("KeyboardInterrupt", ExitCode.INTERRUPTED.meaning),
-        ExitCode.TERMINATED: ("SystemExit", ExitCode.TERMINATED.meaning),
+        ExitCode.INTERRUPTED: ("KeyboardInterrupt", signalled(ExitCode.INTERRUPTED, purpose)),
+        ExitCode.TERMINATED: ("SystemExit", signalled(ExitCode.TERMINATED, purpose)),
         ExitCode.OK: None,
     }
     return _Outcome(exit_code, error=words.get(exit_code, ("SystemExit", f"ended with exit code {exit_code}")))

@@ -146,11 +146,11 @@ def _recorded(planned: Planned, parameters: TrainParameters, links: PageLinks) -
     try:
         with closed_on_error(tracker):
             planned.attempt.note_run(tracker.run_id)
-            for metrics in read_waiting(model_dir):
+            for metrics in read_waiting(model_dir, tracker.run_id):
                 tracker.handle(metrics)
             yield tracker
     finally:
-        keep_waiting(model_dir, tracker.waiting())
+        keep_waiting(model_dir, tracker.run_id, tracker.waiting())
 
 
 def _run_roles(

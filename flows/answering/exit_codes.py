@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from enum import IntEnum
 
-__all__ = ["ExitCode", "exit_codes_text"]
+__all__ = ["ExitCode", "exit_codes_text", "signalled"]
 
 
 class ExitCode(IntEnum):
@@ -23,12 +23,23 @@ class ExitCode(IntEnum):
         return MEANINGS[self]
 
 
+SIGNALLED = {
+    ExitCode.INTERRUPTED: "interrupted (Ctrl-C, SIGINT)",
+    ExitCode.TERMINATED: "terminated (SIGTERM)",
+}
+
+
+def signalled(code: ExitCode, purpose: str = "resume") -> str:
+    """Return which signal has ended a command, and for what `purpose` to run it again."""
+    return f"{SIGNALLED[code]}; run the same command again to {purpose}"
+
+
 MEANINGS = {
     ExitCode.OK: "success",
     ExitCode.FAILED: "failure, or doctor found a fault",
     ExitCode.USAGE: "invalid request; nothing was started",
-    ExitCode.INTERRUPTED: "interrupted (Ctrl-C, SIGINT); run the same command again to resume",
-    ExitCode.TERMINATED: "terminated (SIGTERM); run the same command again to resume",
+    ExitCode.INTERRUPTED: signalled(ExitCode.INTERRUPTED),
+    ExitCode.TERMINATED: signalled(ExitCode.TERMINATED),
 }
 
 

@@ -81,7 +81,7 @@ class Watchdog:
 
 def write_now(descriptor: int, text: str) -> None:
     """Write a line to a file descriptor, unless that would block: whoever reads it may hang, too."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, ValueError):  # `select` knows descriptors below 1024 only
         if select.select([], [descriptor], [], 0.0)[1]:
             os.write(descriptor, text.encode())
 
@@ -99,7 +99,7 @@ def _kill_descendants() -> None:
     import psutil
 
     for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):  # gone, or of another user
             process.kill()
     if "psflow.ps_runtime.cluster.fork_server" in sys.modules:
         from psflow.ps_runtime.cluster.fork_server import scratch_directory

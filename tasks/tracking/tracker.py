@@ -31,6 +31,9 @@ __all__ = ["DatasetInfo", "Tracker"]
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 
+ENDED_FIRST = ("FAILED", "KILLED")
+"""What must be known of a run, if there is time for nothing else."""
+
 MAX_POINTS_PER_CALL = 1000
 MAX_POINTS_KEPT = 1_000_000
 WRITE_EVERY_SECS = 1.0
@@ -229,7 +232,7 @@ class Tracker:
                 self._wake.clear()  # closing; from here on waiting only paces the retries
                 delay = WRITE_EVERY_SECS
             closing = self._ended_as
-            if closing == "KILLED":  # that is what must be known of it, if there is time for nothing else
+            if closing in ENDED_FIRST:
                 self._end()
             if not self._write_all():
                 delay = WRITE_EVERY_SECS if closing else min(2 * delay, MAX_BACKOFF_SECS)
@@ -246,7 +249,7 @@ class Tracker:
     def _write_all(self) -> bool:
         """Write events in their order; metrics go in batches. Stop at the first failure, or when time is up."""
         while self._events or self._unwritten or self._notes:
-            if self._deadline.has_passed or (self._ended_as == "KILLED" and not self._has_ended):
+            if self._deadline.has_passed or (self._ended_as in ENDED_FIRST and not self._has_ended):
                 return False
             self._take_points()
             if self._unwritten:

@@ -22,7 +22,7 @@ import numpy as np
 import psutil
 import pytest
 from prefect.client.orchestration import get_client
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from psflow.tasks.tracking import prepare_store
 from tests.acceptance.conftest import Served, wait_for
@@ -188,13 +188,14 @@ def begun(place: Place, scene: str) -> psutil.Popen:
     return process
 
 
-def begun_to_serve(place: Place, prefect: str) -> psutil.Popen:
+def begun_to_serve(place: Place, prefect: str, auth_string: str) -> psutil.Popen:
     """Serve, and start a run; return once it trains."""
     process = place.start("serve", "digits.yaml")
     wait_for(lambda: "serving train/small" in place.log.read_text(), READY_SECS, "psflow serve")
     model_dir = place.project.path / "runs" / "served"
     shutil.rmtree(model_dir, ignore_errors=True)
-    with temporary_settings({PREFECT_API_URL: f"{prefect}/api"}), get_client(sync_client=True) as client:
+    api = {PREFECT_API_URL: f"{prefect}/api", PREFECT_API_AUTH_STRING: auth_string}
+    with temporary_settings(api), get_client(sync_client=True) as client:
         served = Served(place.project, client, place.mlflow.url, process)
         served.start("train/small", model_dir=str(model_dir))
     wait_for(lambda: list(model_dir.glob("checkpoints/*/manifest.json")), READY_SECS, "a run begins")
@@ -212,7 +213,7 @@ def running(place: Place, scene: str) -> Iterator[tuple[psutil.Popen, psutil.Pro
     [server] = json.loads((place.project.path / "prefect" / "psflow-servers.json").read_text())
     prefect = psutil.Process(server["process"]["pid"])
     try:
-        yield begun_to_serve(place, server["url"]), prefect
+        yield begun_to_serve(place, server["url"], server["auth_string"]), prefect
     finally:
         with suppress(psutil.NoSuchProcess):
             prefect.resume()
@@ -293,7 +294,7 @@ def test_a_signal_ends_everything_in_time(place: Place, table: dict[Cell, str], 
     write(table)
     assert exit_code == 128 + (signal.SIGINT if number == "SIGINT" else signal.SIGTERM), said
     assert all_secs < STOP_SECS, said
-    assert "run the same command again to resume" in said.splitlines()[-1]
+    assert f"run the same command again to {'serve again' if scene == 'serve' else 'resume'}" in said.splitlines()[-1]
     if scene == "training" and state.startswith("MLflow"):
         assert (place.project.path / "runs" / "small" / "waiting_metrics.jsonl").exists()
     if state == "all alive" and scene != "serve":

@@ -6,10 +6,12 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -58,11 +60,21 @@ def stranger_gets(told: dict[str, Any]) -> list[str]:
 
 
 def listeners(processes: list[psutil.Process]) -> dict[str, Any]:
-    """Return where processes listen; the system tells everybody."""
+    """Return where processes listen, all of it on loopback; the system tells everybody."""
     pids = {process.pid for process in processes}
-    tcp = {c.laddr.port for c in psutil.net_connections("inet") if c.status == psutil.CONN_LISTEN and c.pid in pids}
+    tcp = [c.laddr for c in psutil.net_connections("inet") if c.status == psutil.CONN_LISTEN and c.pid in pids]
+    beyond = [address for address in tcp if not ip_address(address.ip).is_loopback]
+    assert not beyond, f"listens beyond loopback: {beyond}"
     unix = {c.laddr[1:] for c in psutil.net_connections("unix") if c.pid in pids and c.laddr.startswith("@")}
-    return {"tcp": sorted(tcp), "unix": sorted(unix), "pids": sorted(pids)}
+    return {"tcp": sorted({address.port for address in tcp}), "unix": sorted(unix), "pids": sorted(pids)}
+
+
+def test_what_listens_beyond_loopback_is_found() -> None:
+    with (
+        socket.create_server(("0.0.0.0", 0)),
+        pytest.raises(AssertionError, match=r"listens beyond loopback: .*0\.0\.0\.0"),
+    ):
+        listeners([psutil.Process()])
 
 
 def test_the_stranger_gets_what_is_open(project: Project) -> None:

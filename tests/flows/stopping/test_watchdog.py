@@ -61,11 +61,36 @@ def test_roles_are_killed_first_and_a_cancellation_counts_as_a_signal(monkeypatc
     assert done == [3.0, "roles", 8.0, "all", 143, "exit 143"]
 
 
+def test_a_child_that_cannot_be_killed_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = []
+
+    class Child:
+        def __init__(self, is_ours: bool) -> None:
+            self.is_ours = is_ours
+
+        def kill(self) -> None:
+            if not self.is_ours:
+                raise psutil.AccessDenied(1)
+            killed.append(self)
+
+    children = [Child(False), Child(True)]
+    monkeypatch.setattr(psutil.Process, "children", lambda self, recursive: children)
+    monkeypatch.setattr("shutil.rmtree", lambda *_, **__: None)
+    watchdog._kill_descendants()
+    assert killed == children[1:]
+
+
+def test_a_descriptor_that_select_does_not_know_ends_nothing() -> None:
+    watchdog.write_now(1024, "the last line")
+
+
 def test_the_last_line_says_that_the_same_command_resumes(capfd: pytest.CaptureFixture[str]) -> None:
-    cli._say_last(None, 130)
+    cli._say_last(["train"], None, 130)
     words = (
         "psflow: interrupted (Ctrl-C, SIGINT); run the same command again to resume; the next psflow command records"
     )
     assert capfd.readouterr().err.startswith(words)
-    cli._say_last(sys.__stdout__, 143)
+    cli._say_last(["train"], sys.__stdout__, 143)
     assert json.loads(capfd.readouterr().out)["error"]["type"] == "SystemExit"
+    cli._say_last(["serve", "line.yaml"], None, 130)
+    assert "SIGINT); run the same command again to serve again; " in capfd.readouterr().err

@@ -350,8 +350,9 @@ def test_close_twice_and_nothing_is_said(open_tracker: OpenTracker, capfd: pytes
     assert capfd.readouterr() == ("", "")
 
 
-def test_that_a_run_was_killed_is_known_first_whatever_waits(
-    store: str, open_tracker: OpenTracker, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("status", ["FAILED", "KILLED"])
+def test_how_a_run_that_broke_off_ended_is_known_first_whatever_waits(
+    store: str, open_tracker: OpenTracker, monkeypatch: pytest.MonkeyPatch, status: str
 ) -> None:
     tracker = open_tracker()
     written = MlflowClient.log_batch
@@ -363,8 +364,8 @@ def test_that_a_run_was_killed_is_known_first_whatever_waits(
 
     monkeypatch.setattr(MlflowClient, "log_batch", note)
     monkeypatch.setattr(tracker_module, "WRITE_EVERY_SECS", 200.0)
-    tell(tracker, metrics(1, loss=1), status="KILLED")
-    assert statuses[-1] == "KILLED"
+    tell(tracker, metrics(1, loss=1), status=status)
+    assert statuses[-1] == status
     assert curve(store, tracker.run_id, "loss") == [(1, 1)]
 
 
@@ -382,12 +383,12 @@ def test_metrics_that_mlflow_did_not_take_are_kept_and_written_once(
         for event in (metrics(1, loss=math.nan, rate=2), evaluation(1, accuracy=0.5), metrics(2, loss=3)):
             first.handle(event)
         assert not first.close("KILLED", timeout_secs=0.2)
-    keep_waiting(model_dir, first.waiting())
+    keep_waiting(model_dir, first.run_id, first.waiting())
     again = open_tracker(tags={"psflow.job_id": "a1"})
-    kept = read_waiting(model_dir)
+    kept = read_waiting(model_dir, again.run_id)
     assert {(m.step, name) for m in kept for name in m.values} == {(1, "loss"), (1, "rate"), (2, "loss")}
     tell(again, *kept, *kept)
     assert curve(store, again.run_id, "rate") == [(1, 2)]
     assert [step for step, _ in curve(store, again.run_id, "loss")] == [1, 2]
-    keep_waiting(model_dir, again.waiting())
-    assert read_waiting(model_dir) == []
+    keep_waiting(model_dir, again.run_id, again.waiting())
+    assert read_waiting(model_dir, again.run_id) == []
