@@ -232,7 +232,7 @@ class BestRecord:
                 raise ValueError(f"best.path: expected '{facts.version}', got {facts.path!r}")
             path = os.path.join(directory, facts.path)
             return cls(facts.step, metrics_from_json(facts.metrics), facts.version, path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
             raise CheckpointError(file, f"damaged: {error}; remove it to choose a best export anew") from error
