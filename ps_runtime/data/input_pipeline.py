@@ -98,10 +98,11 @@ def open_input(
     schema = None if mode == "train" else enforcement.schema
     offered = {"input_context": context, "mode": mode, "params": params, "input_schema": schema}
     opened = _opened(input_fn, offered, where)
-    # Rows are left out first: a blank among integers is NaN, which a schema of integers does not take.
+    # Cells that the model does not read do not count. Rows are left out before values are cast: a blank among integers
+    # is NaN, which a schema of integers does not take.
     if isinstance(opened, Dataset):
-        return enforcement.dataset(dataset_with_policy(opened, non_finite, where))
-    return enforcement.batches(batches_with_policy(opened, non_finite, where))
+        return enforcement.dataset(dataset_with_policy(enforcement.selected(opened), non_finite, where))
+    return enforcement.batches(batches_with_policy(enforcement.selected_batches(opened), non_finite, where))
 
 
 def _name(input_fn: Any) -> str:
