@@ -29,10 +29,12 @@ from psflow.ps_runtime.checkpoint.entries import ShardFile
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.manifest import MAX_MANIFEST_BYTES, Manifest
 from psflow.ps_runtime.checkpoint.pins import Pins
-from psflow.ps_runtime.checkpoint.tensor_file import REMEDY, write_tensors
+from psflow.ps_runtime.checkpoint.tensor_file import write_tensors
 from psflow.ps_runtime.errors import CheckpointError
 
 __all__ = ["CheckpointStore"]
+
+REMEDY = "restore manifest.json, or remove this checkpoint's directory: training then resumes from the previous one"
 
 _STEP = re.compile(r"step_(\d{8,})")
 

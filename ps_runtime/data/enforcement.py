@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from psflow.ps_runtime.data.arrays import Array, Columns, array_specs
+from psflow.ps_runtime.data.arrays import Columns, array_specs
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
@@ -69,6 +69,34 @@ class Enforcement:
     needs_labels: bool = True
     on_unused: Callable[[tuple[str, ...]], None] = lambda names: None
 
+    def selected(self, dataset: Dataset) -> Dataset:
+        """Return `dataset` without what the model does not read, which ``unused`` then names; values stay as they are.
+
+        Raises
+        ------
+        InputError
+            If a feature or column is missing.
+        """
+        schema = self.schema
+        if schema is None:
+            return dataset
+        if dataset.columns:
+            return _selected_columns(dataset, schema, self.where)
+        features, unread = _selected_features(dataset.features, schema, self.where)
+        return replace(dataset, features=features, unused=(*dataset.unused, *unread)) if unread else dataset
+
+    def selected_batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yield the batches of a stream as `selected` does, and tell `on_unused` what the first one has beside."""
+        schema = self.schema
+        if schema is None:
+            yield from batches
+            return
+        for number, (given, labels) in enumerate(batches):
+            features, unread = _selected_features(given, schema, f"batch {number} of {self.where}")
+            if not number:
+                self._tell(unread, schema)
+            yield features, labels
+
     def dataset(self, dataset: Dataset) -> Dataset:
         """Return `dataset` as the model reads it; nothing is copied if nothing differs.
 
@@ -81,18 +109,19 @@ class Enforcement:
         schema = self.schema
         if schema is None:
             return dataset
-        given, left_out = _by_name(dataset, schema, self.where)
+        dataset = self.selected(dataset)
+        given = _by_name(dataset, schema)
         features = enforce_features(given, schema, self.where)
         if dataset.scaling != schema.scaling:
             features = _scaled(features, dataset, schema, self.where)
         if self.needs_labels:
             _check_label_name(dataset, schema, self.where)
             _check_labels(dataset.labels, schema, self.where)
-        self._tell((*dataset.unused, *left_out), schema)
+        self._tell((*dataset.unused, *_unread(given, schema)), schema)
         return replace(dataset, features=features, columns=schema.columns, scaling=schema.scaling)
 
     def batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Yield the batches of a stream as the model reads them, whose values are as they are stored.
+        """Yield `selected_batches` of a stream as the model reads them, whose values are as they are stored.
 
         Raises
         ------
@@ -104,8 +133,6 @@ class Enforcement:
             yield from batches
             return
         for number, (features, labels) in enumerate(batches):
-            if not number:
-                self._tell(_unread(features, schema), schema)
             where = f"batch {number} of {self.where}"
             enforced = scale_features(enforce_features(features, schema, where), schema, where)
             if self.needs_labels:
@@ -123,34 +150,43 @@ def _unread(features: Columns, schema: InputSchema) -> tuple[str, ...]:
     return tuple(name for name in features if name not in schema.names) if is_named else ()
 
 
-def _by_name(dataset: Dataset, schema: InputSchema, where: str) -> tuple[Columns, tuple[str, ...]]:
-    """Return the features of `dataset` under the names of the model, and the names that the model does not read."""
+def _selected_features(features: Columns, schema: InputSchema, where: str) -> tuple[Columns, tuple[str, ...]]:
+    """Return the features that the model reads, where they have names, and the names of the others."""
+    unread = _unread(features, schema)
+    if not isinstance(features, dict) or not unread:
+        return features, ()
+    if faults := missing_faults(where, "feature", schema.names, list(features)):
+        raise InputError(tuple(faults))
+    return {name: array for name, array in features.items() if name not in unread}, unread
+
+
+def _selected_columns(dataset: Dataset, schema: InputSchema, where: str) -> Dataset:
+    """Return a table with those of its columns and of the arrays beside it that the model reads, columns in its order."""
     given = dataset.features
-    if not isinstance(given, dict):
-        return given, ()
-    columns: tuple[str, ...] = ()
-    if dataset.columns:
-        given, columns = _by_column(dataset, given, schema, where)
-    return given, (*columns, *_unread(given, schema))
-
-
-def _by_column(
-    dataset: Dataset, features: dict[str, Array], schema: InputSchema, where: str
-) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """Return what the model reads of a table, and the columns that it does not read."""
-    matrix = features[MATRIX]
-    others = {name: array for name, array in features.items() if name != MATRIX}
-    wanted = schema.table_columns
-    if not wanted:  # it was trained on a matrix whose columns have no names, and which itself may have another name
-        is_only_one = len(schema.names) == 1 and dataset.scaling is None
-        return others | {schema.names[0] if is_only_one else MATRIX: matrix}, ()
+    assert isinstance(given, dict), "a table is an array with a name"
+    wanted = schema.table_columns or dataset.columns  # all, if it was trained on a matrix whose columns have no names
     if faults := missing_faults(where, "column", wanted, dataset.columns):
         raise InputError(tuple(faults))
-    unused = tuple(name for name in dataset.columns if name not in wanted)
-    places = [dataset.columns.index(name) for name in wanted]
-    if not schema.columns:
-        return others | {name: matrix[:, place] for name, place in zip(wanted, places, strict=True)}, unused
-    return others | {MATRIX: matrix if dataset.columns == wanted else matrix[:, places]}, unused
+    unread = tuple(name for name in _unread(given, schema) if name != MATRIX)
+    features = {name: array for name, array in given.items() if name not in unread}
+    if wanted != dataset.columns:
+        features[MATRIX] = given[MATRIX][:, [dataset.columns.index(name) for name in wanted]]
+    unused = (*dataset.unused, *(name for name in dataset.columns if name not in wanted), *unread)
+    return replace(dataset, features=features, columns=wanted, unused=unused)
+
+
+def _by_name(dataset: Dataset, schema: InputSchema) -> Columns:
+    """Return the features of a selected `dataset` under the names of the model."""
+    given = dataset.features
+    if not isinstance(given, dict) or not dataset.columns or schema.columns:
+        return given
+    matrix = given[MATRIX]
+    others = {name: array for name, array in given.items() if name != MATRIX}
+    if schema.table_columns:
+        return others | {name: matrix[:, place] for place, name in enumerate(schema.table_columns)}
+    # It was trained on a matrix whose columns have no names, and which itself may have another name.
+    is_only_one = len(schema.names) == 1 and dataset.scaling is None
+    return others | {schema.names[0] if is_only_one else MATRIX: matrix}
 
 
 def _scaled(features: Columns, dataset: Dataset, schema: InputSchema, where: str) -> Columns:

@@ -78,8 +78,8 @@ def open_input(
     non_finite : {"error", "drop", "keep"}
         What becomes of the rows that have such a cell.
     enforcement : Enforcement, optional
-        Holds what is read against the schema of the training input, which it passes to an input_fn with an argument
-        ``input_schema``. Left out: this is the training input.
+        Holds what is read against the schema of the training input, which is passed to an input_fn with an argument
+        ``input_schema``, except in training, where nothing is known at first. Left out: nothing is held against it.
 
     Returns
     -------
@@ -95,12 +95,14 @@ def open_input(
         for something that does not fit the schema. For a stream the last two show at the batch.
     """
     where = f"input_fn {_name(input_fn)}"
-    offered = {"input_context": context, "mode": mode, "params": params, "input_schema": enforcement.schema}
+    schema = None if mode == "train" else enforcement.schema
+    offered = {"input_context": context, "mode": mode, "params": params, "input_schema": schema}
     opened = _opened(input_fn, offered, where)
-    # Rows are left out first: a blank among integers is NaN, which a schema of integers does not take.
+    # Cells that the model does not read do not count. Rows are left out before values are cast: a blank among integers
+    # is NaN, which a schema of integers does not take.
     if isinstance(opened, Dataset):
-        return enforcement.dataset(dataset_with_policy(opened, non_finite, where))
-    return enforcement.batches(batches_with_policy(opened, non_finite, where))
+        return enforcement.dataset(dataset_with_policy(enforcement.selected(opened), non_finite, where))
+    return enforcement.batches(batches_with_policy(enforcement.selected_batches(opened), non_finite, where))
 
 
 def _name(input_fn: Any) -> str:

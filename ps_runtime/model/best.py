@@ -6,6 +6,7 @@ import inspect
 import json
 import math
 import os
+from collections import UserDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -111,14 +112,14 @@ def not_finite(compare_fn: CompareFn, metrics: Mapping[str, float]) -> dict[str,
     >>> not_finite(better("auc", "max"), {"loss": 0.5, "auc": float("nan"), "recall": float("nan")})
     {'auc': nan}
     """
-    seen = _Seen(metrics)
-    compare_fn(best_eval_result=seen, current_eval_result=seen)
-    deciding = sorted({*seen.names, "loss"} & {*metrics})
+    best, current = _Seen(metrics), _Seen(metrics)
+    compare_fn(best_eval_result=best, current_eval_result=current)
+    deciding = sorted({*best.names, *current.names, "loss"} & {*metrics})
     return {name: metrics[name] for name in deciding if not math.isfinite(metrics[name])}
 
 
-class _Seen(dict[str, float]):
-    """Metrics that know which of them were looked at."""
+class _Seen(UserDict[str, float]):
+    """Metrics that know which of them were looked at: each method of a UserDict reads them through `__getitem__`."""
 
     def __init__(self, metrics: Mapping[str, float]) -> None:
         super().__init__(metrics)
@@ -127,10 +128,6 @@ class _Seen(dict[str, float]):
     def __getitem__(self, name: str) -> float:
         self.names.add(name)
         return super().__getitem__(name)
-
-    def get(self, name: str, default: Any = None) -> Any:
-        self.names.add(name)
-        return super().get(name, default)
 
 
 def is_better(compare_fn: CompareFn, best: Mapping[str, float] | None, current: Mapping[str, float]) -> bool:
@@ -235,7 +232,7 @@ class BestRecord:
                 raise ValueError(f"best.path: expected '{facts.version}', got {facts.path!r}")
             path = os.path.join(directory, facts.path)
             return cls(facts.step, metrics_from_json(facts.metrics), facts.version, path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except ValueError as error:
             raise CheckpointError(file, f"damaged: {error}; remove it to choose a best export anew") from error

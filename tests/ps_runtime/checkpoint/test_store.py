@@ -85,7 +85,7 @@ def test_a_damaged_manifest_is_passed_over_by_nobody(
         lambda: damaged.collect_garbage(1, 10_000, now=0.0),
     ):
         with pytest.raises(
-            CheckpointError, match=rf"{name}: (its bytes|not a manifest).*; use another .*, or remove this"
+            CheckpointError, match=rf"{name}: (its bytes|not a manifest).*; restore manifest\.json, or remove this"
         ):
             call()
     assert damaged.discard_uncommitted() == []

@@ -178,7 +178,8 @@ def batches() -> Iterator[tuple[Any, Any]]:
 
 def test_each_batch_of_a_stream_is_held_against_the_schema() -> None:
     unused: list[str] = []
-    stream = Enforcement(ARRAYS.schema(), "the eval input", on_unused=unused.extend).batches(batches())
+    enforcement = Enforcement(ARRAYS.schema(), "the eval input", on_unused=unused.extend)
+    stream = enforcement.batches(enforcement.selected_batches(batches()))
     assert list(next(stream)[0]) == ["n", "x"]
     assert unused == ["z"]
     with pytest.raises(InputError, match=r"batch 1 of the eval input: feature 'x' has rows of shape \[2\]"):

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, check_batch, open_input
 from psflow.ps_runtime.errors import InputError
+
+SCHEMA = Dataset([1]).schema()
 
 
 def batches(*pairs: Any) -> Iterator[Any]:
@@ -135,6 +138,16 @@ class TestArguments:
             return Dataset([1])
 
         assert self.asked(input_fn, mode="train", params={"k": 1}) == ["train", self.context]
+
+    @pytest.mark.parametrize(("mode", "expected"), [("train", None), ("eval", SCHEMA), ("infer", SCHEMA)])
+    def test_in_training_there_is_no_schema_yet(self, mode: str, expected: Any) -> None:
+        def input_fn(got: list[Any], input_schema: Any) -> Dataset:
+            got.append(input_schema)
+            return Dataset([1])
+
+        assert self.asked(input_fn, mode=mode, enforcement=Enforcement(SCHEMA)) == [expected]
+        with pytest.raises(InputError, match="shape"):
+            open_input(lambda: Dataset([[1, 2]]), mode=mode, enforcement=Enforcement(SCHEMA))
 
     def test_nothing_is_passed_to_kwargs(self) -> None:
         def input_fn(got: list[Any], *args: Any, **kwargs: Any) -> Dataset:

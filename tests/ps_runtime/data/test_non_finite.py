@@ -13,7 +13,8 @@ import pytest
 
 from psflow.ps_runtime.data import non_finite
 from psflow.ps_runtime.data.csv_table import Csv, Tsv
-from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.non_finite import NonFiniteColumn, non_finite_cells
@@ -133,6 +134,28 @@ def test_a_blank_label_is_a_cell_like_any_other(tmp_path: Path) -> None:
     assert isinstance(dropped, Dataset)
     assert isinstance(dropped.labels, np.ndarray)
     assert (dropped.labels.tolist(), dropped.labels.dtype) == ([2**24 + 1], np.int64)
+
+
+NAN = np.array([np.nan, 1.0, np.nan])
+READ = {"a": np.array([1.0, 2.0, 3.0])}
+UNREAD = READ | {"b": NAN}
+
+
+@pytest.mark.parametrize("policy", ["error", "drop"])
+@pytest.mark.parametrize(
+    "input_fn",
+    [
+        lambda: (UNREAD, Y[:3]),
+        lambda: iter([(UNREAD, Y[:3])]),
+        lambda: Dataset({MATRIX: np.stack([NAN, READ["a"]], axis=1)}, Y[:3], columns=("b", "a")),
+    ],
+)
+def test_cells_that_the_model_does_not_read_do_not_count(input_fn: Any, policy: Any) -> None:
+    unused: list[str] = []
+    enforcement = Enforcement(Dataset(READ, Y[:3]).schema(), on_unused=lambda names: unused.extend(names))
+    features, _ = rows_of(open_input(input_fn, mode="eval", non_finite=policy, enforcement=enforcement))
+    assert features.tolist() == [1, 2, 3]
+    assert unused == ["b"]
 
 
 def test_an_input_of_which_nothing_is_left_is_refused() -> None:

@@ -150,7 +150,7 @@ def test_a_damaged_manifest_is_told_before_anything_starts_and_nothing_is_lost(m
     before = files_of(estimator.model_dir)
     for start in (lambda: train(make()), lambda: make().train(shuffled, steps=1), lambda: make().evaluate(records)):
         with pytest.raises(
-            CheckpointError, match=rf"{manifest}: .*; use another checkpoint, or remove this checkpoint's"
+            CheckpointError, match=rf"{manifest}: .*; restore manifest\.json, or remove this checkpoint's"
         ):
             start()
     assert files_of(estimator.model_dir) == before
@@ -187,6 +187,15 @@ def test_a_damaged_record_is_told_before_anything_starts(make, name, words):
     with pytest.raises(CheckpointError, match=words):
         train(make(), BestExporter())
     assert files_of(estimator.model_dir) == before
+
+
+def test_a_file_beside_the_exporters_is_none(make):
+    estimator = make()
+    train(estimator)
+    notes = Path(estimator.model_dir, "export/notes.txt")
+    notes.parent.mkdir(exist_ok=True)
+    notes.touch()
+    train(make())
 
 
 def files_of(model_dir):

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.errors import CheckpointError, StorageError, UsageError
+from psflow.ps_runtime.model.best import not_finite
 from psflow.ps_runtime.model.exporters import (
     BestExporter,
     ExportBundle,
@@ -134,6 +135,28 @@ def test_what_is_not_finite_is_never_the_best_and_blocks_nothing(
     assert run(exporter, tmp_path, writer, 6, loss=1.0, auc=math.inf) is None
     assert run(exporter, tmp_path, writer, 7, loss=3.0, auc=0.2).is_best
     assert exported(tmp_path, "best") == {1: 4, 2: 7}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda metrics: max(metrics.values()),
+        lambda metrics: max(value for _, value in metrics.items()),
+        lambda metrics: max(metrics[name] for name in metrics),
+        lambda metrics: max(map(metrics.get, metrics.keys())),
+        lambda metrics: metrics.pop("auc"),
+        lambda metrics: metrics.copy()["auc"],
+        lambda metrics: {**metrics}["auc"],
+        lambda metrics: dict(metrics)["auc"],
+    ],
+)
+def test_a_metric_decides_however_it_is_looked_at(value: Any) -> None:
+    def compare_fn(best_eval_result: Any, current_eval_result: Any) -> bool:
+        return bool(value(current_eval_result) > value(best_eval_result))
+
+    metrics = {"loss": 1.0, "auc": math.nan}
+    assert [*not_finite(compare_fn, metrics)] == ["auc"]
+    assert [*metrics] == ["loss", "auc"]
 
 
 def test_the_best_is_never_removed(tmp_path: Any, writer: Writer) -> None:
