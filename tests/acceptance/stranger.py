@@ -22,6 +22,9 @@ from typing import Any
 import distributed.comm.tcp
 import distributed.protocol.serialize  # noqa: F401
 from distributed.core import connect
+from websockets.exceptions import WebSocketException
+from websockets.sync import client
+from websockets.typing import Subprotocol
 
 from psflow.ps_runtime.client.shard_client import Identity
 from psflow.ps_runtime.cluster.own_security import own_security
@@ -36,6 +39,8 @@ READ = (
 )
 ASKED = ("/api/flow_runs/filter", "/api/deployments/filter", "/api/2.0/mlflow/runs/search")
 PAGES = (*(("GET", path) for path in READ), *(("POST", path) for path in ASKED))
+SOCKETS = ("/api/events/in", "/api/events/out")
+PREFECT = Subprotocol("prefect")
 TOKEN = "0" * 32
 
 
@@ -58,6 +63,26 @@ def of_http(port: int) -> Iterator[str]:
                 answer = connection.getresponse()
                 if answer.status != 401 or answer.read():
                     yield f"HTTP {method} {path} at {port}: {answer.status}"
+
+
+def of_websocket(port: int) -> Iterator[str]:
+    """Open the streams of events in Prefect's old way, which asks nothing; then in its new way, without a password."""
+    for path in SOCKETS:
+        address = f"ws://127.0.0.1:{port}{path}"
+        with (
+            suppress(OSError, WebSocketException),
+            client.connect(address, open_timeout=SECS, close_timeout=SECS, proxy=None),
+        ):
+            yield f"WebSocket {path} at {port}: open"
+        for token in (None, "psflow:psflow"):
+            with (
+                suppress(OSError, WebSocketException),
+                client.connect(
+                    address, subprotocols=[PREFECT], open_timeout=SECS, close_timeout=SECS, proxy=None
+                ) as connection,
+            ):
+                connection.send(json.dumps({"type": "auth", "token": token}))
+                yield f"WebSocket {path} at {port}: {connection.recv(timeout=SECS)!r}"
 
 
 def of_dask(port: int) -> Iterator[str]:
@@ -92,6 +117,7 @@ def of_wire(sock: socket.socket, where: str) -> Iterator[str]:
 
 def of_tcp(port: int) -> Iterator[str]:
     yield from of_http(port)
+    yield from of_websocket(port)
     yield from of_dask(port)
     with suppress(OSError):
         yield from of_wire(socket.create_connection(("127.0.0.1", port), timeout=SECS), str(port))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
@@ -10,7 +11,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
@@ -19,9 +22,14 @@ import dask
 import psutil
 import pytest
 from distributed import LocalCluster
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection, serve
+from websockets.typing import Subprotocol
 
+from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from tests.acceptance.conftest import wait_for
+from tests.acceptance.stranger import PREFECT, SOCKETS, of_websocket
 from tests.flows import planted_secrets
 from tests.flows.conftest import ROOT, Project
 from tests.flows.interrupting import LINE, write_line
@@ -77,6 +85,33 @@ def test_what_listens_beyond_loopback_is_found() -> None:
         listeners([psutil.Process()])
 
 
+@contextmanager
+def open_stream() -> Iterator[int]:
+    """Stream events to everybody, as a Prefect server without a password does; give the port."""
+
+    def welcome(connection: ServerConnection) -> None:
+        with suppress(ConnectionClosed):
+            connection.recv()
+            connection.send("welcome")
+
+    def select(_: ServerConnection, offered: Sequence[Subprotocol]) -> Subprotocol | None:
+        return PREFECT if PREFECT in offered else None
+
+    logger = logging.getLogger("quiet")
+    logger.setLevel(logging.CRITICAL)  # the stranger also speaks other protocols
+    with serve(welcome, "127.0.0.1", 0, select_subprotocol=select, logger=logger) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.socket.getsockname()[1]
+
+
+def test_streams_of_events_that_are_open_are_found() -> None:
+    with open_stream() as port:
+        got = list(of_websocket(port))
+    for path in SOCKETS:
+        assert got.count(f"WebSocket {path} at {port}: open") == 1
+        assert got.count(f"WebSocket {path} at {port}: 'welcome'") == 2
+
+
 def test_the_stranger_gets_what_is_open(project: Project) -> None:
     (project.path / "note").write_text("the word is pl4nted")
     sleeper = subprocess.Popen(["sleep", "1000"], user="nobody", group="nogroup", extra_groups=[])
@@ -111,7 +146,8 @@ def test_nothing_is_got_of_a_training_and_it_goes_on(project: Project, beside_se
     (project.path / conf).chmod(0o600)
     process = project.start("train", conf)
     try:
-        store = CheckpointStore(str(project.path / "runs" / "line"))
+        model_dir = str(project.path / "runs" / "line")
+        store = CheckpointStore(model_dir)
         wait_for(lambda: len(store.steps()) > 1, SECS, "checkpoints")
         job = psutil.Process(process.pid)
         members = [job, *job.children(recursive=True), *servers]
@@ -119,6 +155,10 @@ def test_nothing_is_got_of_a_training_and_it_goes_on(project: Project, beside_se
         assert len(told["tcp"]) >= 9 + len(servers)  # scheduler, 4 nannies, 4 workers
         assert len(told["unix"]) >= 1
         before = store.latest()
+        record = JobFile(model_dir).read()
+        assert record is not None
+        assert record.owner is not None
+        words.append(record.owner.token)
         got = stranger_gets({**told, "folders": [str(project.path), "/dev/shm"], "words": words})
         assert got == []
         assert before is not None
