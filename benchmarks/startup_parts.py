@@ -1,7 +1,7 @@
 """Parts of a cold start, each in a process of its own: ``python -m benchmarks.startup_parts NAME`` prints its seconds.
 
-``servers N`` starts what a warm start finds, with N workers: it prints where they are, and ends them when its standard
-input ends.
+``servers N`` starts what a warm start finds, with N workers: it prints where they are and what a command's environment
+must have to use them, and ends them when its standard input ends.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from functools import partial
+from typing import Any
 
 __all__ = ["NUM_SLOTS", "PARTS", "main"]
 
@@ -86,7 +87,7 @@ def job() -> float:
 
 
 def serve(num_slots: int) -> None:
-    """Start Prefect server and cluster, say where they are, and wait for the end of standard input."""
+    """Start Prefect server and cluster, say how to use them, and wait for the end of standard input."""
     from psflow.ps_runtime.cluster.connecting import open_cluster
     from psflow.tasks.prefect_server.api import LocalPrefectServer
 
@@ -94,10 +95,19 @@ def serve(num_slots: int) -> None:
     try:
         with open_cluster(None, num_slots, CLUSTER_TIMEOUT_SECS) as client:
             address = client.scheduler_info(n_workers=0)["address"]
-            print(json.dumps({"prefect": server.wait(), "dask": address}), flush=True)
+            prefect = {"PREFECT_API_URL": server.wait(), "PREFECT_API_AUTH_STRING": server.auth_string}
+            environment = prefect | certificates(client.security)
+            print(json.dumps({"address": address, "environment": environment}), flush=True)
             sys.stdin.read()
     finally:
         server.close()
+
+
+def certificates(security: Any) -> dict[str, str]:
+    """Return the environment in which the configuration of Dask names the certificates of a client in `security`."""
+    texts = {"CA_FILE": security.tls_ca_file, "CLIENT__KEY": security.tls_client_key}
+    texts["CLIENT__CERT"] = security.tls_client_cert
+    return {f"DASK_DISTRIBUTED__COMM__TLS__{name}": text for name, text in texts.items()}
 
 
 PARTS = {

@@ -62,11 +62,11 @@ class Scene:
         line = process.stdout.readline()
         if not line:
             raise RoleFailedError("the servers", "they did not start")
-        self._servers: Mapping[str, str] = json.loads(line)
+        self._servers: Mapping[str, Any] = json.loads(line)
 
     def warm_start(self) -> float:
         """Return the seconds from the command to the first step, on the cluster and with the server that are up."""
-        return self._start(self._warm_environment(), {"address": self._servers["dask"]})
+        return self._start(self._warm_environment(), {"address": self._servers["address"]})
 
     def local_start(self) -> float:
         """Return the same where the command starts its own cluster and server."""
@@ -99,7 +99,7 @@ class Scene:
         started = time.monotonic()
         with log.open("w") as output:
             done = subprocess.run(
-                [PSFLOW, *arguments, f"cluster.address={self._servers['dask']}"],
+                [PSFLOW, *arguments, f"cluster.address={self._servers['address']}"],
                 cwd=ROOT,
                 env=self._warm_environment(),
                 stdout=output,
@@ -112,7 +112,8 @@ class Scene:
         return secs
 
     def _warm_environment(self) -> dict[str, str]:
-        return _environment(self._directory) | {"PREFECT_API_URL": self._servers["prefect"]}
+        environment: Mapping[str, str] = self._servers["environment"]
+        return _environment(self._directory) | dict(environment)
 
     def _start(self, environment: Mapping[str, str], cluster: Mapping[str, Any]) -> float:
         directory = self._new_directory()

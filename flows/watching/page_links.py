@@ -70,7 +70,14 @@ def current_links(client: Client, model_dir: str, parameters: TrainParameters) -
     return PageLinks(
         prefect_flow_run=flow_run.id,
         prefect_page=url_for("flow-run", flow_run.id) if flow_run.id is not None and has_pages() else None,
-        dask_dashboard=None if parameters.cluster.address is None else client.dashboard_link or None,
+        dask_dashboard=None if parameters.cluster.address is None else _dashboard(client),
         model_dir=model_dir,
         registered_model=parameters.registered_model,
     )
+
+
+def _dashboard(client: Client) -> str | None:
+    try:
+        return client.dashboard_link or None
+    except KeyError:  # so Dask answers for a scheduler that has none
+        return None

@@ -161,7 +161,7 @@ def _selected_features(features: Columns, schema: InputSchema, where: str) -> tu
 
 
 def _selected_columns(dataset: Dataset, schema: InputSchema, where: str) -> Dataset:
-    """Return a table with those of its columns and of the arrays beside it that the model reads, columns in its order."""
+    """Return a table with what the model reads of its columns, in the model's order, and of the arrays beside it."""
     given = dataset.features
     assert isinstance(given, dict), "a table is an array with a name"
     wanted = schema.table_columns or dataset.columns  # all, if it was trained on a matrix whose columns have no names

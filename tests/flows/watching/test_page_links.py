@@ -56,6 +56,16 @@ def test_our_own_cluster_has_no_dashboard() -> None:
     assert current_links(CLIENT, "d", parameters()).dask_dashboard is None
 
 
+def test_the_scheduler_at_an_address_may_have_no_dashboard() -> None:
+    class Bare:
+        @property
+        def dashboard_link(self) -> str:
+            return {}["dashboard"]
+
+    bare: Any = Bare()
+    assert current_links(bare, "d", parameters(address="tls://host:8786")).dask_dashboard is None
+
+
 def test_outside_a_flow_run_there_are_no_pages() -> None:
     links = current_links(CLIENT, "d", parameters())
     assert (links.prefect_flow_run, links.prefect_page) == (None, None)
