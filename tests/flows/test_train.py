@@ -85,7 +85,7 @@ def test_digits_end_to_end_where_nothing_was_made_before(tmp_path: Path, digits:
 
 def assert_no_secret_is_told(project: Project, told: str) -> None:
     """Look for the credentials of the configuration in what was said, and in every file that was made of it."""
-    assert "'presigned': 'https://host/t.csv'" in told  # it is told what the input_fn reads, and so is the log
+    assert "'presigned': 'https://host/t.csv'" in told  # the error names what the input_fn reads, and so does the log
     assert "'presigned': 'https://host/t.csv'" in (project.path / "runs/line/logs/roles.log").read_text()
     assert planted_secrets.MARK not in told
     assert planted_secrets.holders(project.path) == {"line.yaml": 0o044, "runs/line/config.yaml": 0}
