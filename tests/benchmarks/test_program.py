@@ -40,7 +40,8 @@ def test_a_started_system_is_at_work_and_held_and_goes_on_when_it_is_let_go():
         known = system.progress.num_reports("one")
         while system.progress.num_reports("one") < known + 3:
             system.check()
-        assert system.cpu_secs() > 0
+        while system.cpu_secs() == 0:  # the kernel counts in ticks of 10 ms
+            system.check()
         assert clock_secs(pid) == pytest.approx(cpu_secs([pid]), abs=0.1)
         assert pss_bytes(pid) > 2**20
     assert not psutil.pid_exists(pid)
