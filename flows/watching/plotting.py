@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import PsflowError
 from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, Metrics, RecordedEvent
 from psflow.ps_runtime.roles.job_spec import JobSpec
@@ -77,7 +77,7 @@ class Plotter:
     ----------
     job : JobSpec
         Names the model_dir, the EvalSpecs and the model to score.
-    evaluated_on : Dataset or None
+    evaluated_on : SplittableInput or None
         The opened input of the first EvalSpec, if it is a data set; else there are learning curves alone.
     put : callable ``(file, content)``
         Takes an image for the run.
@@ -94,7 +94,7 @@ class Plotter:
     def __init__(
         self,
         job: JobSpec,
-        evaluated_on: Dataset | None,
+        evaluated_on: SplittableInput | None,
         put: Callable[[str, bytes], None],
         loss_before: Callable[[], Sequence[tuple[int, float]]] | None = None,
     ) -> None:

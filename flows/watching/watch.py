@@ -20,7 +20,7 @@ from psflow.flows.watching.plotting import Plotter
 from psflow.flows.watching.progress import Progress, shown_metrics
 from psflow.flows.watching.terminal import TerminalLine, not_on_terminals
 from psflow.ps_runtime.checkpoint.metrics_json import metrics_to_json
-from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.deadline import stop_clock
 from psflow.ps_runtime.roles.events import (
     Checkpoint,
@@ -67,7 +67,7 @@ class Watched:
         The attempt.
     parameters : TrainParameters
         Resolved.
-    evaluated_on : Dataset or None
+    evaluated_on : SplittableInput or None
         The opened input of the first EvalSpec, if it is a data set.
     links : PageLinks
         Addresses of the pages that show the attempt.
@@ -77,7 +77,7 @@ class Watched:
 
     job: JobSpec
     parameters: TrainParameters
-    evaluated_on: Dataset | None
+    evaluated_on: SplittableInput | None
     links: PageLinks
     past: Sequence[RecordedEvent] = ()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +21,8 @@ from psflow.ps_runtime.data.arrays import (
     num_rows,
     plain_arrays,
 )
-from psflow.ps_runtime.data.non_finite import ALL_FINITE, UNKNOWN, NonFiniteCells, Source
+from psflow.ps_runtime.data.non_finite import ALL_FINITE, UNKNOWN, NonFiniteCells, Source, non_finite_cells
+from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema, Scaling
 
@@ -31,7 +33,7 @@ NUM_PERMUTATIONS_KEPT = 3
 
 
 @dataclass(frozen=True, eq=False)
-class Dataset:
+class Dataset(SplittableInput):
     """Records in memory, which psflow splits over the workers by ranges of rows.
 
     Parameters
@@ -122,25 +124,19 @@ class Dataset:
         """Number of rows."""
         return num_rows(self.features)
 
+    @property
+    def window_records(self) -> int:
+        """1: all records are in memory."""
+        return 1
+
+    @property
+    def column_names(self) -> Mapping[str, Sequence[str]]:
+        """The columns of a table by the array that they are in: its matrix, and its labels if it has some."""
+        labels = () if self.label is None else (self.label,)
+        return {f"features[{MATRIX!r}]": self.columns, "labels": labels} if self.columns else {}
+
     def read(self, epoch: int, start: int, stop: int) -> tuple[Columns, Columns | None]:
-        """Return rows ``[start, stop)`` of the order of `epoch`.
-
-        Parameters
-        ----------
-        epoch : int
-            From 0. `num_epochs` does not bound it: who deals the ranges counts the epochs.
-        start, stop : int
-            ``0 <= start < stop <= num_records``.
-
-        Returns
-        -------
-        features, labels : read-only arrays, ``(stop - start, ...)``
-            Or mappings of such arrays, as in the data set; `labels` is None if it has none.
-
-        Raises
-        ------
-        InputError
-            If there is no such epoch or range.
+        """Return rows ``[start, stop)`` of the order of `epoch`; see `SplittableInput.read`.
 
         Notes
         -----
@@ -153,16 +149,21 @@ class Dataset:
                     f"got epoch {epoch}, records [{start}, {stop})",
                 )
             )
-        rows = slice(start, stop) if self.shuffle_seed is None else self.row_numbers(epoch, start, stop)
+        rows = slice(start, stop) if self.shuffle_seed is None else self._rows(epoch, start, stop)
         features = map_columns(lambda array: _read_only(array[rows]), self.features)
         labels = None if self.labels is None else map_columns(lambda array: _read_only(array[rows]), self.labels)
         return features, labels
 
-    def row_numbers(self, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
-        """Return which rows of the arrays stand at ``[start, stop)`` of the order of `epoch`."""
-        if self.shuffle_seed is None:
-            return np.arange(start, stop)
-        return _permutation(self.shuffle_seed, epoch, self.num_records)[start:stop]
+    def distinct_labels(self) -> Columns | None:
+        """Return all labels."""
+        return self.labels
+
+    def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
+        """Return column and row of such a cell; see `SplittableInput.first_non_finite_cell`."""
+        rows = self._rows(epoch, start, stop) + self.source.first_row
+        cells, _ = non_finite_cells(*self.read(epoch, start, stop), self.column_names)
+        columns = (replace(column, first_row=int(rows[column.first_row])) for column in cells.columns)
+        return replace(cells, source=self.source, columns=tuple(columns)).first
 
     def schema(self) -> InputSchema:
         """Return what a record looks like."""
@@ -187,6 +188,12 @@ class Dataset:
         for _, array in arrays:
             digest.update(as_bytes(array).data)
         return digest.hexdigest()
+
+    def _rows(self, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return which rows of the arrays stand at ``[start, stop)`` of the order of `epoch`."""
+        if self.shuffle_seed is None:
+            return np.arange(start, stop)
+        return _permutation(self.shuffle_seed, epoch, self.num_records)[start:stop]
 
     def _faults_of_numbers(self) -> list[str]:
         faults = []

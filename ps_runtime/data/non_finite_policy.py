@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import assert_never
 
@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.arrays import Columns, map_columns, num_rows
-from psflow.ps_runtime.data.dataset import MATRIX, Dataset
+from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.non_finite import NonFinite, Source, non_finite_cells
 from psflow.ps_runtime.errors import InputError
 
-__all__ = ["batches_with_policy", "dataset_with_policy", "first_cell_of"]
+__all__ = ["batches_with_policy", "dataset_with_policy"]
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def dataset_with_policy(dataset: Dataset, policy: NonFinite, where: str) -> Data
     Deterministic: the records of the result have the same numbers in every process, and after every resume.
     """
     source = dataset.source if dataset.source.name else replace(dataset.source, name=where)
-    cells, has_one = non_finite_cells(dataset.features, dataset.labels, _names(dataset), source)
+    cells, has_one = non_finite_cells(dataset.features, dataset.labels, dataset.column_names, source)
     if not cells.num_rows:
         return dataset
     match policy:
@@ -101,26 +101,6 @@ def batches_with_policy(batches: Iterator[Batch], policy: NonFinite, where: str)
                 assert_never(unknown)
     if num_dropped:
         logger.warning("%s: left out %d rows with a blank, NaN or infinite cell", where, num_dropped)
-
-
-def first_cell_of(dataset: Dataset, epoch: int, start: int, stop: int) -> str:
-    """Return column and row, as the source counts it, of such a cell among rows ``[start, stop)`` of an epoch.
-
-    Returns
-    -------
-    str
-        Empty if there is none.
-    """
-    rows = dataset.row_numbers(epoch, start, stop) + dataset.source.first_row
-    cells, _ = non_finite_cells(*dataset.read(epoch, start, stop), _names(dataset))
-    columns = (replace(column, first_row=int(rows[column.first_row])) for column in cells.columns)
-    return replace(cells, source=dataset.source, columns=tuple(columns)).first
-
-
-def _names(dataset: Dataset) -> Mapping[str, Sequence[str]]:
-    """Return the names of the columns of a table: of its matrix, and of its labels if it has some."""
-    labels = () if dataset.label is None else (dataset.label,)
-    return {f"features[{MATRIX!r}]": dataset.columns, "labels": labels} if dataset.columns else {}
 
 
 def _rows(batch: Batch, kept: NDArray[np.bool_]) -> Batch:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from psflow.ps_runtime.data.arrays import num_rows as count_rows
-from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
+from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.estimator.user_code import user_code
 from psflow.ps_runtime.model.best import is_better
@@ -30,6 +30,8 @@ from psflow.ps_runtime.specs.variables import ModelSpec
 __all__ = ["EvaluationPlan", "JobPlan", "metric_names", "plan_evaluations", "plan_job"]
 
 MAX_SPLIT_BATCHES = 64
+SPLIT_WINDOWS = 4
+"""Windows of a split, where records are read by windows: two replicas read those at its ends."""
 SPLITS_PER_REPLICA = 4
 """Splits that each replica reads of an epoch, at least: more of them end an epoch more evenly."""
 
@@ -45,7 +47,7 @@ class JobPlan:
     model: ModelSpec
     optimizers: tuple[Optimizer, ...]
     input: InputSpec
-    datasets: Mapping[str, Dataset]
+    datasets: Mapping[str, SplittableInput]
     """The inputs that are data sets: ``train``, ``eval`` for the first EvalSpec, ``eval_<name>`` for another."""
     ignored: tuple[str, ...] = ()
     """A sentence for each input that has what the model does not read."""
@@ -55,7 +57,7 @@ class JobPlan:
 class EvaluationPlan:
     """What a look at the inputs of evaluations has shown."""
 
-    datasets: Mapping[str, Dataset]
+    datasets: Mapping[str, SplittableInput]
     """The inputs that are data sets, named as in `JobPlan`."""
     ignored: tuple[str, ...]
     """As in `JobPlan`."""
@@ -165,7 +167,7 @@ class _Input:
 
     def schema(self, first: Batch) -> InputSchema:
         """Return what it looks like, of which `first` is the first batch."""
-        return self.opened.schema() if isinstance(self.opened, Dataset) else schema_of(*first)
+        return self.opened.schema() if isinstance(self.opened, SplittableInput) else schema_of(*first)
 
     def first_batch(self) -> Batch:
         with user_code(self._input_fn, InputError, f"in {self._mode} mode"):
@@ -212,12 +214,12 @@ def _eval_inputs(caller: ModelCaller, eval_specs: Sequence[EvalSpec], schema: In
 
 def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck) -> None:
     for data in inputs:
-        if isinstance(data.opened, Dataset):
-            check_labels(data.opened.labels, data.where)
+        if isinstance(data.opened, SplittableInput):
+            check_labels(data.opened.distinct_labels(), data.where)
 
 
-def _datasets(inputs: Mapping[str, _Input]) -> dict[str, Dataset]:
-    return {name: data.opened for name, data in inputs.items() if isinstance(data.opened, Dataset)}
+def _datasets(inputs: Mapping[str, _Input]) -> dict[str, SplittableInput]:
+    return {name: data.opened for name, data in inputs.items() if isinstance(data.opened, SplittableInput)}
 
 
 def _ignored(inputs: Mapping[str, _Input]) -> tuple[str, ...]:
@@ -292,8 +294,9 @@ def _check_exporters(caller: ModelCaller, built: BuiltModel, batch: Batch, eval_
 
 
 def _input_spec(opened: Any, num_replicas: int) -> InputSpec:
-    if not isinstance(opened, Dataset):
+    if not isinstance(opened, SplittableInput):
         return InputSpec(None)
     num_batches = -(-opened.num_records // opened.batch_size)
-    split_batches = max(1, min(MAX_SPLIT_BATCHES, num_batches // (SPLITS_PER_REPLICA * num_replicas)))
+    wanted = max(MAX_SPLIT_BATCHES, SPLIT_WINDOWS * opened.window_records // opened.batch_size)
+    split_batches = max(1, min(wanted, num_batches // (SPLITS_PER_REPLICA * num_replicas)))
     return InputSpec(opened.num_records, opened.batch_size, opened.num_epochs, split_batches)

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
+from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError, ModelFnError
 from psflow.ps_runtime.metrics import Metric, mean
 from psflow.ps_runtime.model.caller import ModelCaller, check_loss
@@ -34,9 +34,9 @@ EXAMPLE_ROWS = 3
 Batch = tuple[Any, Any]
 
 
-def batches_of(opened: Dataset | Iterator[Batch]) -> Iterator[Batch]:
+def batches_of(opened: SplittableInput | Iterator[Batch]) -> Iterator[Batch]:
     """Return the batches of one epoch, in the order of the records."""
-    if not isinstance(opened, Dataset):
+    if not isinstance(opened, SplittableInput):
         return opened
     starts = range(0, opened.num_records, opened.batch_size)
     return (opened.read(0, start, min(start + opened.batch_size, opened.num_records)) for start in starts)
@@ -59,7 +59,7 @@ def read_values(reader: CheckpointReader) -> ModelValues:
 
 def evaluate(
     caller: ModelCaller,
-    opened: Dataset | Iterator[Batch],
+    opened: SplittableInput | Iterator[Batch],
     values: ModelValues,
     global_step: int,
     steps: int | None,
@@ -70,7 +70,7 @@ def evaluate(
     ----------
     caller : ModelCaller
         Calls model_fn in EVAL mode.
-    opened : Dataset or iterator of (features, labels)
+    opened : SplittableInput or iterator of (features, labels)
         One epoch of it is read.
     values : ModelValues
         Variables and tables of the checkpoint.
@@ -106,12 +106,12 @@ def predict_batch(caller: ModelCaller, features: Any, values: ModelValues, globa
     return {name: np.asarray(value) for name, value in predictions.items()}
 
 
-def input_digest(opened: Dataset | Iterator[Batch], steps: int | None) -> str:
+def input_digest(opened: SplittableInput | Iterator[Batch], steps: int | None) -> str:
     """Return 32 hexadecimal digits that differ for other examples, batches or numbers of them; "" for a stream.
 
     Reads all data.
     """
-    if not isinstance(opened, Dataset):
+    if not isinstance(opened, SplittableInput):
         return ""
     facts = [opened.digest(), opened.batch_size, opened.shuffle_seed, steps]
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
@@ -156,7 +156,7 @@ class OpenedEvaluation:
         self._caller = caller
         self._check = check
         self._enforcement = Enforcement(schema, f"the input of evaluation {self.name or 'eval'!r}")
-        self._dataset: Dataset | None = None
+        self._dataset: SplittableInput | None = None
 
     def measure(self, values: ModelValues, global_step: int) -> dict[str, float]:
         """Return the metrics of a model, as `evaluate` does. Blocks."""
@@ -165,11 +165,11 @@ class OpenedEvaluation:
     def first_non_finite_cell(self) -> str:
         """Return column and row of a first blank, NaN or infinite cell; "" if there is none, or none was read yet."""
         opened = self._open()
-        return opened.non_finite.first if isinstance(opened, Dataset) else self._first_cell
+        return opened.non_finite.first if isinstance(opened, SplittableInput) else self._first_cell
 
     def _batches(self) -> Iterator[Batch]:
         opened = self._open()
-        is_stream = not isinstance(opened, Dataset)
+        is_stream = not isinstance(opened, SplittableInput)
         for number, (features, labels) in enumerate(batches_of(opened)):
             self._check()
             if self.example is None:
@@ -178,7 +178,7 @@ class OpenedEvaluation:
                 self._first_cell = non_finite_cells(features, labels, source=Source(f"batch {number}"))[0].first
             yield features, labels
 
-    def _open(self) -> Dataset | Iterator[Batch]:
+    def _open(self) -> SplittableInput | Iterator[Batch]:
         if self._dataset is not None:
             return self._dataset
         spec = self.spec
@@ -189,7 +189,7 @@ class OpenedEvaluation:
             non_finite=spec.non_finite,
             enforcement=self._enforcement,
         )
-        if isinstance(opened, Dataset):
+        if isinstance(opened, SplittableInput):
             self.digest = input_digest(opened, spec.steps)
             self._dataset = opened
         return opened

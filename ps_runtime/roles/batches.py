@@ -7,9 +7,8 @@ from typing import Any
 
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.data.batch_codec import decode_batch
-from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
-from psflow.ps_runtime.data.non_finite_policy import first_cell_of
+from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.specs.input import RecordRange
 
 __all__ = ["BatchReader"]
@@ -23,14 +22,14 @@ class BatchReader:
 
     Parameters
     ----------
-    opened : Dataset or iterator
+    opened : SplittableInput or iterator
         What the input_fn gave; an iterator is left alone here, because its one reader is on ps-0.
     client : TrainingClient
         Pulls, pushes and asks for tickets in the name of this replica.
     """
 
-    def __init__(self, opened: Dataset | Iterator[Batch], client: TrainingClient) -> None:
-        self._dataset = opened if isinstance(opened, Dataset) else None
+    def __init__(self, opened: SplittableInput | Iterator[Batch], client: TrainingClient) -> None:
+        self._dataset = opened if isinstance(opened, SplittableInput) else None
         self._client = client
 
     def first(self) -> Batch | None:
@@ -48,5 +47,5 @@ class BatchReader:
     def first_non_finite_cell(self, records: RecordRange, batch: Batch) -> str:
         """Return column and row of a blank, NaN or infinite cell of the batch of `records`; empty if there is none."""
         if self._dataset is not None:
-            return first_cell_of(self._dataset, records.epoch, records.start, records.stop)
+            return self._dataset.first_non_finite_cell(records.epoch, records.start, records.stop)
         return non_finite_cells(*batch, source=Source(f"batch {records.start}"))[0].first

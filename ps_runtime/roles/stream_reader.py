@@ -6,9 +6,9 @@ import threading
 from typing import Any
 
 from psflow.ps_runtime.data.batch_codec import encode_batch
-from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
+from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.server.job_requests import JobRequests
@@ -75,7 +75,7 @@ class StreamReader:
             non_finite=train_spec.non_finite,
             enforcement=Enforcement(self._job.model.schema, "the train input"),
         )
-        assert not isinstance(opened, Dataset), "the job was planned for a stream"
+        assert not isinstance(opened, SplittableInput), "the job was planned for a stream"
         count = 0
         for features, labels in opened:
             if not self._may_read(count):

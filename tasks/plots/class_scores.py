@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import batches_of, predict_batch
 from psflow.ps_runtime.model.values import ModelValues
@@ -29,7 +29,7 @@ PROBABILITIES = "probabilities"
 """The prediction that makes a model a classifier, as the canned ones call it."""
 
 
-def class_scores(job: JobSpec, export: str, dataset: Dataset) -> ClassScores | None:
+def class_scores(job: JobSpec, export: str, dataset: SplittableInput) -> ClassScores | None:
     """Predict the first `MAX_ROWS` rows of what the first EvalSpec evaluates. Blocks; uses one processor.
 
     A classifier is a model whose predictions have ``probabilities``, of shape ``(batch, n_classes)``, or ``(batch,)``

@@ -1,0 +1,83 @@
+"""An input that workers share: any of its records can be read at any time, by any process."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from psflow.ps_runtime.data.arrays import Columns
+from psflow.ps_runtime.data.non_finite import NonFiniteCells, Source
+from psflow.ps_runtime.specs.schema import InputSchema
+
+__all__ = ["SplittableInput"]
+
+
+class SplittableInput(ABC):
+    """Records by number, of which psflow deals out ranges: each one is used once an epoch over all workers.
+
+    Every process that opens the same input reads the same records under the same numbers.
+    """
+
+    batch_size: int
+    """Records of a batch; the last one of an epoch may be smaller."""
+    num_epochs: int | None
+    """How often the records are read; None: for ever."""
+    shuffle_seed: int | None
+    """Of the orders of the epochs; None: they are read in their own order."""
+    source: Source
+    """Where the records come from, for error texts."""
+    non_finite: NonFiniteCells
+    """The blank, NaN and infinite cells that were found when it was opened, before rows were left out."""
+
+    @property
+    @abstractmethod
+    def num_records(self) -> int:
+        """Number of records of an epoch."""
+
+    @property
+    @abstractmethod
+    def window_records(self) -> int:
+        """Records that are in memory together: who reads so many in turn reads them for the price of one; 1: any."""
+
+    @abstractmethod
+    def read(self, epoch: int, start: int, stop: int) -> tuple[Columns, Columns | None]:
+        """Return records ``[start, stop)`` of the order of `epoch`.
+
+        Parameters
+        ----------
+        epoch : int
+            From 0. `num_epochs` does not bound it: who deals the ranges counts the epochs.
+        start, stop : int
+            ``0 <= start < stop <= num_records``.
+
+        Returns
+        -------
+        features, labels : read-only arrays, ``(stop - start, ...)``
+            Or mappings of such arrays; `labels` is None if there are none.
+
+        Raises
+        ------
+        InputError
+            If there is no such epoch or range, or the records cannot be read any more.
+        """
+
+    @abstractmethod
+    def distinct_labels(self) -> Columns | None:
+        """Return labels among which each that occurs is found, or, of very many numbers, the least and the greatest."""
+
+    @abstractmethod
+    def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
+        """Return column and row, as the source counts it, of such a cell among records ``[start, stop)`` of an epoch.
+
+        Empty if there is none.
+        """
+
+    @abstractmethod
+    def schema(self) -> InputSchema:
+        """Return what a record looks like."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """Return 32 hexadecimal digits that differ for different records.
+
+        The same for the same records in any process; batch size, epochs and seed do not count.
+        """
