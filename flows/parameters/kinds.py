@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -43,8 +44,7 @@ class KindParameters(FlowParameters):
 
     def arguments(self) -> dict[str, Any]:
         """Return what the constructor takes."""
-        given = {name: getattr(self, name) for name in keys_of(self.kind)}
-        return {name: value.build() if isinstance(value, KindParameters) else value for name, value in given.items()}
+        return {name: _built(getattr(self, name)) for name in keys_of(self.kind)}
 
 
 class CheckedParameters(KindParameters):
@@ -57,6 +57,15 @@ class CheckedParameters(KindParameters):
         except UsageError as error:
             raise ValueError("; ".join(error.faults)) from None
         return self
+
+
+def _built(value: Any) -> Any:
+    """Return `value` with the things that its parameters, at any depth, stand for."""
+    if isinstance(value, KindParameters):
+        return value.build()
+    if isinstance(value, Mapping):
+        return {name: _built(item) for name, item in value.items()}
+    return tuple(map(_built, value)) if isinstance(value, tuple) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +157,12 @@ def parameters_of(
     return made_type
 
 
+@functools.cache
+def _parameters_of_dataclass(kind: type) -> type[CheckedParameters]:
+    """Return parameters for a dataclass that a parameter of something else holds."""
+    return parameters_of(kind, kind.__name__, CheckedParameters, {}, {})
+
+
 def _in_configurations(hint: Any, nested: Mapping[type, Nested]) -> Any:
     """Return the type that stands for `hint` in a configuration."""
     origin, arguments = get_origin(hint), get_args(hint)
@@ -165,4 +180,11 @@ def _in_configurations(hint: Any, nested: Mapping[type, Nested]) -> Any:
     if origin in (tuple, list, Sequence):
         item = _in_configurations(arguments[0], nested)
         return Annotated[(types.GenericAlias(tuple, (item, ...)), Field(strict=False))]
-    raise TypeError(f"is of type {hint}, which no configuration can hold: expected numbers, strings or lists of them")
+    if origin in (dict, Mapping) and arguments[0] is str:
+        return types.GenericAlias(dict, (str, _in_configurations(arguments[1], nested)))
+    if is_dataclass(hint) and isinstance(hint, type):
+        return _parameters_of_dataclass(hint)
+    raise TypeError(
+        f"is of type {hint}, which no configuration can hold: expected numbers, strings, dataclasses of these, or "
+        "lists or mappings of any of them"
+    )
