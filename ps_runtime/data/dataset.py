@@ -160,9 +160,13 @@ class Dataset(SplittableInput):
 
     def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
         """Return column and row of such a cell; see `SplittableInput.first_non_finite_cell`."""
-        rows = self._rows(epoch, start, stop) + self.source.first_row
+        rows = self._rows(epoch, start, stop)
         cells, _ = non_finite_cells(*self.read(epoch, start, stop), self.column_names)
-        columns = (replace(column, first_row=int(rows[column.first_row])) for column in cells.columns)
+        columns = (
+            replace(column, first_record=record, first_row=record + self.source.first_row)
+            for column in cells.columns
+            for record in [int(rows[column.first_record])]
+        )
         return replace(cells, source=self.source, columns=tuple(columns)).first
 
     def schema(self) -> InputSchema:

@@ -76,13 +76,19 @@ class NonFiniteColumn:
         Such as ``column 'age'`` or ``features['image']``.
     num_cells : int
         How many of its cells are.
+    first_record : int
+        The first record with such a cell, from 0.
     first_row : int
-        Where the first one is, counted as in the source.
+        The same as the source counts it.
+    file : str
+        Of that row, where the records come from several files.
     """
 
     name: str
     num_cells: int
+    first_record: int
     first_row: int
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +122,9 @@ class NonFiniteCells:
         """Column and row of a first cell; empty if there is none."""
         if not self.columns:
             return ""
-        column = min(self.columns, key=lambda column: column.first_row)
-        of = f" of {self.source.name}" if self.source.name else ""
+        column = min(self.columns, key=lambda column: column.first_record)
+        where = column.file or self.source.name
+        of = f" of {where}" if where else ""
         return f"{column.name}, row {column.first_row}{of} ({self.source.note})"
 
     def lines(self) -> Iterator[str]:
@@ -125,8 +132,9 @@ class NonFiniteCells:
         where = f"{self.source.name}: " if self.source.name else ""
         for column in self.columns[:MAX_SHOWN]:
             cells = "1 cell that is" if column.num_cells == 1 else f"{column.num_cells:,} cells that are"
+            of = f" of {column.file}" if column.file else ""
             yield (
-                f"{where}{column.name} has {cells} blank, NaN or infinite, the first in row {column.first_row} "
+                f"{where}{column.name} has {cells} blank, NaN or infinite, the first in row {column.first_row}{of} "
                 f"({self.source.note})"
             )
         if len(self.columns) > MAX_SHOWN:
@@ -134,7 +142,11 @@ class NonFiniteCells:
 
     def facts(self) -> dict[str, Any]:
         """Return plain data: number of rows, and for each column number of cells and first row."""
-        columns = {column.name: {"cells": column.num_cells, "first_row": column.first_row} for column in self.columns}
+        columns = {
+            column.name: {"cells": column.num_cells, "first_row": column.first_row}
+            | ({"file": column.file} if column.file else {})
+            for column in self.columns
+        }
         return {"rows": self.num_rows, "columns": columns}
 
     def faults(self) -> tuple[str, ...]:
@@ -202,6 +214,8 @@ def _columns_of(
         num_cells += bad.sum(axis=(0, 2))
         rows = bad.any(axis=2)
         is_new = (first < 0) & rows.any(axis=0)
-        first[is_new] = first_row + start + rows.argmax(axis=0)[is_new]
+        first[is_new] = start + rows.argmax(axis=0)[is_new]
     for index in np.flatnonzero(num_cells):
-        yield NonFiniteColumn(names[int(index)], int(num_cells[index]), int(first[index]))
+        yield NonFiniteColumn(
+            names[int(index)], int(num_cells[index]), int(first[index]), first_row + int(first[index])
+        )

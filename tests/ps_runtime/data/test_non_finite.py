@@ -38,10 +38,10 @@ def test_every_cell_is_counted_with_the_first_row_of_its_column(monkeypatch: pyt
         monkeypatch.setattr(non_finite, "CHUNK_BYTES", chunk_bytes)
         cells, has_one = non_finite_cells(features, labels, {"features['x']": ("a", "b", "c")})
         assert cells.columns == (
-            NonFiniteColumn("column 'b'", 3, 17),
-            NonFiniteColumn("column 'c'", 1, 500),
-            NonFiniteColumn("features['image']", 2, 500),
-            NonFiniteColumn("labels", 1, 3),
+            NonFiniteColumn("column 'b'", 3, 17, 17),
+            NonFiniteColumn("column 'c'", 1, 500, 500),
+            NonFiniteColumn("features['image']", 2, 500, 500),
+            NonFiniteColumn("labels", 1, 3, 3),
         )
         assert cells.num_rows == 5
         assert np.flatnonzero(has_one).tolist() == [3, 17, 18, 500, 999]
