@@ -96,10 +96,14 @@ def _anchored(value: Any) -> Any:
     anchored = {key: _anchored(inner) for key, inner in value.items()}
     if "format" in value:
         is_path = {key: key == "path" or key.endswith("_path") for key in value}
-        paths = {key: path for key, path in value.items() if is_path[key] and isinstance(path, str)}
-        anchored |= {key: _absolute(path) for key, path in paths.items()}
+        anchored |= {key: _absolute(path) for key, path in value.items() if is_path[key]}
     return anchored
 
 
-def _absolute(path: str) -> str:
+def _absolute(path: Any) -> Any:
+    """Return a path, or each one of a list, as an absolute one; what is none is left to those who check it."""
+    if isinstance(path, list | tuple):
+        return [_absolute(each) for each in path]
+    if not isinstance(path, str):
+        return path
     return path if "://" in path else os.path.abspath(os.path.expanduser(path))

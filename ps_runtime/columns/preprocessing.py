@@ -150,6 +150,11 @@ class Preprocessing:
         return {name: found for name, found in rows.items() if len(found)}
 
     @functools.cached_property
+    def filled_columns(self) -> frozenset[str]:
+        """The columns whose blanks become something else."""
+        return frozenset(self._column_of).difference(self._blank_columns)
+
+    @functools.cached_property
     def _blank_columns(self) -> tuple[str, ...]:
         """The columns whose blanks become nothing else."""
         return tuple(

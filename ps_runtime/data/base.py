@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.record_input import RecordInput
 
 __all__ = ["Format"]
 
@@ -31,8 +32,8 @@ class Format(ABC):
             raise TypeError(f"the input format {cls.__name__} does not define {', '.join(missing)}; see Format")
 
     @abstractmethod
-    def read(self) -> Dataset:
-        """Return the data in their order, as one batch.
+    def read(self) -> Dataset | RecordInput:
+        """Return the data in their order, as one batch, or files of records that are yet to be opened.
 
         Raises
         ------

@@ -7,6 +7,10 @@ from dataclasses import dataclass, replace
 
 from psflow.ps_runtime.data.arrays import Columns, array_specs
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.non_finite import NonFinite
+from psflow.ps_runtime.data.plain_columns import plain_preprocessing
+from psflow.ps_runtime.data.record_dataset import RecordDataset
+from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
 from psflow.ps_runtime.specs.schema_enforcement import enforce_features, missing_faults, scale_features
@@ -127,6 +131,22 @@ class Enforcement:
             num_ids={spec.name: spec.num_ids for spec in schema.features if spec.num_ids},
             embedding={spec.name: spec.embedding for spec in schema.features if spec.embedding},
         )
+
+    def records(self, given: RecordInput, non_finite: NonFinite) -> RecordDataset:
+        """Open files of records as the model reads them; without a schema, learn from them how that is.
+
+        Raises
+        ------
+        InputError
+            If they cannot be read, lack a column, or have one of another type; or for a cell that `non_finite` refuses.
+        """
+        schema = self.schema
+        if schema is None:
+            return given.learn(non_finite, self.where)
+        preprocessing = schema.preprocessing or plain_preprocessing(schema)
+        opened = given.open(preprocessing, non_finite, self.where, needs_labels=self.needs_labels)
+        self._tell(opened.unused, schema)
+        return opened
 
     def batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Yield `selected_batches` of a stream as the model reads them, whose values are as they are stored.

@@ -7,18 +7,28 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from psflow.ps_runtime.data.base import Format
-from psflow.ps_runtime.data.csv_table import Csv, Tsv
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.data.idx_images import Idx
 from psflow.ps_runtime.data.npz_arrays import Npz
+from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, ParquetInput, Tsv
+from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["FORMATS", "open_dataset"]
 
 FORMATS: Mapping[str, type[Format]] = MappingProxyType(
-    {"digits": Digits, "csv": Csv, "tsv": Tsv, "npz": Npz, "idx": Idx}
+    {
+        "digits": Digits,
+        "csv": Csv,
+        "tsv": Tsv,
+        "parquet": ParquetInput,
+        "arrow": ArrowInput,
+        "jsonl": JsonLinesInput,
+        "npz": Npz,
+        "idx": Idx,
+    }
 )
 """The formats that a configuration can name without saying where they are."""
 
@@ -31,7 +41,7 @@ def open_dataset(
     epochs: int | None = 1,
     seed: int = 0,
     input_schema: InputSchema | None = None,
-) -> Dataset:
+) -> Dataset | RecordInput:
     """Read data, and say in which batches, how often and in which order they are given.
 
     Parameters
@@ -62,7 +72,7 @@ def open_dataset(
     if input_schema is not None:
         data = data.selecting(input_schema.table_columns, input_schema.names)
     dataset = data.read()
-    if not dataset.source.name:  # a format of the user need not say it
+    if isinstance(dataset, Dataset) and not dataset.source.name:  # a format of the user need not say it
         path = getattr(data, "path", None)
         name = type(data).__name__ if path is None else shown_path(path)
         dataset = replace(dataset, source=replace(dataset.source, name=name))

@@ -13,6 +13,8 @@ from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.non_finite_policy import batches_with_policy, dataset_with_policy
+from psflow.ps_runtime.data.record_input import RecordInput
+from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError, did_you_mean
 
 __all__ = ["InputContext", "check_batch", "open_input"]
@@ -62,7 +64,7 @@ def open_input(
     params: Mapping[str, Any] | None = None,
     non_finite: NonFinite = "keep",
     enforcement: Enforcement = NOTHING_TO_ENFORCE,
-) -> Dataset | Iterator[Batch]:
+) -> SplittableInput | Iterator[Batch]:
     """Call `input_fn` and return what it reads: without rows to be left out, in the form that the model reads.
 
     Parameters
@@ -83,8 +85,9 @@ def open_input(
 
     Returns
     -------
-    Dataset
-        If `input_fn` returned one, or a tuple (features, labels) of arrays: one batch, one epoch.
+    SplittableInput
+        If `input_fn` returned a Dataset, files of records, or a tuple (features, labels) of arrays: one batch, one
+        epoch.
     iterator of (features, labels)
         If it returned a generator, a generator function or another iterable; each batch went through `check_batch`.
 
@@ -98,6 +101,8 @@ def open_input(
     schema = None if mode == "train" else enforcement.schema
     offered = {"input_context": context, "mode": mode, "params": params, "input_schema": schema}
     opened = _opened(input_fn, offered, where)
+    if isinstance(opened, RecordInput):
+        return enforcement.records(opened, non_finite)
     # Cells that the model does not read do not count. Rows are left out before values are cast: a blank among integers
     # is NaN, which a schema of integers does not take.
     if isinstance(opened, Dataset):
@@ -111,7 +116,9 @@ def _name(input_fn: Any) -> str:
     return getattr(input_fn, "__qualname__", None) or repr(input_fn)
 
 
-def _opened(input_fn: Callable[..., Any], offered: Mapping[str, Any], where: str) -> Dataset | Iterator[Batch]:
+def _opened(
+    input_fn: Callable[..., Any], offered: Mapping[str, Any], where: str
+) -> Dataset | RecordInput | Iterator[Batch]:
     if not callable(input_fn):
         raise InputError((f"expected an input_fn to call, got {_kind_of(input_fn)}; write lambda: ...",))
     result = input_fn(**_arguments(input_fn, offered, where))
@@ -119,7 +126,7 @@ def _opened(input_fn: Callable[..., Any], offered: Mapping[str, Any], where: str
         result = result()
     if isinstance(result, tuple):
         return _one_batch(result, where)
-    if isinstance(result, Dataset):
+    if isinstance(result, Dataset | RecordInput):
         return result
     if isinstance(result, Mapping) or hasattr(result, "__array__"):
         hint = "return (features, None) where there are no labels"

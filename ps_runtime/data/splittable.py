@@ -23,6 +23,8 @@ class SplittableInput(ABC):
     """How often the records are read; None: for ever."""
     shuffle_seed: int | None
     """Of the orders of the epochs; None: they are read in their own order."""
+    unused: tuple[str, ...]
+    """Columns or arrays of the source that are neither features nor labels."""
     source: Source
     """Where the records come from, for error texts."""
     non_finite: NonFiniteCells

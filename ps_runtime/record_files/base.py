@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 from psflow.ps_runtime.columns.raw import TYPES
+from psflow.ps_runtime.columns.raw_types import is_raw_type
 from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.record_files.files import DataFile
-from psflow.ps_runtime.record_files.raw_types import is_raw_type
 
 if TYPE_CHECKING:
     import pyarrow as pa

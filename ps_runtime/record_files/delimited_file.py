@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from psflow.ps_runtime.columns.raw_types import arrow_type, first_fault
 from psflow.ps_runtime.record_files.base import Place, RecordError
 from psflow.ps_runtime.record_files.cuts import QuotedSpans, first_record_end, last_record_end
 from psflow.ps_runtime.record_files.files import DataFile, read_bytes
-from psflow.ps_runtime.record_files.raw_types import arrow_type, first_fault
 from psflow.ps_runtime.record_files.text_cells import FALSE, TRUE, inferred_type, parse_cells, stripped
 from psflow.ps_runtime.record_files.text_file import INFERRED_ROWS, MAX_RECORD_BYTES, OpenText
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from psflow.ps_runtime.columns.raw_types import arrow_type, cast_values, first_fault, is_raw_type, raw_type
 from psflow.ps_runtime.record_files.base import OpenRecords, Place, RecordError, RecordFormat
 from psflow.ps_runtime.record_files.files import DataFile
-from psflow.ps_runtime.record_files.raw_types import arrow_type, cast_values, first_fault, is_raw_type, raw_type
 from psflow.ps_runtime.record_files.text_cells import inferred_type, parse_cells, value_fault
 from psflow.ps_runtime.record_files.text_file import INFERRED_ROWS, OpenText
 

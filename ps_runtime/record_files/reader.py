@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.raw_types import arrow_type
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.record_files.base import OpenRecords, RecordError
 from psflow.ps_runtime.record_files.files import unchanged
 from psflow.ps_runtime.record_files.index import RecordIndex
-from psflow.ps_runtime.record_files.raw_types import arrow_type
 from psflow.ps_runtime.record_files.scan import unreadable_fault
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.raw_types import is_raw_type, wider_type
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.record_files.base import CHUNK_BYTES, OpenRecords, Place, RecordError, RecordFormat
 from psflow.ps_runtime.record_files.files import DataFile, unchanged
 from psflow.ps_runtime.record_files.index import RecordIndex
-from psflow.ps_runtime.record_files.raw_types import is_raw_type, wider_type
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 
 if TYPE_CHECKING:
@@ -102,6 +102,11 @@ class Scan:
     def columns(self) -> tuple[RawColumn, ...]:
         """What is read, with the types that are known so far."""
         return tuple(RawColumn(name, raw) for name, raw in self._types.items())
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """Further columns, of types that cannot be read, where all columns are asked for."""
+        return tuple(self._unreadable)
 
     def index(self) -> RecordIndex:
         """Return what the scan has found; only behind its end."""

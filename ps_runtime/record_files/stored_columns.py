@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from psflow.ps_runtime.record_files.base import RecordError
-from psflow.ps_runtime.record_files.raw_types import (
+from psflow.ps_runtime.columns.raw_types import (
     cast_values,
     first_fault,
     is_stored_as,
     raw_type,
     wider_type,
 )
+from psflow.ps_runtime.record_files.base import RecordError
 from psflow.ps_runtime.record_files.text_cells import parse_cells, stripped, value_fault
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from psflow.ps_runtime.columns.raw_types import arrow_type, first_fault
 from psflow.ps_runtime.record_files.base import RecordError
-from psflow.ps_runtime.record_files.raw_types import arrow_type, first_fault
 
 if TYPE_CHECKING:
     import pyarrow as pa

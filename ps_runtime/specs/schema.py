@@ -10,6 +10,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.columns.preprocessing import Preprocessing
+
 __all__ = ["MATRIX", "ArraySpec", "InputSchema", "Scaling"]
 
 MATRIX = "features"
@@ -107,6 +109,8 @@ class InputSchema:
         The column or array that the labels are, where it has a name.
     scaling : Scaling or None
         How the feature `MATRIX` is made of stored values; None: it is as stored, as far as psflow knows.
+    preprocessing : Preprocessing or None
+        How features and labels are made of the columns of record files; None: the input comes from elsewhere.
     """
 
     features: tuple[ArraySpec, ...]
@@ -114,6 +118,7 @@ class InputSchema:
     columns: tuple[str, ...] = ()
     label: str | None = None
     scaling: Scaling | None = None
+    preprocessing: Preprocessing | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,6 +133,8 @@ class InputSchema:
     @property
     def table_columns(self) -> tuple[str, ...]:
         """The columns that are read of a table, in this order; empty: all that it has."""
+        if self.preprocessing is not None:
+            return tuple(column.name for column in self.preprocessing.raw_columns)
         is_flat = bool(self.names) and all(spec.shape == () for spec in self.features)
         return self.columns or (self.names if is_flat else ())
 
@@ -137,6 +144,8 @@ class InputSchema:
 
     def differences(self, other: InputSchema) -> list[str]:
         """Say in sentences how `other` differs from this one."""
+        if self.preprocessing is not None and other.preprocessing is not None:
+            return self.preprocessing.differences(other.preprocessing)
         lines = [*_array_lines("feature", self.features, other.features, operator.eq)]
         lines += _column_lines(self.columns, other.columns)
         if self.scaling != other.scaling:
@@ -155,6 +164,7 @@ class InputSchema:
             "columns": list(self.columns),
             "label": self.label,
             "scaling": None if self.scaling is None else asdict(self.scaling),
+            "preprocessing": None if self.preprocessing is None else self.preprocessing.to_facts(),
         }
 
     @classmethod
@@ -169,6 +179,7 @@ class InputSchema:
             None
             if scaling is None
             else Scaling(int(scaling["largest"]), float(scaling["low"]), float(scaling["high"])),
+            None if facts["preprocessing"] is None else Preprocessing.from_facts(facts["preprocessing"]),
         )
 
 

@@ -24,7 +24,9 @@ from psflow.tasks.tracking.store import keep_quiet
 
 if TYPE_CHECKING:
     from mlflow.models import ModelSignature
+    from mlflow.types import ColSpec
 
+    from psflow.ps_runtime.columns.raw import RawColumn
     from psflow.ps_runtime.model.exporters import ExportBundle
     from psflow.ps_runtime.tables.table import Table
 
@@ -32,6 +34,8 @@ __all__ = ["MlflowModelWriter", "check_exportable", "checkpoint_of"]
 
 SCRIPT = Path(__file__).parents[1] / "serving" / "pyfunc_model.py"
 ALWAYS_REQUIRED = ("mlflow", "numpy", "safetensors")
+RAW_TYPES = {"string": "string", "bool": "boolean", "date": "datetime", "timestamp": "datetime"}
+"""MLflow's names of the types of columns that are no numbers."""
 COLUMN_TYPES = {"float32": "float", "float64": "double", "int32": "integer", "int64": "long"}
 """MLflow's names."""
 STORED_DTYPE = "int64"
@@ -62,6 +66,7 @@ class MlflowModelWriter:
 
         keep_quiet()
         source = source_of(bundle.model_fn)
+        required = ALWAYS_REQUIRED if bundle.schema.preprocessing is None else (*ALWAYS_REQUIRED, "pyarrow")
         modules = {module_of_optimizer(rule) for rule in _optimizers_in(bundle.params)}
         code = RequiredCode(source, tuple(sorted(modules)))
         with tempfile.TemporaryDirectory(prefix="psflow-export-") as temporary:
@@ -78,7 +83,7 @@ class MlflowModelWriter:
                         python_model=str(SCRIPT),
                         artifacts={"model": str(model)},
                         code_paths=[str(path) for path in sorted(beside.iterdir())],
-                        pip_requirements=sorted({*map(_pinned, ALWAYS_REQUIRED), *code.requirements()}),
+                        pip_requirements=sorted({*map(_pinned, required), *code.requirements()}),
                         signature=_signature(bundle),
                         metadata={"psflow": {"global_step": bundle.global_step, "name": bundle.name}},
                     )
@@ -93,11 +98,24 @@ def _signature(bundle: ExportBundle) -> ModelSignature:
         predictions = {"predictions": predictions}
     outputs = {name: np.asarray(value) for name, value in predictions.items()}
     schema, dtype = bundle.schema, bundle.schema.features[0].dtype
+    if schema.preprocessing is not None:
+        inputs = Schema([_column_spec(column) for column in schema.preprocessing.raw_columns])
+        return ModelSignature(inputs, infer_signature(None, outputs).outputs)
     if not schema.is_table or dtype not in COLUMN_TYPES:
         return infer_signature(bundle.features, outputs)
     kind = COLUMN_TYPES[dtype if schema.scaling is None else STORED_DTYPE]
     columns = Schema([ColSpec(kind, name) for name in schema.columns])
     return ModelSignature(columns, infer_signature(None, outputs).outputs)
+
+
+def _column_spec(column: RawColumn) -> ColSpec:
+    """Return how MLflow calls a raw column; numbers are doubles, so that one of whole numbers may have blanks."""
+    from mlflow.types import ColSpec
+    from mlflow.types.schema import Array
+
+    element, _, length = column.type.partition("[")
+    kind = RAW_TYPES.get(element, "double")
+    return ColSpec(Array(kind) if length else kind, column.name, required=False)
 
 
 @contextmanager

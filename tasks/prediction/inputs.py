@@ -6,19 +6,23 @@ import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from psflow.ps_runtime.data.base import Format
-from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.files import check_file
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.non_finite_policy import dataset_with_policy
+from psflow.ps_runtime.data.plain_columns import plain_preprocessing
+from psflow.ps_runtime.data.record_dataset import RecordDataset
+from psflow.ps_runtime.data.record_input import RecordInput
+from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["PredictionInput", "input_shown", "prediction_input", "read_input", "same_input"]
+__all__ = ["PredictionInput", "input_shown", "prediction_input", "read_input", "rows_for_model", "same_input"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,7 @@ def prediction_input(text: str, kind: type[Format] | None = None, non_finite: No
 
 def read_input(
     source: PredictionInput, schema: InputSchema, on_unused: Callable[[tuple[str, ...]], None] = lambda names: None
-) -> Dataset:
+) -> SplittableInput:
     """Read what a model needs of an input, as it is stored (the model itself scales it), and look for cells not finite.
 
     Parameters
@@ -102,9 +106,24 @@ def read_input(
         If it cannot be read, lacks a column or array, or has arrays of another shape, dtype or scaling; or for a cell
         that ``non_finite`` refuses.
     """
-    dataset = source.kind.for_prediction(source.location, schema.table_columns, schema.names).read()
-    dataset = dataset_with_policy(dataset, source.non_finite, str(source))
+    data = source.kind.for_prediction(source.location, schema.table_columns, schema.names).read()
+    if isinstance(data, RecordInput):
+        preprocessing = schema.preprocessing or plain_preprocessing(schema)
+        opened = data.open(preprocessing, source.non_finite, str(source), needs_labels=False)
+        if unused := tuple(name for name in opened.unused if name != schema.label):
+            on_unused(unused)
+        return opened
+    if schema.preprocessing is not None:
+        raise InputError((f"{source} has arrays: expected columns by name, as in CSV or Parquet, as in training",))
+    dataset = dataset_with_policy(data, source.non_finite, str(source))
     return Enforcement(schema.unscaled(), str(source), needs_labels=False, on_unused=on_unused).dataset(dataset)
+
+
+def rows_for_model(data: SplittableInput, schema: InputSchema, start: int, stop: int) -> Any:
+    """Return rows ``[start, stop)`` as the exported model takes them: raw columns if it preprocesses them itself."""
+    if isinstance(data, RecordDataset) and schema.preprocessing is not None:
+        return data.raw(start, stop)
+    return data.read(0, start, stop)[0]
 
 
 def _registered(text: str) -> type[Format] | None:
@@ -112,7 +131,7 @@ def _registered(text: str) -> type[Format] | None:
 
 
 @functools.lru_cache(maxsize=1)
-def same_input(source: PredictionInput, schema: InputSchema, digest: str) -> Dataset:
+def same_input(source: PredictionInput, schema: InputSchema, digest: str) -> SplittableInput:
     """Read the input in a worker, once for all partitions that it predicts.
 
     Raises

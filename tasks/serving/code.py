@@ -22,6 +22,7 @@ __all__ = ["ModelFnSource", "RequiredCode", "module_of_optimizer", "source_of"]
 ENGINE = "psflow"
 ENGINE_ROOT = Path(psflow.__file__).parents[1]
 ENTRY_POINTS = (
+    "psflow.ps_runtime.columns.frames",
     "psflow.ps_runtime.model.caller",
     "psflow.ps_runtime.model.spec",
     "psflow.ps_runtime.model.values",

@@ -38,6 +38,7 @@ class ExportedModel(PythonModel):
         values = code.load("psflow.ps_runtime.model.values").ModelValues
         self._schema = code.load("psflow.ps_runtime.specs.schema").InputSchema.from_facts(self._config["schema"])
         self._enforcement = code.load("psflow.ps_runtime.specs.schema_enforcement")
+        self._table_of = code.load("psflow.ps_runtime.columns.frames").table_of
         caller = code.load("psflow.ps_runtime.model.caller").ModelCaller
         reference = self._config["model_fn"]
         model_fn = _resolve(code.load(reference["module"]), reference["qualname"])
@@ -62,6 +63,8 @@ class ExportedModel(PythonModel):
     def _features(self, given: Any) -> Any:
         """Bring the input into the form that model_fn was trained on; ValueError where it cannot be."""
         schema, enforcement = self._schema, self._enforcement
+        if schema.preprocessing is not None:
+            return self._preprocessed(given)
         is_frame = hasattr(given, "columns") and not isinstance(given, Mapping)
         try:
             if is_frame and schema.is_table:
@@ -74,6 +77,19 @@ class ExportedModel(PythonModel):
             features = enforcement.enforce_features(given, schema, "the input")
             return enforcement.scale_features(features, schema, "the input")
         except enforcement.InputError as error:
+            raise ValueError(str(error)) from None
+
+    def _preprocessed(self, given: Any) -> Any:
+        """Return the features of raw columns: of a table of pyarrow, a DataFrame, or a mapping of arrays."""
+        preprocessing = self._schema.preprocessing
+        try:
+            if not hasattr(given, "column_names"):
+                if not hasattr(given, "keys"):
+                    names = ", ".join(repr(column.name) for column in preprocessing.raw_columns[:10])
+                    raise ValueError(f"the input is a {type(given).__name__}: expected columns with the names {names}")
+                given = self._table_of(given, preprocessing.raw_columns)
+            return preprocessing.apply(given)
+        except self._enforcement.InputError as error:
             raise ValueError(str(error)) from None
 
 

@@ -1,0 +1,189 @@
+"""One pass over the record files of an input: which records it has, what is learned of them, and which are left out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.learner import Learner
+from psflow.ps_runtime.columns.values import blank_rows
+from psflow.ps_runtime.data.non_finite import NonFinite, NonFiniteCells, NonFiniteColumn, Source
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import CellError, InputError
+from psflow.ps_runtime.record_files.index import RecordIndex
+from psflow.ps_runtime.record_files.scan import Scan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["InputScan", "faulty_rows", "located", "scan_input", "source_of"]
+
+logger = logging.getLogger(__name__)
+
+PROGRESS_EVERY_SECS = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class InputScan:
+    """What one pass over an input has found.
+
+    Parameters
+    ----------
+    index : RecordIndex
+        Where the records are.
+    kept_records : (chunks,) array of int64
+        How many records of each chunk the input has, once faulty ones are left out.
+    non_finite : NonFiniteCells
+        The blank, NaN and infinite cells that it has, or had.
+    """
+
+    index: RecordIndex
+    kept_records: NDArray[np.int64]
+    non_finite: NonFiniteCells
+
+
+def faulty_rows(table: pa.Table, filled: Collection[str]) -> dict[str, NDArray[np.bool_]]:
+    """Return which rows have a blank, NaN or infinite cell, by the name of each column that has one.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        The columns that are judged.
+    filled : collection of str
+        Those whose blanks become something else: they are no fault.
+    """
+    import pyarrow as pa
+
+    found = {}
+    for name in table.column_names:
+        array = table.column(name).combine_chunks()
+        rows = np.zeros(len(array), np.bool_) if name in filled else blank_rows(array)
+        if pa.types.is_floating(array.type):
+            rows = rows | np.isinf(array.to_numpy(zero_copy_only=False))
+        if rows.any():
+            found[name] = rows
+    return found
+
+
+def source_of(index: RecordIndex) -> Source:
+    """Return what people call the records of an index."""
+    [first, *others] = (file.shown for file in index.files)
+    name = f"{first} and {len(others)} more files" if others else first
+    return Source(name, index.record_format.first_row, index.record_format.row_note)
+
+
+def located(error: CellError, index: RecordIndex, record: int) -> InputError:
+    """Return an error of the cell of a record with the file and the row of it."""
+    file, row = index.place(record)
+    return InputError((f"{file}: column {error.column!r}, row {row} ({index.record_format.row_note}): {error.reason}",))
+
+
+def scan_input(
+    scan: Scan, filled: Collection[str], non_finite: NonFinite, learner: Learner | None, where: str
+) -> InputScan:
+    """Go over all records once; feed `learner` with those that are kept.
+
+    Parameters
+    ----------
+    scan : Scan
+        Of the columns that the input reads.
+    filled : collection of str
+        Columns whose blanks become something else.
+    non_finite : {"error", "drop", "keep"}
+        What becomes of rows with a blank, NaN or infinite cell in another column.
+    learner : Learner or None
+        Takes in each chunk; None: nothing is learned.
+    where : str
+        What the log calls the input.
+
+    Raises
+    ------
+    InputError
+        As `Scan` and `Learner` do; if a row has such a cell and the policy is ``error``, or every row has one and it
+        is ``drop``.
+    """
+    cells = _Cells()
+    learning = None if learner is None else _Learning(learner)
+    kept: list[int] = []
+    progress = Deadline(PROGRESS_EVERY_SECS)
+    for chunk in scan:
+        faulty = cells.add(chunk.table, faulty_rows(chunk.table, filled))
+        rows = np.flatnonzero(~faulty) if non_finite == "drop" and faulty is not None else None
+        kept.append(chunk.table.num_rows if rows is None else len(rows))
+        if learning is not None:
+            learning.add(chunk.table, rows)
+        if progress.has_passed:
+            progress = Deadline(PROGRESS_EVERY_SECS)
+            logger.info("reading %s: %d %%", where, 100 * chunk.done_bytes // max(1, chunk.num_bytes))
+    index = scan.index()
+    found = cells.found(index, is_dropped=non_finite == "drop")
+    if found.num_rows and non_finite == "error":
+        raise InputError(found.faults())
+    if learning is not None and learning.error is not None:
+        raise located(learning.error, index, learning.error.row)
+    if not sum(kept):
+        raise InputError((*found.lines(), f"{where}: non_finite is drop, which leaves no row"))
+    return InputScan(index, np.array(kept, np.int64), found)
+
+
+class _Learning:
+    """Feeds a learner up to the first value that it refuses, whose place is known only when the scan has ended."""
+
+    def __init__(self, learner: Learner) -> None:
+        self.error: CellError | None = None
+        self._learner = learner
+        self._num_records = 0
+        self._num_learned = 0
+
+    def add(self, table: pa.Table, rows: NDArray[np.int64] | None) -> None:
+        """Learn from some `rows` of a chunk; None: from all."""
+        kept = table if rows is None else table.take(rows)
+        if self.error is None and kept.num_rows:
+            try:
+                self._learner.update(kept)
+            except CellError as error:
+                row = error.row - self._num_learned
+                record = self._num_records + (row if rows is None else int(rows[row]))
+                self.error = CellError(error.column, record, error.reason)
+        self._num_learned += kept.num_rows
+        self._num_records += table.num_rows
+
+
+class _Cells:
+    """Counts the faulty cells of a scan."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._firsts: dict[str, int] = {}
+        self._num_rows = 0
+        self._num_records = 0
+
+    def add(self, table: pa.Table, faulty: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.bool_] | None:
+        """Count the rows of a chunk; return which of them have such a cell, None if no one has."""
+        for name, rows in faulty.items():
+            self._counts[name] = self._counts.get(name, 0) + int(rows.sum())
+            self._firsts.setdefault(name, self._num_records + int(rows.argmax()))
+        self._num_records += table.num_rows
+        if not faulty:
+            return None
+        has_one: NDArray[np.bool_] = np.logical_or.reduce(list(faulty.values()))
+        self._num_rows += int(has_one.sum())
+        return has_one
+
+    def found(self, index: RecordIndex, *, is_dropped: bool) -> NonFiniteCells:
+        """Return what was counted, with the places of the first cells."""
+        columns = []
+        for column in index.columns:
+            if column.name in self._counts:
+                first = self._firsts[column.name]
+                file, row = index.place(first)
+                name = f"column {column.name!r}"
+                columns.append(
+                    NonFiniteColumn(name, self._counts[column.name], first, row, file * (len(index.files) > 1))
+                )
+        return NonFiniteCells(source_of(index), self._num_rows, tuple(columns), is_dropped and self._num_rows > 0)

@@ -1,0 +1,251 @@
+"""The records of files, which need not fit into memory, as an input that workers share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.features import FeatureSpec
+from psflow.ps_runtime.columns.preprocessing import Preprocessing
+from psflow.ps_runtime.data.arrays import Columns
+from psflow.ps_runtime.data.input_scan import InputScan, faulty_rows, located, source_of
+from psflow.ps_runtime.data.non_finite import NonFiniteCells, NonFiniteColumn, non_finite_cells
+from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.data.window_order import Part, Window, WindowOrder
+from psflow.ps_runtime.errors import CellError, InputError
+from psflow.ps_runtime.record_files.reader import RecordReader
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Batching", "RecordDataset"]
+
+WINDOW_BYTES = 32 * 2**20
+"""Of the features of the records that are in memory together, and shuffled among each other."""
+WINDOWS_KEPT = 2
+"""A batch may lie in two."""
+
+Batch = tuple[dict[str, NDArray[Any]], NDArray[Any] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Batching:
+    """In which batches, how often and in which order records are given; see `SplittableInput`."""
+
+    batch_size: int | None = None
+    """None: one batch of all records."""
+    num_epochs: int | None = 1
+    shuffle_seed: int | None = None
+
+
+class RecordDataset(SplittableInput):
+    """Records of files, found by a scan, preprocessed as they are read.
+
+    Parameters
+    ----------
+    scan : InputScan
+        Where the records are.
+    preprocessing : Preprocessing
+        What features and labels are made of the columns.
+    batching : Batching
+        How they are given.
+    unused : tuple of str
+        Columns of the files that are not read.
+    has_labels : bool
+        Whether labels are read.
+    drops : bool
+        Whether records with a blank, NaN or infinite cell are left out.
+
+    Notes
+    -----
+    Thread-safe: one thread at a time reads.
+    """
+
+    def __init__(
+        self,
+        scan: InputScan,
+        preprocessing: Preprocessing,
+        batching: Batching,
+        unused: tuple[str, ...],
+        *,
+        has_labels: bool,
+        drops: bool,
+    ) -> None:
+        self._index = scan.index
+        self._preprocessing = preprocessing
+        self._filled = preprocessing.filled_columns
+        self._label = preprocessing.label if has_labels else None
+        self._drops = drops
+        weight = preprocessing.weight if has_labels else None
+        self._weight = weight
+        names = [column.name for column in preprocessing.raw_columns]
+        names += [column.name for column in (None if self._label is None else self._label.column, weight) if column]
+        self._reader = RecordReader(scan.index, names)
+        self._lock = threading.Lock()
+        self._windows: OrderedDict[tuple[int, ...], Batch] = OrderedDict()
+        specs = self._specs()
+        row_bytes = sum(np.dtype(spec.dtype).itemsize * int(np.prod(spec.shape)) for spec in specs) or 1
+        kept = np.flatnonzero(scan.kept_records)
+        self._chunks = kept
+        self._kept_records = scan.kept_records
+        self._order = WindowOrder(
+            scan.kept_records[kept].tolist(), range(len(kept)), max(1, WINDOW_BYTES // row_bytes), batching.shuffle_seed
+        )
+        self.batch_size = batching.batch_size or self._order.num_records
+        self.num_epochs = batching.num_epochs
+        self.shuffle_seed = batching.shuffle_seed
+        self.unused = unused
+        self.source = source_of(scan.index)
+        self.non_finite = scan.non_finite
+        self._window_records = min(self._order.num_records, max(1, WINDOW_BYTES // row_bytes))
+
+    @property
+    def num_records(self) -> int:
+        """Number of records, without those that are left out."""
+        return self._order.num_records
+
+    @property
+    def window_records(self) -> int:
+        """Records that are in memory together."""
+        return self._window_records
+
+    def read(self, epoch: int, start: int, stop: int) -> Batch:
+        """Return records ``[start, stop)`` of the order of `epoch`; see `SplittableInput.read`."""
+        if epoch < 0 or not 0 <= start < stop <= self.num_records:
+            raise InputError(
+                (
+                    f"expected an epoch >= 0 and a range within the {self.num_records} records, "
+                    f"got epoch {epoch}, records [{start}, {stop})",
+                )
+            )
+        with self._lock:
+            read = [self._part(part) for part in self._order.parts(epoch, start, stop)]
+        return read[0] if len(read) == 1 else _joined(read)
+
+    def raw(self, start: int, stop: int) -> pa.Table:
+        """Return records ``[start, stop)`` as the files have them, of an input of which none are left out."""
+        assert not self._drops, "records have other numbers in the files"
+        with self._lock:
+            return self._reader.read(start, stop)
+
+    def distinct_labels(self) -> Columns | None:
+        """Return the classes that words stand for; None where numbers are labels, of which a batch is judged."""
+        if self._label is None or self._label.classes is None:
+            return None
+        return np.arange(len(self._label.classes))
+
+    def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
+        """Return column and row of such a cell; see `SplittableInput.first_non_finite_cell`."""
+        names = {f"features[{spec.name!r}]": (spec.name,) for spec in self._specs() if not spec.shape}
+        label = {} if self._label is None else {"labels": (self._label.column.name,)}
+        cells, _ = non_finite_cells(*self.read(epoch, start, stop), {**names, **label})
+        if not cells.columns:
+            return ""
+        parts = self._order.parts(epoch, start, stop)
+        records = np.concatenate([self._records(part.window)[part.rows] for part in parts])
+        columns = []
+        for column in cells.columns:
+            record = int(records[column.first_record])
+            file, row = self._index.place(record)
+            columns.append(NonFiniteColumn(column.name, column.num_cells, record, row, file))
+        return NonFiniteCells(self.source, cells.num_rows, tuple(columns)).first
+
+    def schema(self) -> InputSchema:
+        """Return what a record looks like."""
+        labels = () if self._label is None else (ArraySpec("", self._label.spec.dtype, ()),)
+        name = None if self._label is None else self._label.column.name
+        features = tuple(
+            ArraySpec(spec.name, spec.dtype, spec.shape, spec.num_ids or 0, spec.embedding or 0)
+            for spec in self._specs()
+        )
+        return InputSchema(features, labels, label=name, preprocessing=self._preprocessing)
+
+    def digest(self) -> str:
+        """Return 32 hexadecimal digits that differ for other files, or files that have changed."""
+        facts = [self._index.digest(), self._kept_records.tolist(), self._preprocessing.to_facts()]
+        return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    def _specs(self) -> tuple[FeatureSpec, ...]:
+        weight = () if self._weight is None else (FeatureSpec(self._weight.name, "float32", ()),)
+        return (*self._preprocessing.specs, *weight)
+
+    def _part(self, part: Part) -> Batch:
+        features, labels = self._window(part.window)
+        rows = part.rows
+        return (
+            {name: _read_only(array[rows]) for name, array in features.items()},
+            None if labels is None else _read_only(labels[rows]),
+        )
+
+    def _window(self, window: Window) -> Batch:
+        """Return the features and labels of a window, of which the last ones are kept."""
+        if window.chunks in self._windows:
+            self._windows.move_to_end(window.chunks)
+            return self._windows[window.chunks]
+        while len(self._windows) >= WINDOWS_KEPT:
+            self._windows.popitem(last=False)
+        features: dict[str, NDArray[Any]] = {
+            spec.name: np.empty((window.num_records, *spec.shape), spec.dtype) for spec in self._specs()
+        }
+        labels = None if self._label is None else np.empty(window.num_records, self._label.spec.dtype)
+        start = 0
+        for chunk in window.chunks:
+            number = int(self._chunks[chunk])
+            read, read_labels = self._chunk(number)
+            stop = start + int(self._kept_records[number])
+            for name, array in read.items():
+                features[name][start:stop] = array
+            if labels is not None:
+                labels[start:stop] = read_labels
+            start = stop
+        self._windows[window.chunks] = features, labels
+        return features, labels
+
+    def _chunk(self, number: int) -> tuple[dict[str, NDArray[Any]], NDArray[Any] | None]:
+        table, rows = self._table(number)
+        try:
+            features = self._preprocessing.apply(table)
+            if self._weight is not None:
+                features[self._weight.name] = self._preprocessing.weights(table)
+            return features, None if self._label is None else self._preprocessing.labels(table)
+        except CellError as error:
+            row = error.row if rows is None else int(rows[error.row])
+            raise located(error, self._index, int(self._index.first_records[number]) + row) from None
+
+    def _table(self, number: int) -> tuple[pa.Table, NDArray[np.int64] | None]:
+        """Return the records of a chunk that are kept, and which of its rows they are; None: all."""
+        table = self._reader.read_chunk(number)
+        if not self._drops or table.num_rows == self._kept_records[number]:
+            return table, None
+        faulty = faulty_rows(table, self._filled)
+        rows = np.flatnonzero(~np.logical_or.reduce(list(faulty.values())))
+        return table.take(rows), rows
+
+    def _records(self, window: Window) -> NDArray[np.int64]:
+        """Return the number of each record of a window, as the files have them."""
+        found = []
+        for chunk in window.chunks:
+            number = int(self._chunks[chunk])
+            table, rows = self._table(number)
+            found.append(self._index.first_records[number] + (np.arange(table.num_rows) if rows is None else rows))
+        return np.concatenate(found)
+
+
+def _joined(parts: list[Batch]) -> Batch:
+    features, labels = parts[0]
+    joined = {name: np.concatenate([part[0][name] for part in parts]) for name in features}
+    return joined, None if labels is None else np.concatenate([part[1] for part in parts])
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

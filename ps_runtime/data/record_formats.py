@@ -1,0 +1,138 @@
+"""The formats of record files as a configuration names them: CSV, TSV, Parquet, Arrow, JSON lines."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, ClassVar, Literal, Self
+
+from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
+from psflow.ps_runtime.data.base import Format
+from psflow.ps_runtime.data.record_input import RecordInput
+from psflow.ps_runtime.keys import Key
+from psflow.ps_runtime.record_files.arrow_file import ArrowFile
+from psflow.ps_runtime.record_files.base import RecordFormat
+from psflow.ps_runtime.record_files.delimited import NA_VALUES, DelimitedText
+from psflow.ps_runtime.record_files.json_lines import JsonLines
+from psflow.ps_runtime.record_files.parquet import Parquet
+
+__all__ = ["ArrowInput", "Csv", "JsonLinesInput", "ParquetInput", "RecordFiles", "Tsv"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordFiles(Format):
+    """Files of records with named columns."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+
+    path: Annotated[str | Sequence[str], Key("File, folder, glob or fsspec URL of one of these, or a list of them.")]
+    label: Annotated[
+        str | LabelOptions | None, Key("Column of the labels, or the column and its classes; null: there are none.")
+    ] = None
+    weight: Annotated[str | None, Key("Column of the weights of the records; it is a feature of that name.")] = None
+    key_columns: Annotated[Sequence[str], Key("Columns that name a record; training ignores them.")] = ()
+    features: Annotated[Sequence[str] | None, Key("Columns that are features; null: all that are nothing else.")] = None
+    columns: Annotated[Mapping[str, ColumnOptions], Key("What becomes of a column, by its name.")] = field(
+        default_factory=dict
+    )
+    groups: Annotated[
+        Mapping[str, Sequence[str] | Literal["numeric"]],
+        Key("Columns that arrive as one matrix, by the name of that; numeric: all numbers in no other group."),
+    ] = field(default_factory=dict)
+
+    def read(self) -> RecordInput:
+        """Return the files, which are opened when it is known what a model reads of them."""
+        label = LabelOptions(self.label) if isinstance(self.label, str) else self.label
+        return RecordInput(
+            paths=self.path,
+            record_format=self.record_format(),
+            label=label,
+            weight=self.weight,
+            key_columns=self.key_columns,
+            features=self.features,
+            columns=self.columns,
+            groups=self.groups,
+        )
+
+    @classmethod
+    def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
+        """Return the files alone: the model says which columns it reads."""
+        return cls(path=location)
+
+    @abstractmethod
+    def record_format(self) -> RecordFormat:
+        """Return how the files are read."""
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The types that are set, by column."""
+        return {name: options.type for name, options in self.columns.items() if options.type is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Csv(RecordFiles):
+    """Text whose cells are separated by commas, and whose first row names the columns."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".csv",)
+
+    delimiter: Annotated[str, Key("What separates cells: one character.")] = ","
+    column_names: Annotated[
+        Sequence[str] | None, Key("Names of the columns where the first row does not name them; null: it does.")
+    ] = None
+    na_values: Annotated[Sequence[str], Key("Cells that are blank.")] = NA_VALUES
+    encoding: Annotated[str, Key("Of the text: utf-8, or one with a byte for each character, such as latin-1.")] = (
+        "utf-8"
+    )
+
+    def record_format(self) -> RecordFormat:
+        """Return how the files are read."""
+        return DelimitedText(
+            types=self.types,
+            delimiter=self.delimiter,
+            column_names=self.column_names,
+            na_values=self.na_values,
+            encoding=self.encoding,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tsv(Csv):
+    """Text whose cells are separated by tabs, and whose first row names the columns."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".tsv",)
+
+    delimiter: Annotated[str, Key("What separates cells: one character.")] = "\t"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParquetInput(RecordFiles):
+    """Parquet files."""
+
+    suffixes: ClassVar[tuple[str, ...]] = Parquet.suffixes
+
+    def record_format(self) -> RecordFormat:
+        """Return how the files are read."""
+        return Parquet()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrowInput(RecordFiles):
+    """Files of Arrow's IPC format, such as Feather."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ArrowFile.suffixes
+
+    def record_format(self) -> RecordFormat:
+        """Return how the files are read."""
+        return ArrowFile()
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonLinesInput(RecordFiles):
+    """Text with a JSON object in each line."""
+
+    suffixes: ClassVar[tuple[str, ...]] = JsonLines.suffixes
+
+    def record_format(self) -> RecordFormat:
+        """Return how the files are read."""
+        return JsonLines(types=self.types)

@@ -1,0 +1,139 @@
+"""Record files as somebody describes them, who has not opened them yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from psflow.ps_runtime.columns.learner import Learner
+from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
+from psflow.ps_runtime.columns.preprocessing import Preprocessing
+from psflow.ps_runtime.data.input_scan import scan_input
+from psflow.ps_runtime.data.non_finite import NonFinite
+from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
+from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.record_files.base import RecordFormat
+from psflow.ps_runtime.record_files.files import list_files
+from psflow.ps_runtime.record_files.scan import Scan
+from psflow.ps_runtime.specs.schema_enforcement import missing_faults
+
+__all__ = ["RecordInput"]
+
+SAMPLE_SEED = 0
+"""Of the samples of which medians and quantiles are learned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordInput:
+    """Files of records, and what is made of their columns. An input_fn may return one.
+
+    Parameters
+    ----------
+    paths : str or sequence of str
+        Files, folders, globs or fsspec URLs of these.
+    record_format : RecordFormat
+        How the files are read.
+    label : LabelOptions or None
+        The column of the labels; None: there are none.
+    weight : str or None
+        The column of the weights of the records.
+    key_columns : sequence of str
+        Columns that training ignores, and that a prediction hands on.
+    features : sequence of str or None
+        Columns that are features; None: all others.
+    columns : mapping of str to ColumnOptions
+        What becomes of some of them.
+    groups : mapping of str to list of str or "numeric"
+        Columns that arrive as one matrix.
+    batching : Batching
+        In which batches, how often and in which order they are read.
+    """
+
+    paths: str | Sequence[str]
+    record_format: RecordFormat
+    label: LabelOptions | None = None
+    weight: str | None = None
+    key_columns: Sequence[str] = ()
+    features: Sequence[str] | None = None
+    columns: Mapping[str, ColumnOptions] = field(default_factory=dict)
+    groups: Mapping[str, Sequence[str] | Literal["numeric"]] = field(default_factory=dict)
+    batching: Batching = field(default_factory=Batching)
+
+    def batch(self, batch_size: int | None) -> RecordInput:
+        """Return the input with batches of `batch_size` records; None: one of all."""
+        return replace(self, batching=replace(self.batching, batch_size=batch_size))
+
+    def repeat(self, num_epochs: int | None = None) -> RecordInput:
+        """Return the input read `num_epochs` times; None: for ever."""
+        return replace(self, batching=replace(self.batching, num_epochs=num_epochs))
+
+    def shuffle(self, seed: int) -> RecordInput:
+        """Return the input in an order of its own for each epoch, which `seed` determines."""
+        return replace(self, batching=replace(self.batching, shuffle_seed=seed))
+
+    def learn(self, non_finite: NonFinite, where: str) -> RecordDataset:
+        """Open the training input: learn what becomes of its columns.
+
+        Raises
+        ------
+        InputError
+            If the files cannot be read, or for a cell that `non_finite` refuses.
+        UsageError
+            If the options do not go with the columns.
+        """
+        scan, unused = self._scan(self._asked)
+        filled = [name for name, options in self.columns.items() if options.impute is not None]
+        try:
+            learner = Learner(
+                scan.columns, self.columns, self.groups, SAMPLE_SEED, label=self.label, weight=self.weight
+            )
+        except UsageError as error:
+            raise InputError(tuple(f"{where}: {fault}" for fault in error.faults)) from None
+        found = scan_input(scan, filled, non_finite, learner, where)
+        return RecordDataset(
+            found,
+            learner.finish(),
+            self.batching,
+            unused,
+            has_labels=self.label is not None,
+            drops=non_finite == "drop",
+        )
+
+    def open(
+        self, preprocessing: Preprocessing, non_finite: NonFinite, where: str, *, needs_labels: bool
+    ) -> RecordDataset:
+        """Open a further input of a model that has learned `preprocessing`.
+
+        Raises
+        ------
+        InputError
+            If the files cannot be read, lack a column, or have one of another type; or for a cell that `non_finite`
+            refuses.
+        """
+        label = preprocessing.label if needs_labels else None
+        weight = preprocessing.weight if needs_labels else None
+        names = [column.name for column in preprocessing.raw_columns]
+        names += [column.name for column in (label.column if label else None, weight) if column is not None]
+        scan, unused = self._scan(lambda known: names)
+        found = scan_input(scan, preprocessing.filled_columns, non_finite, None, where)
+        return RecordDataset(
+            found, preprocessing, self.batching, unused, has_labels=label is not None, drops=non_finite == "drop"
+        )
+
+    def _scan(self, chosen: Callable[[Sequence[str]], Sequence[str]]) -> tuple[Scan, tuple[str, ...]]:
+        """Return a scan of the columns that are `chosen` out of all, and the names of the others."""
+        files = list_files(self.paths, self.record_format.suffixes)
+        look = Scan(files, self.record_format)
+        known = [*(column.name for column in look.columns), *look.unreadable]
+        names = chosen(known)
+        if faults := missing_faults(files[0].shown, "column", names, known):
+            raise InputError(tuple(faults))
+        return Scan(files, self.record_format, names), tuple(name for name in known if name not in names)
+
+    def _asked(self, known: Sequence[str]) -> list[str]:
+        """Return the columns that training reads, out of all that there are."""
+        apart = [*([] if self.label is None else [self.label.column]), *([] if self.weight is None else [self.weight])]
+        if self.features is None:
+            return [*apart, *(name for name in known if name not in (*apart, *self.key_columns))]
+        return [*self.features, *apart]
