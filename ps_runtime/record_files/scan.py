@@ -73,7 +73,7 @@ class Scan:
     --------
     >>> import pathlib, tempfile
     >>> from psflow.ps_runtime.record_files.delimited import DelimitedText
-    >>> from psflow.ps_runtime.record_files.files import list_files
+    >>> from psflow.ps_runtime.record_files.listing import list_files
     >>> from psflow.ps_runtime.record_files.reader import RecordReader
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = pathlib.Path(folder, "a.csv").write_text("age, job\n39, Sales\n50, ?\n")
@@ -152,6 +152,8 @@ class Scan:
             raise InputError(tuple(faults))
         found = records.types([name for name in (names if columns is None else columns) if name])
         types = {name: self._format.types.get(name, raw) for name, raw in found.items()}
+        if not types:
+            raise InputError((f"{file.shown} has no columns",))
         unreadable = {name: raw for name, raw in types.items() if not is_raw_type(raw)}
         if unreadable and (columns is not None or len(unreadable) == len(types)):
             raise InputError(tuple(unreadable_fault(file.shown, *column) for column in unreadable.items()))
