@@ -99,7 +99,7 @@ class Preprocessing:
         ----------
         table : pyarrow.Table
             Has `raw_columns`, in any order and among others. Numbers may come as any type of numbers, and a column of
-            nothing but nulls as any type.
+            nothing but blanks as any type.
 
         Returns
         -------
@@ -194,7 +194,7 @@ class Preprocessing:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Self:
-        """Read what `to_facts` returned; KeyError, TypeError, ValueError or UsageError where it cannot be."""
+        """Read what `to_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
         made = cls(
             tuple(map(column_from, facts["columns"])),
             tuple(map(feature_from, facts["features"])),
