@@ -181,7 +181,7 @@ def _write(path: str, plan: ExportPlan) -> None:
         model_fn=estimator.model_fn,
         params=dict(estimator.params),
         features=example,
-        predictions=predict_batch(estimator.caller, example, values, plan.step),
+        predictions=predict_batch(estimator.caller.reading(schema), example, values, plan.step),
         metrics=dict(plan.metrics),
         saved_at=plan.saved_at,
         schema=schema,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +23,9 @@ from psflow.ps_runtime.data.arrays import (
     plain_arrays,
 )
 from psflow.ps_runtime.data.non_finite import ALL_FINITE, UNKNOWN, NonFiniteCells, Source
-from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema, Scaling
+from psflow.ps_runtime.specs.schema_enforcement import id_fault
 
 __all__ = ["MATRIX", "Dataset"]
 
@@ -54,6 +57,10 @@ class Dataset:
         How ``features["features"]`` was made of stored values; None: they are as stored. It needs `columns`.
     unused : tuple of str
         Columns or arrays of the source that are neither features nor labels.
+    num_ids : mapping of str to int
+        The features that are ids, by name, and how many there are, >= 1: they are integers in [0, num_ids).
+    embedding : mapping of str to int
+        The ids for which a deep network is to learn vectors, by the name of the feature, and their size, >= 1.
     source : Source
         Where the records come from, for error texts.
     non_finite : NonFiniteCells
@@ -86,6 +93,8 @@ class Dataset:
     label: str | None = None
     scaling: Scaling | None = None
     unused: tuple[str, ...] = ()
+    num_ids: Mapping[str, int] = field(default_factory=dict)
+    embedding: Mapping[str, int] = field(default_factory=dict)
     source: Source = UNKNOWN
     non_finite: NonFiniteCells = ALL_FINITE
 
@@ -97,6 +106,7 @@ class Dataset:
             raise InputError((*error.faults, *faults)) from None
         columns = tuple(self.columns)
         faults += _faults_of_column_names(columns, features)
+        faults += _faults_of_ids(self.num_ids, self.embedding, features)
         if self.scaling is not None and not columns:
             faults.append("a scaling is given without columns: expected the names of the columns that it applies to")
         if faults:
@@ -104,6 +114,8 @@ class Dataset:
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "columns", columns)
+        object.__setattr__(self, "num_ids", {name: int(number) for name, number in self.num_ids.items()})
+        object.__setattr__(self, "embedding", {name: int(size) for name, size in self.embedding.items()})
 
     def batch(self, batch_size: int) -> Dataset:
         """Return the data set with batches of `batch_size` records."""
@@ -116,6 +128,14 @@ class Dataset:
     def shuffle(self, seed: int) -> Dataset:
         """Return the data set in an order of its own for each epoch, which `seed` determines."""
         return replace(self, shuffle_seed=seed)
+
+    def with_features(self, features: Columns, **changes: Any) -> Dataset:
+        """Return the data set with other features and `changes`; ids that are still there stay declared."""
+        num_ids, embedding = (
+            {name: number for name, number in declared.items() if name in features}
+            for declared in (self.num_ids, self.embedding)
+        )
+        return replace(self, features=features, num_ids=num_ids, embedding=embedding, **changes)
 
     @property
     def num_records(self) -> int:
@@ -166,8 +186,12 @@ class Dataset:
 
     def schema(self) -> InputSchema:
         """Return what a record looks like."""
+        features = (
+            replace(spec, num_ids=self.num_ids.get(spec.name, 0), embedding=self.embedding.get(spec.name, 0))
+            for spec in array_specs(self.features)
+        )
         return InputSchema(
-            array_specs(self.features),
+            tuple(features),
             () if self.labels is None else array_specs(self.labels),
             self.columns,
             self.label,
@@ -211,6 +235,27 @@ def _faults_of_column_names(columns: tuple[str, ...], features: Columns) -> list
         shape = "none" if matrix is None else f"one of shape {list(matrix.shape)}"
         return [f"{len(columns)} columns are named: expected a matrix {MATRIX!r} of as many columns, got {shape}"]
     return []
+
+
+def _faults_of_ids(num_ids: Mapping[str, int], embedding: Mapping[str, int], features: Columns) -> Iterator[str]:
+    known = features if isinstance(features, dict) else {}
+    for what, declared in (("num_ids", num_ids), ("embedding", embedding)):
+        if not isinstance(declared, Mapping):
+            yield f"{what} is {declared!r}: expected a dict from names of features to ints"
+            return
+        for name, number in declared.items():
+            if name not in known:
+                yield f"{what} names {name!r}: expected a feature with a name{did_you_mean(name, known)}"
+            if not _is_int(number, 1):
+                yield f"{what} of {name!r} is {number!r}: expected an int >= 1"
+    yield from (f"embedding names {name!r}: expected its num_ids, too" for name in embedding if name not in num_ids)
+    for name, number in num_ids.items():
+        if name not in known or not _is_int(number, 1):
+            continue
+        if known[name].dtype.kind not in "iu":
+            yield f"features[{name!r}] has dtype {known[name].dtype}: expected integers, as it is declared as ids"
+        elif (fault := id_fault(known[name], number)) is not None:
+            yield f"features[{name!r}] {fault}"
 
 
 def _read_only(array: Array) -> Array:

@@ -83,7 +83,7 @@ class Enforcement:
         if dataset.columns:
             return _selected_columns(dataset, schema, self.where)
         features, unread = _selected_features(dataset.features, schema, self.where)
-        return replace(dataset, features=features, unused=(*dataset.unused, *unread)) if unread else dataset
+        return dataset.with_features(features, unused=(*dataset.unused, *unread)) if unread else dataset
 
     def selected_batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Yield the batches of a stream as `selected` does, and tell `on_unused` what the first one has beside."""
@@ -103,13 +103,14 @@ class Enforcement:
         Raises
         ------
         InputError
-            If a feature is missing, or has another shape, values that its dtype cannot hold, or another scaling; or if
-            the labels differ.
+            If a feature is missing, or has another shape, values that its dtype cannot hold, other ids, or another
+            scaling; or if the labels differ.
         """
         schema = self.schema
         if schema is None:
             return dataset
         dataset = self.selected(dataset)
+        _check_ids(dataset, schema, self.where)
         given = _by_name(dataset, schema)
         features = enforce_features(given, schema, self.where)
         if dataset.scaling != schema.scaling:
@@ -118,7 +119,14 @@ class Enforcement:
             _check_label_name(dataset, schema, self.where)
             _check_labels(dataset.labels, schema, self.where)
         self._tell((*dataset.unused, *_unread(given, schema)), schema)
-        return replace(dataset, features=features, columns=schema.columns, scaling=schema.scaling)
+        return replace(
+            dataset,
+            features=features,
+            columns=schema.columns,
+            scaling=schema.scaling,
+            num_ids={spec.name: spec.num_ids for spec in schema.features if spec.num_ids},
+            embedding={spec.name: spec.embedding for spec in schema.features if spec.embedding},
+        )
 
     def batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Yield `selected_batches` of a stream as the model reads them, whose values are as they are stored.
@@ -172,7 +180,7 @@ def _selected_columns(dataset: Dataset, schema: InputSchema, where: str) -> Data
     if wanted != dataset.columns:
         features[MATRIX] = given[MATRIX][:, [dataset.columns.index(name) for name in wanted]]
     unused = (*dataset.unused, *(name for name in dataset.columns if name not in wanted), *unread)
-    return replace(dataset, features=features, columns=wanted, unused=unused)
+    return dataset.with_features(features, columns=wanted, unused=unused)
 
 
 def _by_name(dataset: Dataset, schema: InputSchema) -> Columns:
@@ -200,6 +208,20 @@ def _scaled(features: Columns, dataset: Dataset, schema: InputSchema, where: str
     raise InputError(
         (f"{where} is scaled to {dataset.scaling}, expected {expected} as in training; set its scale to {expected}",)
     )
+
+
+def _check_ids(dataset: Dataset, schema: InputSchema, where: str) -> None:
+    """Refuse features that are declared as other ids than in training; without a declaration their values decide."""
+    declared = {spec.name: spec for spec in dataset.schema().features}
+    faults = [
+        f"{where}: feature {spec.name!r} is {declared[spec.name]}, expected {spec} as in training; declare it "
+        "alike, or not at all"
+        for spec in schema.features
+        if spec.name in dataset.num_ids
+        and (spec.num_ids, spec.embedding) != (declared[spec.name].num_ids, declared[spec.name].embedding)
+    ]
+    if faults:
+        raise InputError(tuple(faults))
 
 
 def _check_label_name(dataset: Dataset, schema: InputSchema, where: str) -> None:

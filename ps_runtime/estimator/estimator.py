@@ -47,7 +47,8 @@ class Estimator:
     Parameters
     ----------
     model_fn : callable
-        ``model_fn(features, labels, mode, params, config)``, any subset of these, returns an EstimatorSpec.
+        ``model_fn(features, labels, mode, params, config, input_schema)``, any subset of these, returns an
+        EstimatorSpec. `input_schema` is the InputSchema of the training input, in every mode.
     model_dir : str, optional
         Where checkpoints are, a path or an fsspec URL; else that of `config`, else a temporary directory.
     config : RunConfig, optional
@@ -178,7 +179,7 @@ class Estimator:
             non_finite=non_finite,
             enforcement=Enforcement(schema, "the eval input", on_unused=_warn_unused),
         )
-        metrics = evaluate(self.caller, opened, values, step, steps)
+        metrics = evaluate(self.caller.reading(schema), opened, values, step, steps)
         logger.info("%s of step %d: %s", name or "evaluation", step, metrics)
         return metrics
 
@@ -217,8 +218,9 @@ class Estimator:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
         enforcement = Enforcement(schema, "the predict input", needs_labels=False, on_unused=_warn_unused)
         opened = open_input(input_fn, mode=ModeKeys.PREDICT, params=self.params, enforcement=enforcement)
+        caller = self.caller.reading(schema)
         for features, _ in batches_of(opened):
-            predictions = predict_batch(self.caller, features, values, step)
+            predictions = predict_batch(caller, features, values, step)
             chosen = _choose(predictions, predict_keys)
             if not yield_single_examples:
                 yield chosen

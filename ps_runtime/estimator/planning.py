@@ -85,6 +85,7 @@ def plan_job(
     _check_labels([training], check_labels)
     evaluated = _eval_inputs(caller, eval_specs, schema)
     _check_labels(evaluated.values(), check_labels)
+    caller = caller.reading(schema)
     built = _first_call(caller, first, ModeKeys.TRAIN, seed)
     for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):
         batch = data.first_batch()
@@ -113,6 +114,7 @@ def plan_evaluations(
     """
     inputs = _eval_inputs(caller, eval_specs, model.schema)
     _check_labels(inputs.values(), check_labels)
+    caller = caller.reading(model.schema)
     for data, spec in zip(inputs.values(), eval_specs, strict=True):
         _check_modes(caller, spec, data.first_batch(), model, "in the checkpoint", 0)
     return EvaluationPlan(_datasets(inputs), _ignored(inputs))
@@ -130,7 +132,7 @@ def metric_names(caller: ModelCaller, eval_spec: EvalSpec, schema: InputSchema |
     """
     [data] = _eval_inputs(caller, [eval_spec], schema).values()
     batch = data.first_batch()
-    return frozenset({"loss", *_first_call(caller, batch, ModeKeys.EVAL, 0).spec.eval_metric_ops})
+    return frozenset({"loss", *_first_call(caller.reading(schema), batch, ModeKeys.EVAL, 0).spec.eval_metric_ops})
 
 
 def _contexts(eval_specs: Sequence[EvalSpec]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,12 +15,13 @@ from psflow.ps_runtime.model.scope import BuildScope, CallScope, Declared, KeyPa
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers.base import TrainOp
+from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 __all__ = ["BuiltModel", "ModelCaller"]
 
-ARGUMENTS = ("features", "labels", "mode", "params", "config")
+ARGUMENTS = ("features", "labels", "mode", "params", "config", "input_schema")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +38,18 @@ class BuiltModel:
 
 
 class ModelCaller:
-    """A model_fn with its `params` and `config`.
+    """A model_fn with its `params`, its `config` and what it reads.
 
     Parameters
     ----------
     model_fn : callable
-        Takes any subset of ``features, labels, mode, params, config`` by name; `features` is required.
+        Takes any subset of ``features, labels, mode, params, config, input_schema`` by name; `features` is required.
     params : mapping
         Hyper-parameters, handed on as they are.
     config : object
         Handed on as it is.
+    input_schema : InputSchema or None
+        Of the training input, handed on in every mode; None as long as it is not known, see `reading`.
 
     Raises
     ------
@@ -54,18 +57,34 @@ class ModelCaller:
         If model_fn takes other arguments.
     """
 
-    def __init__(self, model_fn: Callable[..., EstimatorSpec], params: Mapping[str, Any], config: Any) -> None:
+    def __init__(
+        self,
+        model_fn: Callable[..., EstimatorSpec],
+        params: Mapping[str, Any],
+        config: Any,
+        input_schema: InputSchema | None = None,
+    ) -> None:
         self.model_fn = model_fn
         self.params = dict(params)
         self.name = getattr(model_fn, "__qualname__", repr(model_fn))
-        given = {"params": self.params, "config": config}
+        self._config = config
+        given = {"params": self.params, "config": config, "input_schema": input_schema}
         accepted = _accepted_arguments(model_fn, self.name)
         self._bound = {name: value for name, value in given.items() if name in accepted}
         self._takes_labels = "labels" in accepted
         self._takes_mode = "mode" in accepted
+        self._lacks_schema = "input_schema" in accepted and input_schema is None
+
+    def reading(self, input_schema: InputSchema | None) -> Self:
+        """Return a caller of the same model_fn that hands on this schema of the training input."""
+        return type(self)(self.model_fn, self.params, self._config, input_schema)
 
     def __call__(self, features: Any, labels: Any, mode: ModeKeys, scope: ModelScope) -> EstimatorSpec:
         """Call model_fn on one batch inside `scope`."""
+        if self._lacks_schema:
+            raise ModelFnError(
+                (f"{self.name} asks for input_schema, but the schema of its training input is not known here",)
+            )
         arguments = dict(self._bound)
         if self._takes_labels:
             arguments["labels"] = labels

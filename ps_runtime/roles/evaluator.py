@@ -96,9 +96,9 @@ class _Evaluator:
         self._context = context
         self._store = CheckpointStore(job.model_dir)
         self._log = EvaluationLog(job.model_dir)
-        self._caller = ModelCaller(job.model_fn, job.params, job.config)
         assert job.model.schema is not None  # which the plan of a job sets
         self._schema = job.model.schema
+        self._caller = ModelCaller(job.model_fn, job.params, job.config, self._schema)
         known = self._log.by_name()
         self._scheduled = [
             _ScheduledEvaluation(

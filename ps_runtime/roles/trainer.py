@@ -83,7 +83,7 @@ def open_session(
     return MonitoredSession(
         client=client,
         reader=BatchReader(opened, client),
-        caller=ModelCaller(job.model_fn, job.params, job.config),
+        caller=ModelCaller(job.model_fn, job.params, job.config, job.model.schema),
         model=job.model,
         seed=job.seed,
         hooks_of=lambda built: _hooks(job, context, built),

@@ -28,14 +28,21 @@ class ArraySpec:
         A numpy dtype name, such as ``float32``.
     shape : tuple of int
         Of one row.
+    num_ids : int
+        0: these are numbers. Else they are ids: integers in [0, num_ids), whose order says nothing.
+    embedding : int
+        Size of the vectors that a deep network is to learn for the ids; 0: none.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    num_ids: int = 0
+    embedding: int = 0
 
     def __str__(self) -> str:
-        return f"{self.dtype}{list(self.shape)}"
+        of_ids = f" of {self.num_ids} ids" if self.num_ids else ""
+        return f"{self.dtype}{list(self.shape)}{of_ids}{f', embedding {self.embedding}' if self.embedding else ''}"
 
     @property
     def is_number(self) -> bool:
@@ -166,11 +173,14 @@ class InputSchema:
 
 
 def _facts_of(spec: ArraySpec) -> dict[str, Any]:
-    return {"name": spec.name, "dtype": spec.dtype, "shape": list(spec.shape)}
+    return asdict(spec) | {"shape": list(spec.shape)}
 
 
 def _specs_from(facts: Sequence[Mapping[str, Any]]) -> tuple[ArraySpec, ...]:
-    return tuple(ArraySpec(str(f["name"]), str(f["dtype"]), tuple(map(int, f["shape"]))) for f in facts)
+    return tuple(
+        ArraySpec(str(f["name"]), str(f["dtype"]), tuple(map(int, f["shape"])), int(f["num_ids"]), int(f["embedding"]))
+        for f in facts
+    )
 
 
 def _array_lines(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, InputSchema
 
-__all__ = ["enforce_features", "listed_names", "missing_faults", "scale_features"]
+__all__ = ["enforce_features", "id_fault", "listed_names", "missing_faults", "scale_features"]
 
 MAX_NAMES = 10
 """Of those that an error lists."""
@@ -40,7 +40,8 @@ def enforce_features(given: Any, schema: InputSchema, where: str) -> Any:
     Raises
     ------
     InputError
-        With all faults: a feature is missing, has rows of another shape, or values that its dtype cannot hold.
+        With all faults: a feature is missing, has rows of another shape, values that its dtype cannot hold, or ids
+        that are none of the training input.
     """
     names = schema.names
     if not names:
@@ -94,6 +95,16 @@ def listed_names(noun: str, names: Sequence[str]) -> str:
     return f"; its {noun}s are {', '.join(map(repr, names[:MAX_NAMES]))}{', ...' if len(names) > MAX_NAMES else ''}"
 
 
+def id_fault(ids: NDArray[Any], num_ids: int) -> str | None:
+    """Say which of integer `ids` is not in [0, num_ids); None if all are."""
+    is_id = (ids >= 0) & (ids < num_ids)
+    if is_id.all():
+        return None
+    row = int(np.argmin(is_id.reshape(len(ids), -1).all(axis=1)))
+    value = ids[row][~is_id[row]].flat[0]
+    return f"has the id {value.item()} in row {row}, expected ids in [0, {num_ids})"
+
+
 def _single(given: Any, where: str) -> Any:
     if not isinstance(given, Mapping):
         return given
@@ -108,7 +119,13 @@ def _cast(given: Any, spec: ArraySpec, where: str, faults: list[str]) -> NDArray
     if array.shape[1:] != spec.shape:
         faults.append(f"{what} has rows of shape {list(array.shape[1:])}, expected {list(spec.shape)}")
         return None
-    wanted = np.dtype(spec.dtype)
+    cast = _cast_values(array, np.dtype(spec.dtype), what, faults)
+    if cast is not None and spec.num_ids and (fault := id_fault(cast, spec.num_ids)) is not None:
+        faults.append(f"{what} {fault} as in training")
+    return cast
+
+
+def _cast_values(array: NDArray[Any], wanted: np.dtype[Any], what: str, faults: list[str]) -> NDArray[Any] | None:
     if np.can_cast(array.dtype, wanted):
         return array.astype(wanted, copy=False)
     if array.dtype.kind not in NUMBERS:

@@ -76,7 +76,7 @@ class _Opened:
 
     def __init__(self, pickled: bytes) -> None:
         job: EvaluationJob = cloudpickle.loads(pickled)
-        self._caller = ModelCaller(job.model_fn, job.params, job.config)
+        self._caller = ModelCaller(job.model_fn, job.params, job.config, job.schema)
         self._digests = job.digests
         self._check = threading.local()
         self._evaluations = [OpenedEvaluation(self._caller, spec, job.schema, self._look_up) for spec in job.eval_specs]

@@ -55,7 +55,7 @@ def class_scores(job: JobSpec, export: str, dataset: Dataset) -> ClassScores | N
         If the export is not there.
     """
     step, values = _exported(Path(export, "artifacts", "model"))
-    caller = ModelCaller(job.model_fn, job.params, job.config)
+    caller = ModelCaller(job.model_fn, job.params, job.config, job.model.schema)
     labels: list[NDArray[Any]] = []
     probabilities: list[NDArray[Any]] = []
     num_rows = 0

@@ -43,7 +43,7 @@ class ExportedModel(PythonModel):
         model_fn = _resolve(code.load(reference["module"]), reference["qualname"])
         tables = _read_tables(folder, self._config["tables"], code)
         self._values = values(load_file(folder / "variables.safetensors"), tables)
-        self._call = caller(model_fn, _decoded(self._config["params"], code), None)
+        self._call = caller(model_fn, _decoded(self._config["params"], code), None, self._schema)
 
     # Of the annotations of the input this is one that MLflow neither warns of nor makes a schema of.
     def predict(self, context: Any, model_input: np.ndarray, params: Any = None) -> dict[str, Any]:

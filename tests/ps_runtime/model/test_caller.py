@@ -11,9 +11,11 @@ from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Adam, GradientDescent
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
 X = np.float32([[1, 2], [3, 4], [5, 6]])
 Y = np.float32([1, 2, 3])
+SCHEMA = InputSchema((ArraySpec("", "float32", (2,)),))
 SGD = GradientDescent(learning_rate=0.1)
 
 
@@ -27,17 +29,27 @@ def build(model_fn, mode=ModeKeys.TRAIN, seed=1):
     return ModelCaller(model_fn, {"units": 3}, "the config").build(X, Y, mode, seed)
 
 
-@pytest.mark.parametrize("names", ["features", "features, mode", "labels, features", "params, features, config"])
+@pytest.mark.parametrize(
+    "names", ["features", "features, mode", "labels, features", "params, features, config", "features, input_schema"]
+)
 def test_gives_a_model_fn_the_arguments_that_it_names(names):
     seen = {}
     scope = {"seen": seen}
     exec(f"def model_fn({names}):\n    seen.update(locals())\n    return spec()", scope)
     scope["spec"] = lambda: EstimatorSpec(ModeKeys.PREDICT, predictions=Y)
-    ModelCaller(scope["model_fn"], {"units": 3}, "the config").build(X, Y, ModeKeys.PREDICT, 1)
+    caller = ModelCaller(scope["model_fn"], {"units": 3}, "the config").reading(SCHEMA)
+    caller.build(X, Y, ModeKeys.PREDICT, 1)
     given = {"features": X, "labels": Y, "mode": ModeKeys.PREDICT, "params": {"units": 3}, "config": "the config"}
+    given["input_schema"] = SCHEMA
     assert seen.keys() == set(names.split(", "))
     for name in seen:
         assert seen[name] is given[name] or seen[name] == given[name]
+
+
+def test_a_model_fn_that_asks_for_a_schema_is_not_called_without_one():
+    caller = ModelCaller(lambda features, input_schema: None, {}, None)
+    with pytest.raises(ModelFnError, match="asks for input_schema, but the schema of its training input is not known"):
+        caller.build(X, Y, ModeKeys.TRAIN, 1)
 
 
 def test_takes_a_method_and_an_argument_with_a_default():

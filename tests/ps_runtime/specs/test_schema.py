@@ -15,7 +15,10 @@ SCHEMA = InputSchema((MATRIX,), (ArraySpec("", "int64", ()),), ("a", "b"), "y", 
 ARRAYS = InputSchema((ArraySpec("x", "float32", ()), ArraySpec("z", "int64", (3,))))
 
 
-@pytest.mark.parametrize("schema", [SCHEMA, ARRAYS])
+IDS = InputSchema((ArraySpec("word", "int64", (), 9, 4), ArraySpec("x", "float32", ())))
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, ARRAYS, IDS])
 def test_it_travels_as_plain_data(schema):
     assert InputSchema.from_facts(json.loads(json.dumps(schema.to_facts()))) == schema
 
@@ -40,6 +43,19 @@ def test_it_travels_as_plain_data(schema):
 def test_each_difference_is_a_sentence(other, line):
     assert "; ".join(SCHEMA.differences(other)) == line
     assert not SCHEMA.differences(replace(SCHEMA, labels=(ArraySpec("", "float32", ()),)))
+
+
+@pytest.mark.parametrize(
+    ("other", "found"),
+    [
+        (ArraySpec("word", "int64", (), 12, 4), "int64[] of 12 ids, embedding 4"),
+        (ArraySpec("word", "int64", (), 9), "int64[] of 9 ids"),
+        (ArraySpec("word", "int64", ()), "int64[]"),
+    ],
+)
+def test_other_ids_are_a_difference(other, found):
+    lines = IDS.differences(replace(IDS, features=(other, IDS.features[1])))
+    assert lines == [f"feature 'word' is {found}, expected int64[] of 9 ids, embedding 4"]
 
 
 def test_columns_of_a_table_are_those_of_training_or_one_for_each_number():
