@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.data.dataset import Dataset
     from psflow.ps_runtime.data.input_pipeline import InputContext
     from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
+    from psflow.ps_runtime.estimator.dnn_regressor import DNNRegressor
     from psflow.ps_runtime.estimator.estimator import Estimator
+    from psflow.ps_runtime.estimator.linear_classifier import LinearClassifier
+    from psflow.ps_runtime.estimator.linear_regressor import LinearRegressor
     from psflow.ps_runtime.keys import Key
     from psflow.ps_runtime.model import summary
     from psflow.ps_runtime.model.basic_hooks import LoggingTensorHook, NanTensorHook, StepCounterHook, StopAtStepHook
@@ -54,7 +57,10 @@ _MODULES = {
     ".ps_runtime.data.dataset": ["Dataset"],
     ".ps_runtime.data.input_pipeline": ["InputContext"],
     ".ps_runtime.estimator.dnn_classifier": ["DNNClassifier"],
+    ".ps_runtime.estimator.dnn_regressor": ["DNNRegressor"],
     ".ps_runtime.estimator.estimator": ["Estimator"],
+    ".ps_runtime.estimator.linear_classifier": ["LinearClassifier"],
+    ".ps_runtime.estimator.linear_regressor": ["LinearRegressor"],
     ".ps_runtime.model.basic_hooks": ["LoggingTensorHook", "NanTensorHook", "StepCounterHook", "StopAtStepHook"],
     ".ps_runtime.model.best": ["better"],
     ".ps_runtime.model.embedding": ["embedding_lookup"],
@@ -104,6 +110,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointSaverListener",
     "DNNClassifier",
+    "DNNRegressor",
     "Dataset",
     "Estimator",
     "EstimatorSpec",
@@ -121,6 +128,8 @@ __all__ = [
     "InputSchema",
     "Key",
     "LatestExporter",
+    "LinearClassifier",
+    "LinearRegressor",
     "LogMessage",
     "LoggingTensorHook",
     "Metrics",

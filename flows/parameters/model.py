@@ -40,9 +40,11 @@ class FunctionModel(FlowParameters, NamesCode):
 def _canned(kind: type[Estimator]) -> type[CannedModel]:
     name = kind.__name__
     params = parameters_of(kind, f"{name}Parameters", KindParameters, {}, NESTED)
+    has_defaults = not any(field.is_required() for field in params.model_fields.values())
+    default: Any = params() if has_defaults else ...
     fields: dict[str, Any] = {
         "name": (Literal[name], Field(description="Name of the canned model.")),
-        "params": (params, Field(description="Its hyper-parameters.")),
+        "params": (params, Field(default, description="Its hyper-parameters.")),
     }
     return create_model(name, __base__=CannedModel, __doc__=params.__doc__, **fields)
 

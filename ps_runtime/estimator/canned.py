@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
+from psflow.ps_runtime.estimator.dnn_regressor import DNNRegressor
 from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.estimator.linear_classifier import LinearClassifier
+from psflow.ps_runtime.estimator.linear_regressor import LinearRegressor
 
 __all__ = ["CANNED"]
 
-CANNED: Mapping[str, type[Estimator]] = MappingProxyType({kind.__name__: kind for kind in (DNNClassifier,)})
+CANNED: Mapping[str, type[Estimator]] = MappingProxyType(
+    {kind.__name__: kind for kind in (DNNClassifier, DNNRegressor, LinearClassifier, LinearRegressor)}
+)
 """Each takes its hyper-parameters, ``model_dir`` and ``config`` by name."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import numpy as np
-
-from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults, units_faults
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.model.canned.dnn import dnn_classifier
 from psflow.ps_runtime.model.canned.head import ClassifierHead
@@ -44,9 +42,13 @@ class DNNClassifier(Estimator):
     Notes
     -----
     Features are an array ``(batch, k)``, or a mapping of such arrays, put side by side in the sorted order of their
-    names. Predictions are ``logits``, ``probabilities`` and ``class_ids``. Metrics are ``accuracy`` and
-    ``average_loss``, and with two classes also ``accuracy_baseline``, ``auc``, ``auc_precision_recall``,
-    ``label/mean``, ``precision``, ``prediction/mean`` and ``recall``.
+    names. Of a feature that the training input declares as ids, ``(batch,)``, stands there a column for each id, 1 in
+    the rows that have it and else 0; it may have up to 1,000 ids. With an embedding it is the learned vector of each
+    row's id that stands there; up to 1,000 vectors are a variable, more of them a sparse table.
+
+    Predictions are ``logits``, ``probabilities`` and ``class_ids``. Metrics are ``accuracy`` and ``average_loss``, and
+    with two classes also ``accuracy_baseline``, ``auc``, ``auc_precision_recall``, ``label/mean``, ``precision``,
+    ``prediction/mean`` and ``recall``.
     """
 
     def __init__(
@@ -59,18 +61,14 @@ class DNNClassifier(Estimator):
         model_dir: str | None = None,
         config: RunConfig | None = None,
     ) -> None:
-        units = tuple(hidden_units) if isinstance(hidden_units, Sequence | np.ndarray) else None
-        faults = []
-        if units is None or not all(_is_count(n, at_least=1) for n in units):
-            faults.append(f"hidden_units is {hidden_units!r}, expected a list of integers >= 1")
-        if not _is_count(n_classes, at_least=2):
-            faults.append(f"n_classes is {n_classes!r}, expected an integer >= 2")
-        if not isinstance(optimizer, Optimizer):
-            faults.append(f"optimizer is {optimizer!r}, expected an Optimizer such as Adagrad(learning_rate=0.05)")
-        if faults:
-            raise UsageError(tuple(f"DNNClassifier: {fault}" for fault in faults))
+        faults = [
+            *units_faults(hidden_units),
+            *count_faults("n_classes", n_classes, at_least=2),
+            *optimizer_faults(optimizer, "Adagrad(learning_rate=0.05)"),
+        ]
+        check("DNNClassifier", faults)
         params = {
-            "hidden_units": [int(n) for n in units or ()],
+            "hidden_units": [int(n) for n in hidden_units],
             "n_classes": int(n_classes),
             "optimizer": optimizer,
         }
@@ -79,7 +77,3 @@ class DNNClassifier(Estimator):
     def check_labels(self, labels: Any, where: str) -> None:
         """Raise InputError if a whole data set has labels that are no integers in [0, n_classes)."""
         ClassifierHead(self.params["n_classes"]).check_labels(labels, where)
-
-
-def _is_count(value: Any, *, at_least: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= at_least)

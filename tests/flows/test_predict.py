@@ -32,7 +32,7 @@ def export(path: Path) -> Any:
     """Write an untrained classifier of digits, and return what it was made of."""
     digits = read_digits("test")
     rows = {"features": digits.features["features"][:3]}
-    caller = ModelCaller(dnn_classifier, PARAMS, None)
+    caller = ModelCaller(dnn_classifier, PARAMS, None, digits.schema())
     values = ModelValues(caller.build(rows, None, ModeKeys.PREDICT, seed=3).initial_values)
     bundle = SimpleNamespace(
         name="model",

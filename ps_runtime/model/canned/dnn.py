@@ -1,19 +1,28 @@
-"""A deep neural network that classifies: dense layers with relu between them, their derivatives written by hand."""
+"""Deep neural networks: dense layers with relu between them, their derivatives written by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient, relu, relu_backward
-from psflow.ps_runtime.model.canned.features import feature_matrix
+from psflow.ps_runtime.model.canned.base import Head, spec_of_head
+from psflow.ps_runtime.model.canned.features import Ids, one_hot, read_features
 from psflow.ps_runtime.model.canned.head import ClassifierHead
+from psflow.ps_runtime.model.canned.id_rows import look_up, rows_gradient
+from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
 from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.sparse import SparseGradient
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.optimizers import Optimizer
+from psflow.ps_runtime.optimizers.base import TrainOp
+from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["Layer", "backward", "dnn_classifier", "forward"]
+__all__ = ["Layer", "backward", "dnn_classifier", "dnn_regressor", "forward"]
 
 
 class Layer(NamedTuple):
@@ -25,14 +34,14 @@ class Layer(NamedTuple):
 
 
 def forward(inputs: FloatArray, layers: Sequence[Layer]) -> list[FloatArray]:
-    """Return what each layer reads, and last the logits.
+    """Return what each layer reads, and last the outputs of the network.
 
     Parameters
     ----------
     inputs : (batch, features)
         One row for each example.
     layers : sequence of Layer
-        The last one gives the logits; relu follows each of the others.
+        The last one gives the outputs of the network; relu follows each of the others.
 
     Returns
     -------
@@ -51,8 +60,8 @@ def backward(
     layers: Sequence[Layer],
     gradient: FloatArray,
     buffer_of: Callable[[str], FloatArray | None] = lambda name: None,
-) -> dict[str, FloatArray]:
-    """Return the gradient of each variable, by name.
+) -> tuple[dict[str, FloatArray], FloatArray]:
+    """Return the gradient of each variable, by name, and that of what the first layer gives, before relu.
 
     Parameters
     ----------
@@ -60,8 +69,8 @@ def backward(
         From `forward`.
     layers : sequence of Layer
         As `forward` was given.
-    gradient : (batch, n_classes)
-        Gradient of the loss with respect to the logits.
+    gradient : (batch, num_outputs)
+        Gradient of the loss with respect to the outputs of the network.
     buffer_of : callable
         Returns where the gradient of a kernel may be made, or None: in new memory.
     """
@@ -71,34 +80,76 @@ def backward(
         gradients[kernel], gradients[bias] = dense_backward(inputs, gradient, buffer_of(kernel))
         if index:
             gradient = relu_backward(inputs, dense_input_gradient(layers[index].kernel, gradient))
-    return gradients
+    return gradients, gradient
 
 
-def dnn_classifier(features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any]) -> EstimatorSpec:
+def dnn_classifier(
+    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
+) -> EstimatorSpec:
     """Be the model_fn of `DNNClassifier`.
 
-    `params` has its ``hidden_units``, ``n_classes`` and, to train, ``optimizer``. Predictions are computed in EVAL and
-    PREDICT, where somebody reads them.
+    `params` has its ``hidden_units``, ``n_classes`` and, to train, ``optimizer``.
     """
-    head = ClassifierHead(params["n_classes"])
-    inputs = feature_matrix(features)
-    layers = _layers(inputs.shape[1], params["hidden_units"], head.n_classes)
-    activations = forward(inputs, layers)
-    logits = activations[-1]
-    if mode == ModeKeys.PREDICT:
-        return EstimatorSpec(mode, predictions=head.predictions(logits))
-    loss, gradient = head.loss(labels, logits)
-    if mode == ModeKeys.EVAL:
-        predictions = head.predictions(logits)
-        measured = head.metrics(labels, predictions, loss)
-        return EstimatorSpec(mode, predictions=predictions, loss=loss, eval_metric_ops=measured)
-    gradients = backward(activations, layers, gradient, gradient_buffer)
-    return EstimatorSpec(mode, loss=loss, train_op=params["optimizer"].apply_gradients(gradients))
+    return _dnn(ClassifierHead(params["n_classes"]), features, labels, mode, params, input_schema)
 
 
-def _layers(num_features: int, hidden_units: Sequence[int], n_classes: int) -> list[Layer]:
+def dnn_regressor(
+    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
+) -> EstimatorSpec:
+    """Be the model_fn of `DNNRegressor`.
+
+    `params` has its ``hidden_units``, ``label_dimension`` and, to train, ``optimizer``.
+    """
+    return _dnn(RegressorHead(params["label_dimension"]), features, labels, mode, params, input_schema)
+
+
+def _dnn(
+    head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
+) -> EstimatorSpec:
+    inputs = _read_inputs(features, schema)
+    layers = _layers(inputs.matrix.shape[1], params["hidden_units"], head.num_outputs)
+    activations = forward(inputs.matrix, layers)
+
+    def train(gradient: FloatArray) -> TrainOp:
+        gradients: dict[str, FloatArray | SparseGradient] = {}
+        of_layers, of_first = backward(activations, layers, gradient, gradient_buffer)
+        for name, (ids, columns) in inputs.embedded.items():
+            of_vectors = dense_input_gradient(layers[0].kernel[columns], of_first)
+            gradients[name] = rows_gradient(name, ids, of_vectors)
+        optimizer: Optimizer = params["optimizer"]
+        return optimizer.apply_gradients(gradients | of_layers)
+
+    return spec_of_head(head, mode, labels, activations[-1], train)
+
+
+class _Inputs(NamedTuple):
+    """What the first layer reads, and the ids whose vectors are columns of it, by the variable or table of these."""
+
+    matrix: FloatArray
+    embedded: Mapping[str, tuple[Ids, slice]]
+
+
+def _read_inputs(features: Any, schema: InputSchema) -> _Inputs:
+    """Put numbers, vectors of ids and one-hot ids side by side, in the sorted order of the names of the features."""
+    blocks: list[FloatArray] = []
+    embedded: dict[str, tuple[Ids, slice]] = {}
+    width = 0
+    for feature, values in read_features(features, schema).items():
+        if not isinstance(values, Ids):
+            blocks.append(values)
+        elif values.embedding:
+            name = f"dnn/input_layer/{feature}_embedding/embedding_weights"
+            blocks.append(look_up(name, values, values.embedding, "normal"))
+            embedded[name] = values, slice(width, width + values.embedding)
+        else:
+            blocks.append(one_hot(values, feature))
+        width += blocks[-1].shape[1]
+    return _Inputs(blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1), embedded)
+
+
+def _layers(num_features: int, hidden_units: Sequence[int], num_outputs: int) -> list[Layer]:
     names = [f"dnn/hiddenlayer_{index}" for index in range(len(hidden_units))] + ["dnn/logits"]
-    widths = [num_features, *hidden_units, n_classes]
+    widths = [num_features, *hidden_units, num_outputs]
     return [
         Layer(
             name,

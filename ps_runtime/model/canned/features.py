@@ -1,31 +1,56 @@
-"""From the features of a batch to the matrix that a dense network reads."""
+"""The features of a batch as canned models read them: numbers and ids, told apart by the schema."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.losses import FloatArray
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
-__all__ = ["feature_matrix"]
+__all__ = ["MAX_DENSE_IDS", "Ids", "one_hot", "read_features"]
+
+MAX_DENSE_IDS = 1000
+"""Of one feature: so many may have a column each in a matrix, or a row each in a variable."""
 
 
-def feature_matrix(features: Any) -> NDArray[np.float32]:
-    """Return the features of a batch as one float32 matrix.
+class Ids(NamedTuple):
+    """A feature that is ids.
+
+    Parameters
+    ----------
+    values : (batch,) integers
+        In [0, num_ids): the array of the features itself.
+    num_ids : int
+        How many ids there are.
+    embedding : int
+        Size of their vectors in a deep network; 0: none.
+    """
+
+    values: NDArray[np.integer[Any]]
+    num_ids: int
+    embedding: int
+
+
+def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | Ids]:
+    """Return the features of a batch by name, in the sorted order of the names.
 
     Parameters
     ----------
     features : array, or mapping of str to array
-        Numbers of shape ``(batch, k)``, or ``(batch,)`` for a single column. The arrays of a mapping are put side by
-        side in the sorted order of their names.
+        Of shape ``(batch, k)``, or ``(batch,)`` for a single column; ids are ``(batch,)``. A single array has the name
+        ``""``.
+    schema : InputSchema
+        Says which features are ids.
 
     Returns
     -------
-    (batch, features) float32 array
-        The array itself if it is one already.
+    dict of str to (batch, k) float32 array, or Ids
+        The array itself if it is of that shape and dtype already.
 
     Raises
     ------
@@ -35,22 +60,70 @@ def feature_matrix(features: Any) -> NDArray[np.float32]:
 
     Examples
     --------
-    >>> feature_matrix({"b": np.array([[3, 4]]), "a": np.array([1])})
-    array([[1., 3., 4.]], dtype=float32)
+    >>> schema = InputSchema((ArraySpec("age", "int64", ()), ArraySpec("word", "int64", (), num_ids=3)))
+    >>> read_features({"word": np.array([2]), "age": np.array([41])}, schema)
+    {'age': array([[41.]], dtype=float32), 'word': Ids(values=array([2]), num_ids=3, embedding=0)}
     """
-    if not isinstance(features, Mapping):
-        return _columns("features", features)
-    if not features:
+    named = features if isinstance(features, Mapping) else {"": features}
+    if not named:
         raise InputError(("expected at least one feature, got an empty mapping",))
-    columns = {name: _columns(f"feature {name!r}", features[name]) for name in sorted(features)}
-    lengths = {name: len(values) for name, values in columns.items()}
+    spec_of = {spec.name: spec for spec in schema.features}
+    found: dict[str, FloatArray | Ids] = {}
+    lengths: dict[str, int] = {}
+    for name in sorted(named):
+        array = np.asarray(named[name])
+        found[name] = _ids(array, spec_of[name]) if spec_of[name].num_ids else _numbers(array, name)
+        lengths[name] = len(array)
     if len(set(lengths.values())) > 1:
         raise InputError((f"expected features of one length, got {lengths} rows",))
-    return np.concatenate(list(columns.values()), axis=1)
+    return found
 
 
-def _columns(what: str, values: Any) -> NDArray[np.float32]:
-    array = np.asarray(values)
+def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:
+    """Return a column for each id, 1 in the rows that have it, else 0.
+
+    Parameters
+    ----------
+    ids : Ids
+        Of a batch.
+    name : str
+        Of the feature, for the error.
+
+    Returns
+    -------
+    (batch, num_ids) float32 array
+
+    Raises
+    ------
+    InputError
+        If there are more than `MAX_DENSE_IDS` ids.
+
+    Examples
+    --------
+    >>> one_hot(Ids(np.array([2, 0]), num_ids=3, embedding=0), "word")
+    array([[0., 0., 1.],
+           [1., 0., 0.]], dtype=float32)
+    """
+    if ids.num_ids > MAX_DENSE_IDS:
+        raise InputError(
+            (
+                f"feature {name!r} has {ids.num_ids} ids: a deep network takes at most {MAX_DENSE_IDS} without an "
+                f"embedding; give it one, such as Dataset(..., embedding={{{name!r}: 16}})",
+            )
+        )
+    columns = np.zeros((len(ids.values), ids.num_ids), np.float32)
+    columns[np.arange(len(columns)), ids.values] = 1
+    return columns
+
+
+def _ids(array: NDArray[Any], spec: ArraySpec) -> Ids:
+    if array.ndim != 1:
+        raise InputError((f"feature {spec.name!r}: expected one id for each example, (batch,), got {array.shape}",))
+    return Ids(array, spec.num_ids, spec.embedding)
+
+
+def _numbers(array: NDArray[Any], name: str) -> NDArray[np.float32]:
+    what = f"feature {name!r}" if name else "features"
     if array.dtype.kind not in "fiub":
         raise InputError((f"{what}: expected numbers, got {array.dtype}; encode them as numbers in input_fn",))
     if array.ndim not in (1, 2):

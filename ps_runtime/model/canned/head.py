@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from psflow.ps_runtime import metrics
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.losses import FloatArray, check_class_ids, softmax_cross_entropy
+from psflow.ps_runtime.model.canned.base import Head
 
 __all__ = ["ClassifierHead"]
 
 
 @dataclass(frozen=True, slots=True)
-class ClassifierHead:
+class ClassifierHead(Head):
     """Softmax over one logit for each class, of two classes too.
 
     Parameters
@@ -28,38 +29,30 @@ class ClassifierHead:
 
     n_classes: int
 
+    @property
+    def num_outputs(self) -> int:
+        """A logit for each class."""
+        return self.n_classes
+
     def check_labels(self, labels: Any, where: str) -> None:
-        """Refuse labels that `loss` would refuse, before anything starts.
-
-        Parameters
-        ----------
-        labels : (rows,) or (rows, 1) array
-            Of a whole data set.
-        where : str
-            What to call it, such as ``the train input``.
-
-        Raises
-        ------
-        InputError
-            Names the first row that is wrong.
-        """
+        """Refuse labels that `loss` would refuse; see `Head.check_labels`."""
         check_class_ids(self._class_ids(labels, (np.shape(labels) or (1,))[0], where), self.n_classes, where)
 
-    def loss(self, labels: Any, logits: FloatArray) -> tuple[float, FloatArray]:
-        """Return the mean cross entropy of a batch and its gradient with respect to `logits`.
+    def loss(self, labels: Any, outputs: FloatArray) -> tuple[float, FloatArray]:
+        """Return the mean cross entropy of a batch and its gradient with respect to the logits.
 
         Raises
         ------
         InputError
             If a label is no integer in [0, n_classes), or there is not one for each example.
         """
-        return softmax_cross_entropy(self._class_ids(labels, len(logits)), logits)
+        return softmax_cross_entropy(self._class_ids(labels, len(outputs)), outputs)
 
-    def predictions(self, logits: FloatArray) -> dict[str, NDArray[Any]]:
+    def predictions(self, outputs: FloatArray) -> dict[str, NDArray[Any]]:
         """Return ``logits`` and ``probabilities``, ``(batch, n_classes)``, and ``class_ids``, ``(batch,)`` int64."""
-        probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+        probabilities = np.exp(outputs - outputs.max(axis=1, keepdims=True))
         probabilities /= probabilities.sum(axis=1, keepdims=True)
-        return {"logits": logits, "probabilities": probabilities, "class_ids": logits.argmax(axis=1)}
+        return {"logits": outputs, "probabilities": probabilities, "class_ids": outputs.argmax(axis=1)}
 
     def metrics(self, labels: Any, predictions: Mapping[str, NDArray[Any]], loss: float) -> dict[str, metrics.Metric]:
         """Return the metrics of a batch; `loss` is its mean loss. A binary classifier has some more."""

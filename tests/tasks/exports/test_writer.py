@@ -35,7 +35,8 @@ COLUMNS = ("a", "b", "c", "d")
 
 
 def bundle_of(model_fn: Callable[..., Any], features: Any, params: dict[str, Any], **values: Any) -> Any:
-    caller = ModelCaller(model_fn, params, None)
+    schema = schema_of(features, None)
+    caller = ModelCaller(model_fn, params, None, schema)
     built = caller.build(features, None, ModeKeys.PREDICT, seed=1)
     model_values = ModelValues(values) if values else ModelValues.initial(built.model, built.initial_values)
     spec = caller.apply(features, None, ModeKeys.PREDICT, model_values, 700)
@@ -49,7 +50,7 @@ def bundle_of(model_fn: Callable[..., Any], features: Any, params: dict[str, Any
         predictions=spec.predictions,
         metrics={"loss": 0.1},
         saved_at=0.5,
-        schema=schema_of(features, None),
+        schema=schema,
     )
 
 
@@ -171,7 +172,9 @@ def test_a_model_scales_what_is_stored(dnn: Any, pixels_export: Path, dtype: typ
     stored = np.arange(20, dtype=dtype).reshape(5, 4) * 12
     model = mlflow.pyfunc.load_model(str(pixels_export))
     given = {"features": stored.astype(np.float32) / np.float32(127.5) - np.float32(1)}
-    expected = ModelCaller(dnn.model_fn, dnn.params, None).apply(given, None, ModeKeys.PREDICT, dnn.values, 700)
+    expected = ModelCaller(dnn.model_fn, dnn.params, None, dnn.schema).apply(
+        given, None, ModeKeys.PREDICT, dnn.values, 700
+    )
     agree(model.predict(pd.DataFrame(stored, columns=COLUMNS)), expected.predictions)
 
 

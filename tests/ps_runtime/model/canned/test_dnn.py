@@ -9,12 +9,14 @@ from psflow.ps_runtime.model.gradients import GradientFn
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Adagrad
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
 RNG = np.random.default_rng(10)
 FEATURES = RNG.normal(size=(8, 5))
 LABELS = RNG.integers(0, 3, 8)
 PARAMS = {"hidden_units": (6, 4), "n_classes": 3, "optimizer": Adagrad(learning_rate=0.05)}
-CALLER = ModelCaller(dnn_classifier, PARAMS, None)
+SCHEMA = InputSchema((ArraySpec("", "float64", (5,)),))
+CALLER = ModelCaller(dnn_classifier, PARAMS, None, SCHEMA)
 
 
 def layers_of(variables):
@@ -33,7 +35,7 @@ def test_the_gradient_of_the_whole_network_agrees_with_central_differences(width
         variables[f"{index}/kernel"] = RNG.normal(size=widths[index : index + 2])
         variables[f"{index}/bias"] = RNG.normal(size=widths[index + 1])
     layers = layers_of(variables)
-    gradients = backward(forward(FEATURES, layers), layers, loss_of(variables)[1])
+    gradients, _ = backward(forward(FEATURES, layers), layers, loss_of(variables)[1])
     assert gradients.keys() == variables.keys()
     for name, value in variables.items():
         slopes = central_differences(lambda x, name=name: loss_of({**variables, name: x})[0], value)
@@ -65,7 +67,7 @@ def test_a_training_call_gives_the_gradients_of_its_loss():
     layers = layers_of(wide)
     loss, gradient = loss_of(wide)
     assert result.loss == pytest.approx(loss, rel=1e-6)
-    for name, expected in backward(forward(FEATURES, layers), layers, gradient).items():
+    for name, expected in backward(forward(FEATURES, layers), layers, gradient)[0].items():
         assert result.gradients[name].dtype == np.float32
         np.testing.assert_allclose(result.gradients[name], expected, atol=1e-6)
     assert result.learning_rates == (0.05,)
@@ -86,7 +88,7 @@ def test_steps_against_the_gradient_learn_the_labels():
 
 def test_prediction_needs_no_labels_and_no_optimizer():
     built = CALLER.build(FEATURES, LABELS, ModeKeys.TRAIN, seed=1)
-    caller = ModelCaller(dnn_classifier, {"hidden_units": (6, 4), "n_classes": 3}, None)
+    caller = ModelCaller(dnn_classifier, {"hidden_units": (6, 4), "n_classes": 3}, None, SCHEMA)
     spec = caller.apply(FEATURES, None, ModeKeys.PREDICT, ModelValues(built.initial_values), 0)
     shapes = {name: value.shape for name, value in spec.predictions.items()}
     assert shapes == {"logits": (8, 3), "probabilities": (8, 3), "class_ids": (8,)}
@@ -97,7 +99,11 @@ def test_named_features_are_the_matrix_of_their_sorted_names():
     built = CALLER.build(FEATURES, LABELS, ModeKeys.TRAIN, seed=1)
     named = {"b": FEATURES[:, 2:], "a": FEATURES[:, :2]}
     values = ModelValues(built.initial_values)
-    specs = [CALLER.apply(f, LABELS, ModeKeys.EVAL, values, 0) for f in (FEATURES, named)]
+    schemas = [SCHEMA, InputSchema((ArraySpec("b", "float64", (3,)), ArraySpec("a", "float64", (2,))))]
+    specs = [
+        CALLER.reading(schema).apply(given, LABELS, ModeKeys.EVAL, values, 0)
+        for given, schema in zip((FEATURES, named), schemas, strict=True)
+    ]
     assert np.array_equal(specs[0].predictions["logits"], specs[1].predictions["logits"])
 
 

@@ -1,25 +1,42 @@
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.data.arrays import array_specs
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.model.canned.features import feature_matrix
+from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS, Ids, one_hot, read_features
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
+
+
+def read(features):
+    named = features if isinstance(features, dict) else {"": features}
+    return read_features(features, InputSchema(array_specs({name: np.asarray(a) for name, a in named.items()})))
 
 
 def test_a_float32_matrix_is_not_copied():
     matrix = np.ones((3, 2), np.float32)
-    assert feature_matrix(matrix) is matrix
+    assert read(matrix)[""] is matrix
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int64, np.uint8, bool])
 def test_numbers_become_float32(dtype):
-    matrix = feature_matrix(np.ones((3, 2), dtype))
+    matrix = read(np.ones((3, 2), dtype))[""]
     assert matrix.dtype == np.float32
     assert matrix.tolist() == [[1.0, 1.0]] * 3
 
 
-def test_a_mapping_is_put_side_by_side_in_the_order_of_names():
-    features = {"z": [7, 8], "a": [[1, 2], [3, 4]], "B": np.array([5.0, 6.0])}
-    assert feature_matrix(features).tolist() == [[5.0, 1.0, 2.0, 7.0], [6.0, 3.0, 4.0, 8.0]]
+def test_a_mapping_is_in_the_order_of_names_and_a_column_is_a_matrix():
+    found = read({"z": [7, 8], "a": [[1, 2], [3, 4]], "B": np.array([5.0, 6.0])})
+    assert list(found) == ["B", "a", "z"]
+    assert [values.tolist() for values in found.values()] == [[[5.0], [6.0]], [[1.0, 2.0], [3.0, 4.0]], [[7.0], [8.0]]]
+
+
+def test_ids_are_those_that_the_schema_declares_and_the_array_itself():
+    schema = InputSchema((ArraySpec("n", "int64", ()), ArraySpec("word", "int64", (), 9, 4)))
+    words = np.array([8, 0])
+    found = read_features({"word": words, "n": np.array([8, 0])}, schema)
+    assert found["n"].tolist() == [[8.0], [0.0]]
+    assert found["word"].values is words  # so that a table may ask for its rows before the call
+    assert found["word"][1:] == (9, 4)
 
 
 @pytest.mark.parametrize(
@@ -35,4 +52,20 @@ def test_a_mapping_is_put_side_by_side_in_the_order_of_names():
 )
 def test_what_is_no_matrix_is_refused(features, words):
     with pytest.raises(InputError, match=words):
-        feature_matrix(features)
+        read(features)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 3), ()])
+def test_an_example_has_one_id(shape):
+    schema = InputSchema((ArraySpec("word", "int64", shape[1:], num_ids=3),))
+    with pytest.raises(InputError, match=r"feature 'word': expected one id for each example, \(batch,\), got \("):
+        read_features({"word": np.zeros(shape, np.int64)}, schema)
+
+
+def test_so_many_ids_have_a_column_each_and_no_more():
+    last = MAX_DENSE_IDS - 1
+    columns = one_hot(Ids(np.array([last, 0], np.uint16), MAX_DENSE_IDS, 0), "word")
+    assert np.argwhere(columns).tolist() == [[0, last], [1, 0]]
+    words = r"feature 'word' has 1001 ids: .* at most 1000 without .* give it one, such as Dataset\(\.\.\., embedding="
+    with pytest.raises(InputError, match=words):
+        one_hot(Ids(np.array([0]), MAX_DENSE_IDS + 1, 0), "word")

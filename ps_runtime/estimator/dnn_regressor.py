@@ -1,0 +1,74 @@
+"""The Estimator of a deep neural network that predicts numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults, units_faults
+from psflow.ps_runtime.keys import Key
+from psflow.ps_runtime.model.canned.dnn import dnn_regressor
+from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
+from psflow.ps_runtime.optimizers import Adagrad, Optimizer
+from psflow.ps_runtime.specs.run_config import RunConfig
+
+__all__ = ["DNNRegressor"]
+
+DEFAULT_OPTIMIZER = Adagrad(learning_rate=0.05)
+
+
+class DNNRegressor(Estimator):
+    """Dense layers with relu between them, trained to predict numbers with the least squared error.
+
+    Parameters
+    ----------
+    hidden_units : sequence of int
+        Units of each hidden layer, from the input on; none for a linear model.
+    label_dimension : int
+        Numbers of a label, at least 1; labels are numbers of shape ``(batch, label_dimension)``, or ``(batch,)`` where
+        it is 1.
+    optimizer : Optimizer
+        Trains all layers; Adagrad with learning rate 0.05 by default.
+    model_dir : str, optional
+        See `Estimator`.
+    config : RunConfig, optional
+        How to run; see `Estimator`.
+
+    Raises
+    ------
+    UsageError
+        All faults in one message.
+
+    Notes
+    -----
+    Features are those of `DNNClassifier`. Predictions are ``predictions``, ``(batch, label_dimension)``. Metrics are
+    ``average_loss``, ``label/mean`` and ``prediction/mean``. The loss is the mean over examples and dimensions.
+    """
+
+    def __init__(
+        self,
+        hidden_units: Annotated[
+            Sequence[Annotated[int, Key("Units.", ge=1)]], Key("Units of each hidden layer, the first layer first.")
+        ],
+        label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
+        optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
+        model_dir: str | None = None,
+        config: RunConfig | None = None,
+    ) -> None:
+        faults = [
+            *units_faults(hidden_units),
+            *count_faults("label_dimension", label_dimension, at_least=1),
+            *optimizer_faults(optimizer, "Adagrad(learning_rate=0.05)"),
+        ]
+        check("DNNRegressor", faults)
+        params = {
+            "hidden_units": [int(n) for n in hidden_units],
+            "label_dimension": int(label_dimension),
+            "optimizer": optimizer,
+        }
+        super().__init__(dnn_regressor, model_dir, config, params)
+
+    def check_labels(self, labels: Any, where: str) -> None:
+        """Raise InputError if a whole data set has labels that are not `label_dimension` numbers for each example."""
+        RegressorHead(self.params["label_dimension"]).check_labels(labels, where)

@@ -1,0 +1,64 @@
+"""The Estimator of a linear model that predicts numbers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults
+from psflow.ps_runtime.keys import Key
+from psflow.ps_runtime.model.canned.linear import linear_regressor
+from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
+from psflow.ps_runtime.optimizers import Optimizer
+from psflow.ps_runtime.specs.run_config import RunConfig
+
+__all__ = ["LinearRegressor"]
+
+
+class LinearRegressor(Estimator):
+    """A weighted sum of the features, trained to predict numbers with the least squared error.
+
+    Parameters
+    ----------
+    label_dimension : int
+        Numbers of a label, at least 1; labels are numbers of shape ``(batch, label_dimension)``, or ``(batch,)`` where
+        it is 1.
+    optimizer : Optimizer, optional
+        Trains all weights; by default Ftrl with learning rate ``min(0.2, 1 / sqrt(number of columns))``.
+    model_dir : str, optional
+        See `Estimator`.
+    config : RunConfig, optional
+        How to run; see `Estimator`.
+
+    Raises
+    ------
+    UsageError
+        All faults in one message.
+
+    Notes
+    -----
+    Features, weights and the default optimizer are those of `LinearClassifier`, with numbers of a label in place of
+    classes. Predictions, metrics and loss are those of `DNNRegressor`.
+    """
+
+    def __init__(
+        self,
+        label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
+        optimizer: Annotated[
+            Optimizer | None,
+            Key("How the ps applies gradients; null: Ftrl, learning rate min(0.2, 1 / sqrt(number of columns))."),
+        ] = None,
+        model_dir: str | None = None,
+        config: RunConfig | None = None,
+    ) -> None:
+        faults = count_faults("label_dimension", label_dimension, at_least=1)
+        if optimizer is not None:
+            faults += optimizer_faults(optimizer, "Ftrl(learning_rate=0.2)")
+        check("LinearRegressor", faults)
+        super().__init__(
+            linear_regressor, model_dir, config, {"label_dimension": int(label_dimension), "optimizer": optimizer}
+        )
+
+    def check_labels(self, labels: Any, where: str) -> None:
+        """Raise InputError if a whole data set has labels that are not `label_dimension` numbers for each example."""
+        RegressorHead(self.params["label_dimension"]).check_labels(labels, where)

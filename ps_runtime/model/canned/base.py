@@ -1,0 +1,92 @@
+"""What canned models have in common: a head judges the outputs of a network, whatever has computed them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.losses import FloatArray
+from psflow.ps_runtime.metrics import Metric
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.optimizers.base import TrainOp
+
+__all__ = ["Head", "spec_of_head"]
+
+
+class Head(ABC):
+    """What the outputs of a network stand for: loss, predictions, metrics; and what it accepts as labels."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def num_outputs(self) -> int:
+        """How many outputs of the network each example needs."""
+
+    @abstractmethod
+    def check_labels(self, labels: Any, where: str) -> None:
+        """Refuse labels that `loss` would refuse, before anything starts.
+
+        Parameters
+        ----------
+        labels : array of as many rows as there are examples
+            Of a whole data set.
+        where : str
+            What to call it, such as ``the train input``.
+
+        Raises
+        ------
+        InputError
+            Says what is wrong with them, and in which row.
+        """
+
+    @abstractmethod
+    def loss(self, labels: Any, outputs: FloatArray) -> tuple[float, FloatArray]:
+        """Return the mean loss of a batch and its gradient with respect to `outputs`, ``(batch, num_outputs)``.
+
+        Raises
+        ------
+        InputError
+            If the labels are not what `check_labels` accepts, or there is not one for each example.
+        """
+
+    @abstractmethod
+    def predictions(self, outputs: FloatArray) -> dict[str, NDArray[Any]]:
+        """Return the predictions by name, each of shape ``(batch, ...)``."""
+
+    @abstractmethod
+    def metrics(self, labels: Any, predictions: Mapping[str, NDArray[Any]], loss: float) -> dict[str, Metric]:
+        """Return the metrics of a batch; `loss` is its mean loss."""
+
+
+def spec_of_head(
+    head: Head, mode: ModeKeys, labels: Any, outputs: FloatArray, train: Callable[[FloatArray], TrainOp]
+) -> EstimatorSpec:
+    """Return what a canned model_fn answers.
+
+    Predictions are computed in EVAL and PREDICT, where somebody reads them.
+
+    Parameters
+    ----------
+    head : Head
+        What `outputs` stand for.
+    mode : ModeKeys
+        That of the call.
+    labels : array, or None in PREDICT
+        Of the batch.
+    outputs : (batch, num_outputs)
+        Of the network.
+    train : callable
+        Returns the train_op, given the gradient of the loss with respect to `outputs`; called in TRAIN.
+    """
+    if mode == ModeKeys.PREDICT:
+        return EstimatorSpec(mode, predictions=head.predictions(outputs))
+    loss, gradient = head.loss(labels, outputs)
+    if mode == ModeKeys.EVAL:
+        predictions = head.predictions(outputs)
+        measured = head.metrics(labels, predictions, loss)
+        return EstimatorSpec(mode, predictions=predictions, loss=loss, eval_metric_ops=measured)
+    return EstimatorSpec(mode, loss=loss, train_op=train(gradient))

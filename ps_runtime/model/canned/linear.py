@@ -1,0 +1,107 @@
+"""Linear models: a weighted sum of numbers, plus a weight of each id, their derivatives written by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from psflow.ps_runtime.initializers import zeros
+from psflow.ps_runtime.layers import FloatArray
+from psflow.ps_runtime.model.canned.base import Head, spec_of_head
+from psflow.ps_runtime.model.canned.features import Ids, read_features
+from psflow.ps_runtime.model.canned.head import ClassifierHead
+from psflow.ps_runtime.model.canned.id_rows import look_up, rows_gradient
+from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
+from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
+from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.model.sparse import SparseGradient
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.optimizers import Ftrl, Optimizer
+from psflow.ps_runtime.optimizers.base import TrainOp
+from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
+
+__all__ = ["default_optimizer", "linear_classifier", "linear_regressor"]
+
+BIAS = "linear/linear_model/bias_weights"
+LARGEST_RATE = 0.2
+
+
+def linear_classifier(
+    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
+) -> EstimatorSpec:
+    """Be the model_fn of `LinearClassifier`; `params` has its ``n_classes`` and, to train, ``optimizer``."""
+    return _linear(ClassifierHead(params["n_classes"]), features, labels, mode, params, input_schema)
+
+
+def linear_regressor(
+    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
+) -> EstimatorSpec:
+    """Be the model_fn of `LinearRegressor`; `params` has its ``label_dimension`` and, to train, ``optimizer``."""
+    return _linear(RegressorHead(params["label_dimension"]), features, labels, mode, params, input_schema)
+
+
+def default_optimizer(schema: InputSchema) -> Ftrl:
+    """Return Ftrl with the learning rate ``min(0.2, 1 / sqrt(number of columns))``.
+
+    A column is a column of a table that arrives as a matrix, or any other feature.
+
+    Examples
+    --------
+    >>> from psflow.ps_runtime.specs.schema import ArraySpec
+    >>> matrix = ArraySpec("features", "float32", (100,))
+    >>> default_optimizer(InputSchema((matrix,))).learning_rate
+    0.2
+    >>> names = tuple(f"column_{number}" for number in range(100))
+    >>> default_optimizer(InputSchema((matrix,), columns=names)).learning_rate
+    0.1
+    """
+    in_matrix = len(schema.columns)
+    num_columns = sum(in_matrix if in_matrix and spec.name == MATRIX else 1 for spec in schema.features)
+    return Ftrl(learning_rate=min(LARGEST_RATE, 1 / math.sqrt(num_columns)))
+
+
+def _linear(
+    head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
+) -> EstimatorSpec:
+    inputs = read_features(features, schema)
+    outputs = _outputs(inputs, head.num_outputs)
+
+    def train(gradient: FloatArray) -> TrainOp:
+        optimizer: Optimizer = params["optimizer"] or default_optimizer(schema)
+        return optimizer.apply_gradients(_gradients(inputs, gradient))
+
+    return spec_of_head(head, mode, labels, outputs, train)
+
+
+def _outputs(inputs: Mapping[str, FloatArray | Ids], num_outputs: int) -> FloatArray:
+    """Return ``(batch, num_outputs)``."""
+    bias: FloatArray = get_variable(BIAS, (num_outputs,), initializer=zeros)
+    total: FloatArray | None = None
+    for feature, values in inputs.items():
+        name = _weights_name(feature)
+        if isinstance(values, Ids):
+            part = look_up(name, values, num_outputs, "zeros")
+        else:
+            part = values @ get_variable(name, (values.shape[1], num_outputs), initializer=zeros)
+        total = part + bias if total is None else total + part
+    assert total is not None, "there is at least one feature"
+    return total
+
+
+def _gradients(inputs: Mapping[str, FloatArray | Ids], gradient: FloatArray) -> dict[str, FloatArray | SparseGradient]:
+    """Return the gradient of each variable and table, given that of the outputs."""
+    gradients: dict[str, FloatArray | SparseGradient] = {BIAS: gradient.sum(axis=0)}
+    for feature, values in inputs.items():
+        name = _weights_name(feature)
+        if isinstance(values, Ids):
+            gradients[name] = rows_gradient(name, values, gradient)
+        else:
+            gradients[name] = np.matmul(values.T, gradient, out=gradient_buffer(name))
+    return gradients
+
+
+def _weights_name(feature: str) -> str:
+    return f"linear/linear_model/{feature}/weights" if feature else "linear/linear_model/weights"

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+import sklearn.metrics
+
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
+
+RNG = np.random.default_rng(12)
+OUTPUTS = RNG.normal(size=(50, 2)).astype(np.float32)
+LABELS = RNG.normal(size=(50, 2))
+ONE, TWO = RegressorHead(1), RegressorHead(2)
+
+
+@pytest.mark.parametrize(("head", "columns"), [(ONE, 1), (TWO, 2)])
+def test_predictions_are_the_outputs(head, columns):
+    assert head.num_outputs == columns
+    outputs = OUTPUTS[:, :columns]
+    assert head.predictions(outputs)["predictions"] is outputs
+
+
+@pytest.mark.parametrize(("head", "columns"), [(ONE, 1), (TWO, 2)])
+def test_the_loss_is_the_mean_squared_error_of_all_numbers(head, columns, central_differences):
+    labels, outputs = LABELS[:, :columns], OUTPUTS[:, :columns]
+    loss, gradient = head.loss(labels, outputs)
+    assert loss == pytest.approx(sklearn.metrics.mean_squared_error(labels, outputs), rel=1e-6)
+    slopes = central_differences(lambda x: head.loss(labels, x)[0], outputs.astype(np.float64))
+    np.testing.assert_allclose(gradient, slopes, atol=1e-7)
+
+
+@pytest.mark.parametrize("labels", [LABELS[:, :1], LABELS[:, 0], LABELS[:, 0].tolist()], ids=["column", "row", "list"])
+def test_labels_of_one_number_may_come_in_any_of_these_forms(labels):
+    loss, gradient = ONE.loss(labels, OUTPUTS[:, :1])
+    expected, slopes = ONE.loss(LABELS[:, :1], OUTPUTS[:, :1])
+    assert loss == expected
+    assert np.array_equal(gradient, slopes)
+
+
+def test_truth_values_and_counts_are_numbers():
+    events = LABELS[:, 0] > 0
+    assert ONE.loss(events, OUTPUTS[:, :1])[0] == ONE.loss(events.astype(np.int8), OUTPUTS[:, :1])[0]
+
+
+def test_metrics_are_of_all_examples():
+    totals = {}
+    for start in range(0, 50, 16):
+        labels, outputs = LABELS[start : start + 16], OUTPUTS[start : start + 16]
+        measured = TWO.metrics(labels, TWO.predictions(outputs), TWO.loss(labels, outputs)[0])
+        totals = {name: totals[name].merge(metric) if totals else metric for name, metric in measured.items()}
+    assert {name: metric.result() for name, metric in totals.items()} == pytest.approx(
+        {"average_loss": TWO.loss(LABELS, OUTPUTS)[0], "label/mean": LABELS.mean(), "prediction/mean": OUTPUTS.mean()},
+        rel=1e-5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("head", "labels", "words"),
+    [
+        (ONE, None, r"a regressor needs labels, the train input has none; let input_fn return \(features, labels\)"),
+        (
+            ONE,
+            LABELS,
+            r"labels of shape \(50, 1\) for the 50 examples of the train input, got \(50, 2\); set label_dim",
+        ),
+        (TWO, LABELS[:, 0], r"expected labels of shape \(50, 2\) .*, got \(50,\); set label_dimension to the numbers"),
+        (TWO, LABELS.T, r"expected labels of shape \(2, 2\) .*, got \(2, 50\)"),
+        (ONE, np.array(["cheap", "dear"]), r"expected labels that are numbers, got <U5 such as \['cheap'\]"),
+        (ONE, {"price": LABELS}, r"expected labels of shape \(1, 1\) .*, got \(\)"),
+    ],
+)
+def test_other_labels_are_refused(head, labels, words):
+    with pytest.raises(InputError, match=words):
+        head.check_labels(labels, "the train input")
+
+
+@pytest.mark.parametrize("labels", [LABELS, LABELS.astype(np.int64), LABELS[:0]])
+def test_labels_of_a_whole_data_set_pass(labels):
+    TWO.check_labels(labels, "the train input")
+
+
+def test_as_many_labels_as_examples():
+    with pytest.raises(InputError, match=r"labels of shape \(50, 2\) for the 50 examples of the batch, got \(49, 2\)"):
+        TWO.loss(LABELS[:49], OUTPUTS)
