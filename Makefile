@@ -45,7 +45,8 @@ test-browser: venv
 # What takes minutes: schedules, kills, measured times. PSFLOW_STOP=all has every scene meet every signal and every state
 # of the servers (tests/acceptance/test_stop.py), half an hour more
 acceptance: venv
-	$(BIN)/python -m pytest tests/acceptance
+	$(BIN)/python -m pytest tests/acceptance -m "not measured" $(SPREAD)
+	$(BIN)/python -m pytest tests/acceptance -m measured
 
 check: venv
 	$(BIN)/ruff format --check .

@@ -89,6 +89,13 @@ def test_the_models_of_the_page_on_tables_run() -> None:
 
 
 @pytest.mark.usefixtures("_elsewhere")
+def test_the_canned_models_of_the_page_on_estimators_run() -> None:
+    names = run(blocks(ESTIMATOR, "python"))
+    assert names["linear"].get_variable_value("linear/linear_model/style/weights").shape == (4, 1)
+    assert names["deep"].evaluate(names["houses"])["loss"] < 0.5 * names["houses"]().labels.var()
+
+
+@pytest.mark.usefixtures("_elsewhere")
 def test_the_program_of_the_page_on_replay_runs() -> None:
     run(blocks(REPLAY, "python"))
     assert {e.name for e in EvaluationLog("runs/line").read()} == {"", "again"}

@@ -97,9 +97,9 @@ def listed_names(noun: str, names: Sequence[str]) -> str:
 
 def id_fault(ids: NDArray[Any], num_ids: int) -> str | None:
     """Say which of integer `ids` is not in [0, num_ids); None if all are."""
-    is_id = (ids >= 0) & (ids < num_ids)
-    if is_id.all():
+    if not ids.size or (ids.min() >= 0 and ids.max() < num_ids):
         return None
+    is_id = (ids >= 0) & (ids < num_ids)
     row = int(np.argmin(is_id.reshape(len(ids), -1).all(axis=1)))
     value = ids[row][~is_id[row]].flat[0]
     return f"has the id {value.item()} in row {row}, expected ids in [0, {num_ids})"

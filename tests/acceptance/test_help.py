@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 import time
 
+import pytest
+
 from tests.flows.conftest import PSFLOW
 
 
+@pytest.mark.measured
 def test_help_answers_in_under_half_a_second() -> None:
     def secs() -> float:
         start = time.perf_counter()

@@ -78,6 +78,7 @@ def one_by_one(parameters: TrainParameters) -> tuple[dict[tuple[str, int], dict[
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.measured
 @pytest.mark.cluster
 def test_replay_on_two_workers_is_the_same_in_less_time(trained: TrainParameters, address: str) -> None:
     began = time.monotonic()

@@ -44,7 +44,7 @@ SIGNALS = ("SIGINT", "SIGTERM", "SIGTERM to all")
 """SIGINT goes to the group, as Ctrl-C does; the last one to every process below the command, as systemd's does."""
 STATES = ("all alive", "Prefect dead", "Prefect hangs", "MLflow dead", "MLflow hangs")
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.measured]
 
 Cell = tuple[str, str, str]
 

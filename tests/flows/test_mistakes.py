@@ -70,8 +70,8 @@ def test_a_missing_column(capsys: pytest.CaptureFixture[str], directory: Path) -
 
 def test_a_wrong_model_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "train", "t.yaml", "model.name=DNNClasifier") == (
-        f"psflow: command line: model.name: unknown model 'DNNClasifier', expected one of DNNClassifier, {OWN}; "
-        "did you mean 'DNNClassifier'?\n"
+        "psflow: command line: model.name: unknown model 'DNNClasifier', expected one of DNNClassifier, DNNRegressor, "
+        f"LinearClassifier, LinearRegressor, {OWN}; did you mean 'DNNClassifier'?\n"
     )
 
 

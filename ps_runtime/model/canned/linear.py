@@ -79,16 +79,16 @@ def _linear(
 def _outputs(inputs: Mapping[str, FloatArray | Ids], num_outputs: int) -> FloatArray:
     """Return ``(batch, num_outputs)``."""
     bias: FloatArray = get_variable(BIAS, (num_outputs,), initializer=zeros)
-    total: FloatArray | None = None
-    for feature, values in inputs.items():
-        name = _weights_name(feature)
-        if isinstance(values, Ids):
-            part = look_up(name, values, num_outputs, "zeros")
-        else:
-            part = values @ get_variable(name, (values.shape[1], num_outputs), initializer=zeros)
-        total = part + bias if total is None else total + part
-    assert total is not None, "there is at least one feature"
-    return total
+    return sum((_weighted(feature, values, num_outputs) for feature, values in inputs.items()), bias)
+
+
+def _weighted(feature: str, values: FloatArray | Ids, num_outputs: int) -> FloatArray:
+    """Return what one feature adds to the outputs, ``(batch, num_outputs)``."""
+    name = _weights_name(feature)
+    if isinstance(values, Ids):
+        return look_up(name, values, num_outputs, "zeros")
+    weighted: FloatArray = values @ get_variable(name, (values.shape[1], num_outputs), initializer=zeros)
+    return weighted
 
 
 def _gradients(inputs: Mapping[str, FloatArray | Ids], gradient: FloatArray) -> dict[str, FloatArray | SparseGradient]:

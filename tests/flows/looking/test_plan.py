@@ -59,6 +59,21 @@ def test_what_is_ready_is_told_and_nothing_is_written(directory: Path) -> None:
     assert contents(directory) == ["t.csv", "t.yaml"]
 
 
+@pytest.mark.parametrize(
+    ("model", "num_variables"),
+    [
+        ("{name: LinearClassifier}", 2),
+        ("{name: LinearRegressor, params: {optimizer: {name: Adam}}}", 2),
+        ("{name: DNNRegressor, params: {hidden_units: [4, 3], label_dimension: 1}}", 6),
+    ],
+)
+def test_each_canned_model_is_planned(model: str, num_variables: int) -> None:
+    facts = plan(["t.yaml", f"model={model}"]).facts
+    assert facts["faults"] == []
+    assert facts["model"]["variables"] == num_variables
+    assert model.startswith(f"{{name: {facts['model']['name']}")
+
+
 def test_a_job_that_is_there_is_resumed_or_done() -> None:
     settings = read_settings(["t.yaml"])
     training = build_training(parse_parameters(settings.values, settings.origins))
