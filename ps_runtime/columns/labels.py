@@ -50,6 +50,10 @@ class Label:
         """Name, dtype and shape, and the number of classes where they are words."""
         return FeatureSpec(self.column.name, self.dtype, (), None if self.classes is None else len(self.classes))
 
+    def named(self, name: str) -> Label:
+        """Return the same labels out of a column of another name."""
+        return replace(self, column=replace(self.column, raw=RawColumn(name, self.column.raw.type)))
+
     @functools.cached_property
     def words(self) -> pa.Array:
         """The classes as pyarrow looks them up."""

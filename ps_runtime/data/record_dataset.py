@@ -54,13 +54,11 @@ class RecordDataset(SplittableInput):
     scan : InputScan
         Where the records are.
     preprocessing : Preprocessing
-        What features and labels are made of the columns.
+        What features, labels and weights are made of the columns; without a label there are none.
     batching : Batching
         How they are given.
     unused : tuple of str
         Columns of the files that are not read.
-    has_labels : bool
-        Whether labels are read.
     drops : bool
         Whether records with a blank, NaN or infinite cell are left out.
 
@@ -76,18 +74,16 @@ class RecordDataset(SplittableInput):
         batching: Batching,
         unused: tuple[str, ...],
         *,
-        has_labels: bool,
         drops: bool,
     ) -> None:
         self._index = scan.index
         self._preprocessing = preprocessing
         self._filled = preprocessing.filled_columns
-        self._label = preprocessing.label if has_labels else None
+        self._label = preprocessing.label
         self._drops = drops
-        weight = preprocessing.weight if has_labels else None
-        self._weight = weight
+        self._weight = preprocessing.weight
         names = [column.name for column in preprocessing.raw_columns]
-        names += [column.name for column in (None if self._label is None else self._label.column, weight) if column]
+        names += [column.name for column in (self._label.column if self._label else None, self._weight) if column]
         self._reader = RecordReader(scan.index, names)
         self._lock = threading.Lock()
         self._windows: OrderedDict[tuple[int, ...], Batch] = OrderedDict()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
@@ -14,7 +15,7 @@ from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.record_files.base import RecordFormat
-from psflow.ps_runtime.record_files.files import list_files
+from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.record_files.scan import Scan
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 
@@ -78,26 +79,20 @@ class RecordInput:
         Raises
         ------
         InputError
-            If the files cannot be read, or for a cell that `non_finite` refuses.
-        UsageError
-            If the options do not go with the columns.
+            If the files cannot be read, for a cell that `non_finite` refuses, or if the options do not go with the
+            columns.
         """
-        scan, unused = self._scan(self._asked)
-        filled = [name for name, options in self.columns.items() if options.impute is not None]
+        scan, known = self._scan(self._asked)
         try:
             learner = Learner(
                 scan.columns, self.columns, self.groups, SAMPLE_SEED, label=self.label, weight=self.weight
             )
         except UsageError as error:
             raise InputError(tuple(f"{where}: {fault}" for fault in error.faults)) from None
+        filled = [name for name, options in self.columns.items() if options.impute is not None]
         found = scan_input(scan, filled, non_finite, learner, where)
         return RecordDataset(
-            found,
-            learner.finish(),
-            self.batching,
-            unused,
-            has_labels=self.label is not None,
-            drops=non_finite == "drop",
+            found, learner.finish(), self.batching, self._unused(known, scan), drops=non_finite == "drop"
         )
 
     def open(
@@ -112,24 +107,31 @@ class RecordInput:
             refuses.
         """
         label = preprocessing.label if needs_labels else None
+        if label is not None and self.label is not None:
+            label = label.named(self.label.column)
         weight = preprocessing.weight if needs_labels else None
         names = [column.name for column in preprocessing.raw_columns]
-        names += [column.name for column in (label.column if label else None, weight) if column is not None]
-        scan, unused = self._scan(lambda known: names)
+        names += [column.name for column in (None if label is None else label.column, weight) if column is not None]
+        scan, known = self._scan(lambda _: names)
+        _check_label(label, preprocessing.label, known, where)
         found = scan_input(scan, preprocessing.filled_columns, non_finite, None, where)
         return RecordDataset(
-            found, preprocessing, self.batching, unused, has_labels=label is not None, drops=non_finite == "drop"
+            found,
+            replace(preprocessing, label=label, weight=weight),
+            self.batching,
+            self._unused(known, scan),
+            drops=non_finite == "drop",
         )
 
-    def _scan(self, chosen: Callable[[Sequence[str]], Sequence[str]]) -> tuple[Scan, tuple[str, ...]]:
-        """Return a scan of the columns that are `chosen` out of all, and the names of the others."""
+    def _scan(self, chosen: Callable[[Sequence[str]], Sequence[str]]) -> tuple[Scan, list[str]]:
+        """Return a scan of the columns that are `chosen`, and the names of all that there are."""
         files = list_files(self.paths, self.record_format.suffixes)
         look = Scan(files, self.record_format)
         known = [*(column.name for column in look.columns), *look.unreadable]
         names = chosen(known)
         if faults := missing_faults(files[0].shown, "column", names, known):
             raise InputError(tuple(faults))
-        return Scan(files, self.record_format, names), tuple(name for name in known if name not in names)
+        return Scan(files, self.record_format, names), known
 
     def _asked(self, known: Sequence[str]) -> list[str]:
         """Return the columns that training reads, out of all that there are."""
@@ -137,3 +139,16 @@ class RecordInput:
         if self.features is None:
             return [*apart, *(name for name in known if name not in (*apart, *self.key_columns))]
         return [*self.features, *apart]
+
+    def _unused(self, known: Sequence[str], scan: Scan) -> tuple[str, ...]:
+        read = {*self.key_columns, *(column.name for column in scan.columns)}
+        return tuple(name for name in known if name not in read)
+
+
+def _check_label(label: Label | None, learned: Label | None, known: Sequence[str], where: str) -> None:
+    """Refuse labels from another column than in training, if that one is there."""
+    if label is None or learned is None or label.column.name == learned.column.name:
+        return
+    if learned.column.name in known:
+        expected = f"expected {learned.column.name!r} as in training; correct its label"
+        raise InputError((f"{where}: the label is {label.column.name!r}, {expected}",))
