@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.learner import Learner
-from psflow.ps_runtime.columns.values import blank_rows
+from psflow.ps_runtime.columns.values import blank_rows, numbers_of
 from psflow.ps_runtime.data.non_finite import NonFinite, NonFiniteCells, NonFiniteColumn, Source
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CellError, InputError
@@ -26,6 +26,8 @@ __all__ = ["InputScan", "faulty_rows", "located", "scan_input", "source_of"]
 logger = logging.getLogger(__name__)
 
 PROGRESS_EVERY_SECS = 10.0
+MAX_LABELS = 10_000
+"""More numbers are no classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,11 +42,14 @@ class InputScan:
         How many records of each chunk the input has, once faulty ones are left out.
     non_finite : NonFiniteCells
         The blank, NaN and infinite cells that it has, or had.
+    labels : array
+        All numbers that are labels, each once, or the least and the greatest of very many; none if labels are words.
     """
 
     index: RecordIndex
     kept_records: NDArray[np.int64]
     non_finite: NonFiniteCells
+    labels: NDArray[Any]
 
 
 def faulty_rows(table: pa.Table, filled: Collection[str]) -> dict[str, NDArray[np.bool_]]:
@@ -84,7 +89,13 @@ def located(error: CellError, index: RecordIndex, record: int) -> InputError:
 
 
 def scan_input(
-    scan: Scan, filled: Collection[str], non_finite: NonFinite, learner: Learner | None, where: str
+    scan: Scan,
+    filled: Collection[str],
+    non_finite: NonFinite,
+    where: str,
+    *,
+    label: str | None = None,
+    learner: Learner | None = None,
 ) -> InputScan:
     """Go over all records once; feed `learner` with those that are kept.
 
@@ -96,10 +107,12 @@ def scan_input(
         Columns whose blanks become something else.
     non_finite : {"error", "drop", "keep"}
         What becomes of rows with a blank, NaN or infinite cell in another column.
-    learner : Learner or None
-        Takes in each chunk; None: nothing is learned.
     where : str
         What the log calls the input.
+    label : str or None
+        The column of the labels.
+    learner : Learner or None
+        Takes in each chunk; None: nothing is learned.
 
     Raises
     ------
@@ -109,11 +122,13 @@ def scan_input(
     """
     cells = _Cells()
     learning = None if learner is None else _Learning(learner)
+    labels = _Labels(label)
     kept: list[int] = []
     progress = Deadline(PROGRESS_EVERY_SECS)
     for chunk in scan:
         faulty = cells.add(chunk.table, faulty_rows(chunk.table, filled))
         rows = np.flatnonzero(~faulty) if non_finite == "drop" and faulty is not None else None
+        labels.add(chunk.table)
         kept.append(chunk.table.num_rows if rows is None else len(rows))
         if learning is not None:
             learning.add(chunk.table, rows)
@@ -128,7 +143,7 @@ def scan_input(
         raise located(learning.error, index, learning.error.row)
     if not sum(kept):
         raise InputError((*found.lines(), f"{where}: non_finite is drop, which leaves no row"))
-    return InputScan(index, np.array(kept, np.int64), found)
+    return InputScan(index, np.array(kept, np.int64), found, labels.values)
 
 
 class _Learning:
@@ -152,6 +167,25 @@ class _Learning:
                 self.error = CellError(error.column, record, error.reason)
         self._num_learned += kept.num_rows
         self._num_records += table.num_rows
+
+
+class _Labels:
+    """Collects the numbers that are labels."""
+
+    def __init__(self, column: str | None) -> None:
+        self._column = column
+        self.values: NDArray[Any] = np.empty(0)
+
+    def add(self, table: pa.Table) -> None:
+        """Take in the labels of a chunk, those of rows that are left out, too."""
+        import pyarrow as pa
+
+        if self._column is None or not pa.types.is_primitive(table.column(self._column).type):
+            return
+        numbers = numbers_of(table.column(self._column).combine_chunks().drop_null())
+        found = np.unique(numbers[np.isfinite(numbers)])
+        values = np.union1d(self.values, found) if self.values.size else found
+        self.values = values if values.size <= MAX_LABELS else values[[0, -1]]
 
 
 class _Cells:

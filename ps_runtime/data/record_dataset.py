@@ -81,6 +81,7 @@ class RecordDataset(SplittableInput):
         self._filled = preprocessing.filled_columns
         self._label = preprocessing.label
         self._drops = drops
+        self._labels = scan.labels
         self._weight = preprocessing.weight
         names = [column.name for column in preprocessing.raw_columns]
         names += [column.name for column in (self._label.column if self._label else None, self._weight) if column]
@@ -133,10 +134,12 @@ class RecordDataset(SplittableInput):
             return self._reader.read(start, stop)
 
     def distinct_labels(self) -> Columns | None:
-        """Return the classes that words stand for; None where numbers are labels, of which a batch is judged."""
-        if self._label is None or self._label.classes is None:
+        """Return the classes that words stand for, or the numbers that are labels."""
+        if self._label is None:
             return None
-        return np.arange(len(self._label.classes))
+        if self._label.classes is not None:
+            return np.arange(len(self._label.classes))
+        return self._labels.astype(self._label.dtype)
 
     def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
         """Return column and row of such a cell; see `SplittableInput.first_non_finite_cell`."""

@@ -90,7 +90,9 @@ class RecordInput:
         except UsageError as error:
             raise InputError(tuple(f"{where}: {fault}" for fault in error.faults)) from None
         filled = [name for name, options in self.columns.items() if options.impute is not None]
-        found = scan_input(scan, filled, non_finite, learner, where)
+        found = scan_input(
+            scan, filled, non_finite, where, label=None if self.label is None else self.label.column, learner=learner
+        )
         return RecordDataset(
             found, learner.finish(), self.batching, self._unused(known, scan), drops=non_finite == "drop"
         )
@@ -114,7 +116,13 @@ class RecordInput:
         names += [column.name for column in (None if label is None else label.column, weight) if column is not None]
         scan, known = self._scan(lambda _: names)
         _check_label(label, preprocessing.label, known, where)
-        found = scan_input(scan, preprocessing.filled_columns, non_finite, None, where)
+        found = scan_input(
+            scan,
+            preprocessing.filled_columns,
+            non_finite,
+            where,
+            label=None if label is None else label.column.name,
+        )
         return RecordDataset(
             found,
             replace(preprocessing, label=label, weight=weight),
@@ -137,7 +145,7 @@ class RecordInput:
         """Return the columns that training reads, out of all that there are."""
         apart = [*([] if self.label is None else [self.label.column]), *([] if self.weight is None else [self.weight])]
         if self.features is None:
-            return [*apart, *(name for name in known if name not in (*apart, *self.key_columns))]
+            return [*(name for name in known if name not in (*apart, *self.key_columns)), *apart]
         return [*self.features, *apart]
 
     def _unused(self, known: Sequence[str], scan: Scan) -> tuple[str, ...]:

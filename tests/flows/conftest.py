@@ -22,7 +22,7 @@ TABLE_CONF = """
 experiment: t
 model: {name: DNNClassifier, params: {hidden_units: [4], n_classes: 2}}
 input:
-  train: {format: csv, path: t.csv, label: y, batch_size: 2}
+  train: {format: csv, path: t.csv, label: y, groups: {features: numeric}, batch_size: 2}
   eval: {format: csv, path: t.csv, label: y}
 train: {max_steps: 2}
 """
