@@ -20,6 +20,7 @@ from prefect.flows import load_flow_from_entrypoint
 from psflow.flows.deployments import FLOWS, configured, general
 from psflow.flows.serve import _Ending, _Patient, serve
 from psflow.ps_runtime.errors import ConfigError, UsageError
+from psflow.ps_runtime.estimator.canned import CANNED
 from psflow.tasks.started_servers import Servers
 
 ROOT = Path(__file__).parents[2]
@@ -189,7 +190,7 @@ def test_a_form_offers_choices_where_there_are_some() -> None:
     assert fields["transport"]["enum"] == ["auto", "shm", "unix", "tcp"]
     assert definitions["ClusterParameters"]["properties"]["when_full"]["enum"] == ["wait", "fail"]
     options = [option["$ref"].rpartition("/")[2] for option in fields["model"]["anyOf"]]
-    assert options == ["DNNClassifier", "FunctionModel"]
+    assert options == [*CANNED, "FunctionModel"]
     assert all(definitions[option]["description"] for option in options)
 
 

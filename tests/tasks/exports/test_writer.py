@@ -23,7 +23,6 @@ from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.canned.dnn import dnn_classifier, dnn_regressor
-from psflow.ps_runtime.model.canned.linear import linear_classifier
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Adagrad, ExponentialDecay, GradientDescent
@@ -135,7 +134,7 @@ def test_canned_model_predicts_where_psflow_is_not_installed(dnn: Any, dnn_expor
     agree(predict_elsewhere(dnn_export, f"pd.DataFrame({rows!r}).astype('float32')"), dnn.predictions)
 
 
-def test_ids_are_looked_up_where_psflow_is_not_installed(tmp_path: Path) -> None:
+def test_ids_are_looked_up_in_variables_and_tables_of_an_export(tmp_path: Path) -> None:
     features = {
         "few": np.array([3, 0]),
         "many": np.array([70_000, 5]),
@@ -147,21 +146,11 @@ def test_ids_are_looked_up_where_psflow_is_not_installed(tmp_path: Path) -> None
     bundle = bundle_of(dnn_regressor, features, {"hidden_units": [3], "label_dimension": 2}, schema)
     assert list(bundle.values.tables) == ["dnn/input_layer/many_embedding/embedding_weights"]
     MlflowModelWriter().write(str(tmp_path / "model"), bundle)
-    columns = {name: array.tolist() for name, array in reversed(features.items())}
-    got = predict_elsewhere(tmp_path / "model", f"pd.DataFrame({columns!r}).astype({{'x': 'float32'}})")
-    agree(got, bundle.predictions)
-    assert "scipy" not in (tmp_path / "model" / "requirements.txt").read_text()
-
-
-def test_an_export_refuses_an_id_that_training_did_not_have(tmp_path: Path) -> None:
-    features = {"word": np.array([3, 0])}
-    schema = Dataset(features, num_ids={"word": 4}).schema()
-    bundle = bundle_of(linear_classifier, features, {"n_classes": 2}, schema)
-    MlflowModelWriter().write(str(tmp_path / "model"), bundle)
     model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
-    agree(model.predict(features), bundle.predictions)
-    with pytest.raises(ValueError, match=r"the input: feature 'word' has the id 4 in row 1, expected ids in \[0, 4\)"):
-        model.unwrap_python_model().predict(None, {"word": np.array([0, 4])})
+    agree(model.predict(pd.DataFrame(dict(reversed(features.items())))), bundle.predictions)
+    assert "scipy" not in (tmp_path / "model" / "requirements.txt").read_text()
+    with pytest.raises(ValueError, match=r"the input: feature 'some' has the id 9 in row 1, expected ids in \[0, 9\)"):
+        model.unwrap_python_model().predict(None, {**features, "some": np.array([0, 9])})
 
 
 def test_function_in_a_file_takes_the_files_beside_it_along(user_model: Any, tmp_path: Path) -> None:
