@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
@@ -29,12 +29,23 @@ class FlowParameters(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Let forms offer the only value of a field: of a ``const`` the Prefect UI sends none."""
+        """Let forms offer the only value of a field or of an alternative: of a ``const`` the Prefect UI sends none."""
         found = super().__get_pydantic_json_schema__(schema, handler)
         for field in handler.resolve_ref_schema(found).get("properties", {}).values():
             if "const" in field:
-                field["enum"] = [field.setdefault("default", field.pop("const"))]
+                field.setdefault("default", field["const"])
+            for part in _parts(field):
+                if "const" in part:
+                    part["enum"] = [part.pop("const")]
         return found
+
+
+def _parts(schema: JsonSchemaValue) -> Iterator[JsonSchemaValue]:
+    """Yield the schema of a field, and those of its alternatives and of the values that it holds."""
+    yield schema
+    below = [schema[key] for key in ("items", "additionalProperties") if isinstance(schema.get(key), dict)]
+    for part in (*schema.get("anyOf", ()), *below):
+        yield from _parts(part)
 
 
 class NamesCode:
