@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Literal
 
 from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
+from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.data.input_scan import scan_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.record_files.base import RecordFormat
+from psflow.ps_runtime.record_files.delimited import DelimitedText
+from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.record_files.scan import Scan
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
@@ -23,6 +27,7 @@ __all__ = ["RecordInput"]
 
 SAMPLE_SEED = 0
 """Of the samples of which medians and quantiles are learned."""
+NOTHING_LEARNED: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +117,10 @@ class RecordInput:
         if label is not None and self.label is not None:
             label = label.named(self.label.column)
         weight = preprocessing.weight if needs_labels else None
-        names = [column.name for column in preprocessing.raw_columns]
-        names += [column.name for column in (None if label is None else label.column, weight) if column is not None]
-        scan, known = self._scan(lambda _: names)
+        apart = (None if label is None else label.column, weight)
+        columns = [*preprocessing.raw_columns, *(column.raw for column in apart if column is not None)]
+        names = [column.name for column in columns]
+        scan, known = self._scan(lambda _: names, _types_of_text(columns))
         _check_label(label, preprocessing.label, known, where)
         found = scan_input(
             scan,
@@ -131,15 +137,24 @@ class RecordInput:
             drops=non_finite == "drop",
         )
 
-    def _scan(self, chosen: Callable[[Sequence[str]], Sequence[str]]) -> tuple[Scan, list[str]]:
-        """Return a scan of the columns that are `chosen`, and the names of all that there are."""
+    def _scan(
+        self, chosen: Callable[[Sequence[str]], Sequence[str]], learned: Mapping[str, str] = NOTHING_LEARNED
+    ) -> tuple[Scan, list[str]]:
+        """Return a scan of the columns that are `chosen`, and the names of all that there are.
+
+        Text is parsed as of the types that training has `learned`: none are inferred anew, where a zip code would
+        become a number.
+        """
         files = list_files(self.paths, self.record_format.suffixes)
         look = Scan(files, self.record_format)
         known = [*(column.name for column in look.columns), *look.unreadable]
         names = chosen(known)
         if faults := missing_faults(files[0].shown, "column", names, known):
             raise InputError(tuple(faults))
-        return Scan(files, self.record_format, names), known
+        record_format = self.record_format
+        if isinstance(record_format, DelimitedText | JsonLines):
+            record_format = replace(record_format, types={**record_format.types, **learned})
+        return Scan(files, record_format, names), known
 
     def _asked(self, known: Sequence[str]) -> list[str]:
         """Return the columns that training reads, out of all that there are."""
@@ -151,6 +166,11 @@ class RecordInput:
     def _unused(self, known: Sequence[str], scan: Scan) -> tuple[str, ...]:
         read = {*self.key_columns, *(column.name for column in scan.columns)}
         return tuple(name for name in known if name not in read)
+
+
+def _types_of_text(columns: Sequence[RawColumn]) -> dict[str, str]:
+    """Return the types as which the cells of columns are parsed; whole numbers may have fractions in a further file."""
+    return {column.name: column.type for column in columns if column.type in TYPES and column.type != "int64"}
 
 
 def _check_label(label: Label | None, learned: Label | None, known: Sequence[str], where: str) -> None:
