@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-__all__ = ["FUNCTION", "Alternatives", "FlowParameters", "KeyFaultError", "NamesCode", "Strings", "value_of"]
+__all__ = ["FUNCTION", "Alternatives", "FlowParameters", "KeyFaultsError", "NamesCode", "Strings", "value_of"]
 
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
 """``package.module:function``."""
@@ -66,12 +66,18 @@ class Alternatives:
         return found
 
 
-class KeyFaultError(ValueError):
-    """A fault of one key of a mapping, which is found out before the others are looked at."""
+class KeyFaultsError(ValueError):
+    """Faults of keys of a mapping that are found where the mapping is looked at as a whole.
 
-    def __init__(self, key: str, fault: str) -> None:
-        super().__init__(fault)
-        self.key = key
+    Parameters
+    ----------
+    faults : mapping of str to str
+        What is wrong, by the dotted key below that mapping.
+    """
+
+    def __init__(self, faults: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{key}: {fault}" for key, fault in faults.items()))
+        self.faults = faults
 
 
 def value_of(parameters: Any, key: str) -> Any:

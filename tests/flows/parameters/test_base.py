@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from psflow.flows.parameters.base import FlowParameters
 from psflow.flows.parameters.train import TrainParameters
 
@@ -10,7 +12,7 @@ class Kind(FlowParameters):
     name: Literal["one"]
     size: Literal[1, 2] = 1
     sides: Literal["all"] | tuple[str, ...] | None = None
-    marks: dict[str, tuple[int, ...] | Literal["none"]] = {}
+    marks: dict[str, tuple[int, ...] | Literal["none"]] = Field(default_factory=dict)
 
 
 def test_a_form_offers_the_one_value_of_a_field_that_can_have_no_other() -> None:
