@@ -82,7 +82,7 @@ class RecordInput:
             If the files cannot be read, for a cell that `non_finite` refuses, or if the options do not go with the
             columns.
         """
-        scan, known = self._scan(self._asked)
+        scan, known = self.scan(self._asked)
         try:
             learner = Learner(
                 scan.columns, self.columns, self.groups, SAMPLE_SEED, label=self.label, weight=self.weight
@@ -114,7 +114,7 @@ class RecordInput:
         weight = preprocessing.weight if needs_labels else None
         names = [column.name for column in preprocessing.raw_columns]
         names += [column.name for column in (None if label is None else label.column, weight) if column is not None]
-        scan, known = self._scan(lambda _: names)
+        scan, known = self.scan(lambda _: names)
         _check_label(label, preprocessing.label, known, where)
         found = scan_input(
             scan,
@@ -131,7 +131,7 @@ class RecordInput:
             drops=non_finite == "drop",
         )
 
-    def _scan(self, chosen: Callable[[Sequence[str]], Sequence[str]]) -> tuple[Scan, list[str]]:
+    def scan(self, chosen: Callable[[Sequence[str]], Sequence[str]]) -> tuple[Scan, list[str]]:
         """Return a scan of the columns that are `chosen`, and the names of all that there are."""
         files = list_files(self.paths, self.record_format.suffixes)
         look = Scan(files, self.record_format)

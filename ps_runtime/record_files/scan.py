@@ -104,6 +104,11 @@ class Scan:
         return tuple(RawColumn(name, raw) for name, raw in self._types.items())
 
     @property
+    def num_bytes(self) -> int:
+        """What there is in all files."""
+        return self._num_bytes
+
+    @property
     def unreadable(self) -> tuple[str, ...]:
         """Further columns, of types that cannot be read, where all columns are asked for."""
         return tuple(self._unreadable)
