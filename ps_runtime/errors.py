@@ -7,6 +7,7 @@
     │   ├── ConfigError          a configuration file, flag or environment variable
     │   ├── ModelFnError         a model_fn, or what it returned
     │   ├── InputError           an input_fn, a data file, a row of it
+    │   │   └── CellError        a value of one column in one row
     │   ├── ModelDirError        a model_dir of another model, or of a living job
     │   └── CapacityError        more roles than the cluster has slots
     ├── ClusterError             a Dask cluster of our own that does not come up
@@ -43,6 +44,7 @@ from psflow.ps_runtime.redaction import without_secrets
 __all__ = [
     "BrokenPeerError",
     "CapacityError",
+    "CellError",
     "CheckpointError",
     "ClosedError",
     "ClusterError",
@@ -137,6 +139,25 @@ class ModelFnError(UsageError):
 
 class InputError(UsageError):
     """An input_fn, a data file or a row of it is wrong."""
+
+
+@dataclass(eq=False)
+class CellError(InputError):
+    """A value of a column is not what was expected; `row` counts from 0, in what the caller has given.
+
+    Who knows the file catches it, and says where that row lies.
+    """
+
+    faults: tuple[str, ...] = field(init=False)
+    column: str
+    row: int
+    reason: str
+
+    def __post_init__(self) -> None:
+        self.faults = (f"column {self.column!r}, row {self.row} (counted from 0): {self.reason}",)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.column, self.row, self.reason)
 
 
 class ModelDirError(UsageError):

@@ -1,0 +1,214 @@
+"""Learns what becomes of one column."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.features import (
+    Array,
+    BucketIds,
+    HashIds,
+    IsBlank,
+    LogOnePlus,
+    MinMax,
+    Normalizer,
+    Number,
+    Single,
+    Standard,
+    VocabularyIds,
+)
+from psflow.ps_runtime.columns.intents import Becomes, Intent
+from psflow.ps_runtime.columns.options import as_word
+from psflow.ps_runtime.columns.reading import Column, split_type
+from psflow.ps_runtime.columns.statistics import Moments, Range, Reservoir, ValueCounts
+from psflow.ps_runtime.columns.values import blank_rows, numbers_of
+from psflow.ps_runtime.errors import CellError, InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ColumnLearner"]
+
+LARGEST_EXACT = 2**24
+"""Up to it, float32 holds each whole number."""
+
+
+class ColumnLearner:
+    """Keeps the statistics of one column, and updates those that are needed.
+
+    Parameters
+    ----------
+    intent : Intent
+        What is to become of the column.
+    seed : int
+        Of the sample for medians and quantiles.
+    """
+
+    def __init__(self, intent: Intent, seed: int) -> None:
+        self._intent = intent
+        self._num_blanks = 0
+        self._num_values = 0
+        is_plain = intent.becomes is Becomes.NUMBER and intent.options.normalize is None
+        self._may_lose_digits = is_plain and intent.read_as == "int64"
+        self._range = Range()
+        self._moments = Moments()
+        self._reservoir = Reservoir(seed, intent.name)
+        self._counts = ValueCounts(intent.name)
+
+    def update(self, array: pa.Array) -> None:
+        """Take in the column of a chunk, as it is read.
+
+        Raises
+        ------
+        InputError
+            If there are too many words to learn.
+        CellError
+            If a number that is to be learned from is infinite, or cannot be normalized.
+        """
+        num_blanks = int(np.count_nonzero(blank_rows(array)))
+        self._num_blanks += num_blanks
+        self._num_values += len(array) - num_blanks
+        if self._intent.becomes.is_word:
+            self._update_words(array, num_blanks)
+        elif self._intent.needs_anything or self._may_lose_digits or self._intent.options.normalize == "log1p":
+            self._update_numbers(numbers_of(array))
+
+    def _update_words(self, array: pa.Array, num_blanks: int) -> None:
+        if not self._intent.needs_counts:
+            return
+        self._counts.update_words(array)
+        if self._intent.options.impute not in (None, "most_frequent"):
+            self._counts.add([self._given_word()], [num_blanks])  # what blanks become is a word like others
+
+    def _update_numbers(self, numbers: NDArray[Any]) -> None:
+        present = numbers
+        if numbers.dtype.kind == "f" and (blank := np.isnan(numbers)).any():
+            present = numbers[~blank]
+        self._range.update(present)
+        if self._intent.needs_anything and (infinite := np.isinf(numbers)).any():
+            self._refuse(numbers, infinite, "a finite number to learn from")
+        if self._intent.options.normalize == "log1p" and (low := numbers <= -1).any():
+            self._refuse(numbers, low, "a number above -1 for log1p")
+        if self._intent.needs_moments:
+            self._moments.update(present)
+        if self._intent.needs_quantiles:
+            self._reservoir.update(present)
+        if self._intent.needs_counts:
+            self._counts.update_numbers(present)
+
+    def _refuse(self, numbers: NDArray[Any], bad: NDArray[np.bool_], expected: str) -> None:
+        row = int(np.argmax(bad))
+        reason = f"expected {expected}, got {numbers[row].item()!r}"
+        raise CellError(column=self._intent.name, row=row, reason=reason)
+
+    @property
+    def column(self) -> Column:
+        """The column, with what was counted."""
+        loses_digits = self._may_lose_digits and self._num_values > 0 and self._range.largest > LARGEST_EXACT
+        return Column(self._intent.raw, self._intent.read_as, self._num_blanks, loses_digits)
+
+    def features(self) -> tuple[Single, ...]:
+        """Return what the column becomes.
+
+        Raises
+        ------
+        InputError
+            If all its values are blank although something was to be learned from them, or if they are too large.
+        """
+        if self._intent.needs_anything and not self._num_values:
+            raise InputError(
+                (f"column {self._intent.name!r} has nothing but blanks: nothing can be learned from it; leave it out",)
+            )
+        feature = self._feature()
+        return (feature, IsBlank(self._intent.name)) if self._intent.options.indicator else (feature,)
+
+    def _feature(self) -> Single:
+        intent, options = self._intent, self._intent.options
+        match intent.becomes:
+            case Becomes.NUMBER:
+                return Number(intent.name, self._fill_number(), self._normalizer())
+            case Becomes.ARRAY:
+                return Array(intent.name, split_type(intent.raw.type)[1] or 0)
+            case Becomes.VOCABULARY_IDS:
+                words = self._counts.by_count() if intent.words is None else intent.words
+                return VocabularyIds(intent.name, words, self._fill_word(), options.embedding, intent.words is None)
+            case Becomes.HASH_IDS:
+                assert options.hash_buckets is not None
+                return HashIds(intent.name, options.hash_buckets, self._fill_word(), options.embedding)
+            case Becomes.BUCKET_IDS:
+                edges = self._learned_edges() if options.edges is None else options.edges
+                return BucketIds(intent.name, edges, self._fill_number(), options.embedding)
+        assert_never(intent.becomes)
+
+    def _normalizer(self) -> Normalizer | None:
+        match self._intent.options.normalize:
+            case None:
+                return None
+            case "log1p":
+                return LogOnePlus()
+            case "standard":
+                deviation = 0.0 if self._range.is_constant else self._finite(self._moments.standard_deviation)
+                return Standard(self._mean(), deviation)
+            case "min_max":
+                low, high = float(self._range.minimum), float(self._range.maximum)
+                self._finite(high - low)
+                return MinMax(low, high)
+            case _:
+                assert_never(self._intent.options.normalize)
+
+    def _fill_number(self) -> float | None:
+        match self._intent.options.impute:
+            case None:
+                return None
+            case "mean":
+                return self._mean()
+            case "median":
+                return float(self._reservoir.quantiles([0.5])[0])
+            case "most_frequent":
+                return float(self._counts.by_count()[0])
+            case value:
+                return float(value)
+
+    def _fill_word(self) -> str | None:
+        match self._intent.options.impute:
+            case None:
+                return None
+            case "most_frequent":
+                known = self._intent.words
+                found = (word for word in self._counts.by_count() if known is None or word in known)
+                word: str | None = next(found, None)
+                if word is None:
+                    raise InputError(
+                        (f"column {self._intent.name!r} has no word of its vocabulary: none is the most frequent",)
+                    )
+                return word
+            case _:
+                return self._given_word()
+
+    def _given_word(self) -> str:
+        assert self._intent.options.impute is not None
+        return as_word(self._intent.options.impute)
+
+    def _learned_edges(self) -> tuple[float, ...]:
+        """Return the inner quantiles, each once, without those below which nothing lies."""
+        num_buckets = self._intent.options.quantiles
+        assert num_buckets is not None
+        edges = np.unique(self._reservoir.quantiles(np.arange(1, num_buckets) / num_buckets))
+        return tuple(edges[edges > self._range.minimum].tolist())
+
+    def _mean(self) -> float:
+        """Return the mean; of a constant column that constant exactly."""
+        if self._range.is_constant:
+            return float(self._range.minimum)
+        return self._finite(self._moments.mean)
+
+    def _finite(self, learned: float) -> float:
+        if math.isfinite(learned):
+            return learned
+        raise InputError(
+            (f"column {self._intent.name!r} has numbers up to {self._range.largest:g}: too large to normalize",)
+        )

@@ -1,0 +1,103 @@
+"""How what was learned once differs from what was learned another time, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from psflow.ps_runtime.columns.describing import shown
+from psflow.ps_runtime.columns.facts import feature_facts, label_facts
+from psflow.ps_runtime.columns.features import Feature, Group, singles
+from psflow.ps_runtime.columns.labels import Label
+from psflow.ps_runtime.columns.reading import Column
+
+__all__ = ["column_differences", "feature_differences", "label_differences"]
+
+
+def column_differences(mine: Mapping[str, Column], theirs: Mapping[str, Column]) -> Iterator[str]:
+    """Say which columns are of another type; those that are missing or new show as features."""
+    for name, column in mine.items():
+        other = theirs.get(name)
+        if other is not None and (other.raw, other.read_as) != (column.raw, column.read_as):
+            yield f"column {name!r} is {_typed(other)}, expected {_typed(column)}"
+
+
+def feature_differences(mine: Sequence[Feature], theirs: Sequence[Feature]) -> Iterator[str]:
+    """Say how the features of `theirs` differ from `mine`: which there are, and what was learned for each."""
+    yield from _name_differences("feature", [f.name for f in mine], [f.name for f in theirs])
+    others = {feature.name: feature for feature in theirs}
+    for feature in mine:
+        other = others.get(feature.name)
+        if isinstance(feature, Group) and isinstance(other, Group):
+            names = [[member.name for member in group.members] for group in (feature, other)]
+            yield from _name_differences(f"in group {feature.name!r} column", *names)
+        elif other is not None and isinstance(feature, Group) != isinstance(other, Group):
+            yield f"feature {feature.name!r} is {'a group' if isinstance(other, Group) else 'one column'}"
+    learned = {single.name: single for single in singles(theirs)}
+    for single in singles(mine):
+        if single.name in learned:
+            facts, other_facts = feature_facts(single), feature_facts(learned[single.name])
+            yield from _fact_differences(f"column {single.name!r}", facts, other_facts)
+
+
+def label_differences(mine: Label | None, theirs: Label | None) -> Iterator[str]:
+    """Say how the labels of `theirs` differ from `mine`."""
+    if mine is None or theirs is None:
+        if mine is not theirs:
+            names = ("none" if label is None else repr(label.column.name) for label in (theirs, mine))
+            yield "the label is {}, expected {}".format(*names)
+        return
+    if mine.column.name != theirs.column.name:
+        yield f"the label is {theirs.column.name!r}, expected {mine.column.name!r}"
+        return
+    facts, others = ({**label_facts(label), "column": _typed(label.column)} for label in (mine, theirs))
+    yield from _fact_differences(f"the label {mine.column.name!r}", facts, others)
+
+
+def _typed(column: Column) -> str:
+    return column.raw.type if column.read_as == column.raw.type else f"{column.raw.type} read as {column.read_as}"
+
+
+def _name_differences(what: str, mine: Sequence[str], theirs: Sequence[str]) -> Iterator[str]:
+    ours, others = set(mine), set(theirs)
+    yield from (f"{what} {name!r} is missing" for name in mine if name not in others)
+    yield from (f"{what} {name!r} is new" for name in theirs if name not in ours)
+    if ours == others and list(mine) != list(theirs):
+        place = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b)
+        yield f"{what} {place + 1} is {theirs[place]!r}, expected {mine[place]!r}"
+
+
+def _fact_differences(what: str, mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[str]:
+    if mine.get("kind") != theirs.get("kind"):
+        yield f"{what} becomes {_named(theirs['kind'])}, expected {_named(mine['kind'])}"
+        return
+    for key, value in mine.items():
+        other = theirs[key]
+        if value == other:
+            continue
+        if isinstance(value, list) and isinstance(other, list):
+            yield f"{what} has other {key}: {_list_difference(value, other)}"
+        elif isinstance(value, dict) and isinstance(other, dict):
+            yield from _fact_differences(what, value, other)
+        else:
+            yield f"{what} has {_named(key)} {_shown(other)}, expected {_shown(value)}"
+
+
+def _list_difference(mine: list[Any], theirs: list[Any]) -> str:
+    ours, others = set(mine), set(theirs)
+    new, missing = [v for v in theirs if v not in ours], [v for v in mine if v not in others]
+    parts = [f"{word} {shown(map(repr, values))}" for word, values in (("new", new), ("missing", missing)) if values]
+    if parts:
+        return "; ".join(parts)
+    place = next(i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if a != b)
+    return f"number {place + 1} is {theirs[place]!r}, expected {mine[place]!r}"
+
+
+def _named(key: str) -> str:
+    return key.replace("_", " ")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return _named(value["kind"])
+    return "none" if value is None else repr(value)

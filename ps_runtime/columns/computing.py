@@ -1,0 +1,181 @@
+"""Features from columns: each kind of feature computed for all rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.features import (
+    Array,
+    BucketIds,
+    Feature,
+    Group,
+    HashIds,
+    IsBlank,
+    LogOnePlus,
+    MinMax,
+    Number,
+    Scalar,
+    Standard,
+    VocabularyIds,
+)
+from psflow.ps_runtime.columns.hashing import hash_ids
+from psflow.ps_runtime.columns.values import array_of, blank_rows, numbers_of, unique_words
+from psflow.ps_runtime.errors import CellError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["compute", "word_ids"]
+
+STRIP_COLUMNS = 16
+BLOCK_ROWS = 4096
+"""A strip of a block takes 256 KiB, which stays in the second cache of a core while it is transposed."""
+
+
+def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
+    """Return a feature of all rows.
+
+    Parameters
+    ----------
+    feature : Feature
+        What to compute.
+    columns : mapping of str to pyarrow.Array
+        The columns of a table, of equal length, as `read_columns` returns them.
+
+    Returns
+    -------
+    float32 (rows,), float32 (rows, k) or int64 (rows,)
+        A C-contiguous array of its own.
+
+    Raises
+    ------
+    CellError
+        If a number is not above -1 of which a logarithm is to be taken, or is not whole where it stands for a word.
+    """
+    match feature:
+        case Number() | IsBlank():
+            return _matrix((feature,), columns)[:, 0]
+        case Group():
+            return _matrix(feature.members, columns)
+        case Array():
+            return array_of(columns[feature.column])
+        case VocabularyIds():
+            fill = None if feature.fill is None else feature.words.index(feature.fill)
+            return word_ids(columns[feature.column], feature.column, feature.array, fill)
+        case HashIds():
+            return _hashes(feature, columns[feature.column])
+        case BucketIds():
+            return _buckets(feature, numbers_of(columns[feature.column]))
+    assert_never(feature)
+
+
+def word_ids(array: pa.Array, column: str, words: pa.Array, fill: int | None = None) -> NDArray[np.int64]:
+    """Return the places of the values of a column among `words`.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        The column.
+    column : str
+        Its name, for errors.
+    words : pyarrow.StringArray
+        Unique.
+    fill : int, optional
+        What a blank becomes.
+
+    Returns
+    -------
+    int64 (rows,)
+        ``len(words)`` for unknown words, and for blanks without `fill`.
+    """
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    if pa.types.is_string(array.type):
+        places = pc.index_in(array, value_set=words)
+    else:
+        unique, rows = unique_words(array, column)
+        places = pc.index_in(unique, value_set=words).take(rows)
+    ids: NDArray[np.int64] = places.fill_null(len(words)).to_numpy(zero_copy_only=False).astype(np.int64)
+    if fill is not None:
+        ids[blank_rows(array)] = fill
+    return ids
+
+
+def _hashes(feature: HashIds, array: pa.Array) -> NDArray[np.int64]:
+    words, places = unique_words(array, feature.column)
+    blank_id = feature.num_buckets if feature.fill is None else hash_ids([feature.fill], feature.num_buckets)[0]
+    ids = np.append(hash_ids(words.to_pylist(), feature.num_buckets), blank_id)
+    taken: NDArray[np.int64] = ids[places.fill_null(len(words)).to_numpy(zero_copy_only=False)]
+    return taken
+
+
+def _buckets(feature: BucketIds, numbers: NDArray[Any]) -> NDArray[np.int64]:
+    edges = np.array(feature.edges, np.float64)
+    ids = np.searchsorted(edges, numbers, side="right").astype(np.int64, copy=False)
+    blank = np.isnan(numbers)
+    ids[blank] = len(edges) + 1 if feature.fill is None else np.searchsorted(edges, feature.fill, side="right")
+    return ids
+
+
+def _matrix(members: Sequence[Scalar], columns: Mapping[str, pa.Array]) -> NDArray[np.float32]:
+    """Return a matrix (rows, members).
+
+    Columns are computed in blocks of rows, some columns at a time: written one by one into a matrix, whose rows lie one
+    after the other, each number would touch a line of the cache of its own.
+    """
+    num_rows = len(columns[members[0].column])
+    matrix = np.empty((num_rows, len(members)), np.float32)
+    strip = np.empty((min(STRIP_COLUMNS, len(members)), min(BLOCK_ROWS, num_rows)), np.float32)
+    for left in range(0, len(members), STRIP_COLUMNS):
+        chosen = members[left : left + STRIP_COLUMNS]
+        values = [_values(member, columns[member.column]) for member in chosen]
+        for first in range(0, num_rows, BLOCK_ROWS):
+            block = strip[: len(chosen), : min(BLOCK_ROWS, num_rows - first)]
+            for member, numbers, out in zip(chosen, values, block, strict=True):
+                _write(member, numbers[first : first + BLOCK_ROWS], first, out)
+            matrix[first : first + BLOCK_ROWS, left : left + STRIP_COLUMNS] = block.T
+    return matrix
+
+
+def _values(member: Scalar, array: pa.Array) -> NDArray[Any]:
+    match member:
+        case Number():
+            return numbers_of(array)
+        case IsBlank():
+            return blank_rows(array)
+    assert_never(member)
+
+
+def _write(member: Scalar, values: NDArray[Any], first: int, out: NDArray[np.float32]) -> None:
+    """Write the feature of some rows, the first of which has the number `first`, in the precision of float64."""
+    normalizer = None
+    if isinstance(member, Number):
+        normalizer = member.normalizer
+        if member.fill is not None and (blank := np.isnan(values)).any():
+            values = np.where(blank, member.fill, values.astype(np.float64))
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite
+        match normalizer:
+            case None:
+                out[:] = values
+            case Standard(mean, deviation):
+                _rescale(values, mean, deviation, out)
+            case MinMax(minimum, maximum):
+                _rescale(values, minimum, maximum - minimum, out)
+            case LogOnePlus():
+                if (low := values <= -1).any():
+                    row = int(np.argmax(low))
+                    reason = f"expected a number above -1 for log1p, got {values[row].item()!r}"
+                    raise CellError(column=member.column, row=first + row, reason=reason)
+                out[:] = np.log1p(values, dtype=np.float64)
+            case _:
+                assert_never(normalizer)
+
+
+def _rescale(values: NDArray[Any], offset: float, spread: float, out: NDArray[np.float32]) -> None:
+    centered = np.subtract(values, offset, dtype=np.float64)
+    np.divide(centered, spread or 1.0, out=out, casting="same_kind")

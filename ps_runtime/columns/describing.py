@@ -1,0 +1,122 @@
+"""What was learned, as people read it in a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import assert_never
+
+from psflow.ps_runtime.columns.features import (
+    Array,
+    BucketIds,
+    Feature,
+    Group,
+    HashIds,
+    IsBlank,
+    LogOnePlus,
+    MinMax,
+    Normalizer,
+    Number,
+    Single,
+    Standard,
+    VocabularyIds,
+)
+from psflow.ps_runtime.columns.labels import Label
+from psflow.ps_runtime.columns.reading import Column
+
+__all__ = ["feature_lines", "label_line", "shown"]
+
+MAX_SHOWN = 10
+
+
+def feature_lines(features: Iterable[Feature], columns: Mapping[str, Column]) -> Iterator[str]:
+    """Yield a line for each group, and one for each column of which there is anything to say."""
+    for feature in features:
+        if isinstance(feature, Group):
+            names = shown(member.name for member in feature.members)
+            yield f"{feature.name}: a matrix of {_counted(len(feature.members), 'column')}, {names}"
+            yield from feature_lines(feature.members, columns)
+        elif sentence := _sentence(feature, columns[feature.column]):
+            yield f"{feature.name}: {sentence}"
+
+
+def _sentence(feature: Single, column: Column) -> str:
+    parts = ", ".join((*_learned(feature), *_blanks(feature, column)))
+    return "; ".join(filter(None, (parts, _note(feature, column))))
+
+
+def label_line(label: Label) -> str:
+    """Return what the labels are."""
+    if label.classes is None:
+        what = "whole numbers" if label.dtype == "int64" else "numbers"
+    else:
+        what = f"classes {shown(map(repr, label.classes))}"
+    blanks = label.column.num_blanks
+    return f"{label.column.name}: labels, {what}" + (f", {_counted(blanks, 'blank')}" if blanks else "")
+
+
+def shown(names: Iterable[str]) -> str:
+    """Return the first ten names, and dots where there are more."""
+    texts = list(names)
+    return ", ".join(texts[:MAX_SHOWN]) + (", ..." if len(texts) > MAX_SHOWN else "")
+
+
+def _learned(feature: Single) -> Iterator[str]:
+    match feature:
+        case Number():
+            if feature.normalizer is not None:
+                yield _normalized(feature.normalizer)
+        case IsBlank() | Array():
+            pass
+        case VocabularyIds():
+            yield _counted(len(feature.words), "word")
+        case HashIds():
+            yield f"words hashed into {_counted(feature.num_buckets, 'bucket')}"
+        case BucketIds():
+            yield _counted(len(feature.edges) + 1, "bucket")
+            yield f"edges {shown(f'{edge:.6g}' for edge in feature.edges)}" if feature.edges else "constant"
+        case _:
+            assert_never(feature)
+
+
+def _normalized(normalizer: Normalizer) -> str:
+    match normalizer:
+        case Standard(mean, deviation):
+            return (
+                f"mean {mean:.6g}, standard deviation {deviation:.6g}"
+                if deviation
+                else f"constant {mean:.6g} becomes 0"
+            )
+        case MinMax(minimum, maximum):
+            same = minimum == maximum
+            return f"constant {minimum:.6g} becomes 0" if same else f"minimum {minimum:.6g}, maximum {maximum:.6g}"
+        case LogOnePlus():
+            return "log(1 + x)"
+    assert_never(normalizer)
+
+
+def _blanks(feature: Single, column: Column) -> Iterator[str]:
+    """Yield how many blanks there are, and what becomes of them; of an indicator its column tells."""
+    if isinstance(feature, IsBlank):
+        return
+    fill = None if isinstance(feature, Array) else feature.fill
+    if fill is not None:
+        become = "becomes" if column.num_blanks == 1 else "become"
+        value = repr(fill) if isinstance(fill, str) else f"{fill:.6g}"
+        yield f"{_counted(column.num_blanks, 'blank')} {become} {value}"
+    elif column.num_blanks:
+        yield _counted(column.num_blanks, "blank")
+
+
+def _note(feature: Single, column: Column) -> str:
+    if isinstance(feature, VocabularyIds) and feature.is_learned:
+        return f"the most frequent is {feature.words[0]!r}"
+    if isinstance(feature, Number) and feature.normalizer is None and column.loses_digits:
+        return (
+            "it has whole numbers above 2**24, which float32 rounds: set normalize, or vocabulary or hash_buckets if "
+            "they are ids"
+        )
+    return ""
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -1,0 +1,161 @@
+"""Features as plain data, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, TypeVar, assert_never
+
+from psflow.ps_runtime.columns.features import (
+    Array,
+    BucketIds,
+    Feature,
+    Group,
+    HashIds,
+    IsBlank,
+    LogOnePlus,
+    MinMax,
+    Normalizer,
+    Number,
+    Scalar,
+    Standard,
+    VocabularyIds,
+)
+from psflow.ps_runtime.columns.labels import Label
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.reading import Column, split_type
+
+__all__ = [
+    "column_facts",
+    "column_from",
+    "feature_facts",
+    "feature_from",
+    "label_facts",
+    "label_from",
+    "raw_facts",
+    "raw_from",
+]
+
+T = TypeVar("T")
+
+
+def raw_facts(raw: RawColumn) -> dict[str, Any]:
+    """Return a raw column as plain data."""
+    return asdict(raw)
+
+
+def raw_from(facts: Mapping[str, Any]) -> RawColumn:
+    """Read what `raw_facts` returned; KeyError, TypeError or UsageError where it cannot be."""
+    split_type(str(facts["type"]))
+    return RawColumn(str(facts["name"]), str(facts["type"]))
+
+
+def column_facts(column: Column) -> dict[str, Any]:
+    """Return a column as plain data."""
+    return asdict(column)
+
+
+def column_from(facts: Mapping[str, Any]) -> Column:
+    """Read what `column_facts` returned; KeyError, TypeError, ValueError or UsageError where it cannot be."""
+    split_type(str(facts["read_as"]))
+    return Column(raw_from(facts["raw"]), str(facts["read_as"]), int(facts["num_blanks"]), bool(facts["loses_digits"]))
+
+
+def label_facts(label: Label) -> dict[str, Any]:
+    """Return what labels are as plain data."""
+    classes = None if label.classes is None else list(label.classes)
+    return {"column": column_facts(label.column), "dtype": label.dtype, "classes": classes}
+
+
+def label_from(facts: Mapping[str, Any]) -> Label:
+    """Read what `label_facts` returned; KeyError, TypeError, ValueError or UsageError where it cannot be."""
+    if facts["dtype"] not in ("int64", "float32"):
+        raise ValueError(f"the dtype of labels is {facts['dtype']!r}, expected int64 or float32")
+    classes = None if facts["classes"] is None else tuple(map(str, facts["classes"]))
+    return Label(column_from(facts["column"]), str(facts["dtype"]), classes)
+
+
+def feature_facts(feature: Feature) -> dict[str, Any]:
+    """Return a feature as plain data."""
+    match feature:
+        case Number():
+            normalizer = None if feature.normalizer is None else _normalizer_facts(feature.normalizer)
+            return {"kind": "number", "column": feature.column, "fill": feature.fill, "normalizer": normalizer}
+        case IsBlank():
+            return {"kind": "is_blank", "column": feature.column}
+        case Array():
+            return {"kind": "array", **asdict(feature)}
+        case VocabularyIds():
+            return {"kind": "vocabulary_ids", **asdict(feature), "words": list(feature.words)}
+        case HashIds():
+            return {"kind": "hash_ids", **asdict(feature)}
+        case BucketIds():
+            return {"kind": "bucket_ids", **asdict(feature), "edges": list(feature.edges)}
+        case Group():
+            return {"kind": "group", "name": feature.name, "members": list(map(feature_facts, feature.members))}
+    assert_never(feature)
+
+
+def feature_from(facts: Mapping[str, Any]) -> Feature:
+    """Read what `feature_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
+    match facts["kind"]:
+        case "number" | "is_blank":
+            return _scalar_from(facts)
+        case "array":
+            return Array(str(facts["column"]), int(facts["length"]))
+        case "vocabulary_ids":
+            words, fill = tuple(map(str, facts["words"])), _optional(str, facts["fill"])
+            embedding = _optional(int, facts["embedding"])
+            if len(set(words)) < len(words) or (fill is not None and fill not in words):
+                raise ValueError(
+                    f"the vocabulary of column {facts['column']!r} has a word twice, or not that of blanks"
+                )
+            return VocabularyIds(str(facts["column"]), words, fill, embedding, bool(facts["is_learned"]))
+        case "hash_ids":
+            fill, embedding = _optional(str, facts["fill"]), _optional(int, facts["embedding"])
+            return HashIds(str(facts["column"]), int(facts["num_buckets"]), fill, embedding)
+        case "bucket_ids":
+            edges, embedding = tuple(map(float, facts["edges"])), _optional(int, facts["embedding"])
+            return BucketIds(str(facts["column"]), edges, _optional(float, facts["fill"]), embedding)
+        case "group":
+            return Group(str(facts["name"]), tuple(map(_scalar_from, facts["members"])))
+        case kind:
+            raise ValueError(f"there is no kind of feature {kind!r}")
+
+
+def _scalar_from(facts: Mapping[str, Any]) -> Scalar:
+    match facts["kind"]:
+        case "number":
+            normalizer = _optional(_normalizer_from, facts["normalizer"])
+            return Number(str(facts["column"]), _optional(float, facts["fill"]), normalizer)
+        case "is_blank":
+            return IsBlank(str(facts["column"]))
+        case kind:
+            raise ValueError(f"there is no kind of number {kind!r}")
+
+
+def _normalizer_facts(normalizer: Normalizer) -> dict[str, Any]:
+    match normalizer:
+        case Standard():
+            return {"kind": "standard", **asdict(normalizer)}
+        case MinMax():
+            return {"kind": "min_max", **asdict(normalizer)}
+        case LogOnePlus():
+            return {"kind": "log1p"}
+    assert_never(normalizer)
+
+
+def _normalizer_from(facts: Mapping[str, Any]) -> Normalizer:
+    match facts["kind"]:
+        case "standard":
+            return Standard(float(facts["mean"]), float(facts["standard_deviation"]))
+        case "min_max":
+            return MinMax(float(facts["minimum"]), float(facts["maximum"]))
+        case "log1p":
+            return LogOnePlus()
+        case kind:
+            raise ValueError(f"there is no normalization {kind!r}")
+
+
+def _optional(read: Callable[[Any], T], value: Any) -> T | None:
+    return None if value is None else read(value)

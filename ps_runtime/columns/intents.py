@@ -1,0 +1,211 @@
+"""What is to become of each column: its options and its raw type, held against one another."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from psflow.ps_runtime.columns.options import ColumnOptions, as_word, word_list_faults
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.reading import NUMBERS, split_type
+from psflow.ps_runtime.errors import UsageError, did_you_mean
+
+__all__ = ["Becomes", "Intent", "intend"]
+
+NUMBER_OPTIONS = ("number", *NUMBERS)
+DATES = ("date", "timestamp")
+
+SOURCES = {
+    **dict.fromkeys(("number", "float32", "float64"), (*NUMBERS, "bool", "date", "timestamp", "string")),
+    "int64": (*NUMBERS, "bool", "string"),
+    "string": (*NUMBERS, "bool", "date", "timestamp", "string"),
+    "bool": ("bool", "string"),
+    "date": ("date", "timestamp", "string"),
+    "timestamp": ("date", "timestamp", "string"),
+}
+"""What can be read as what."""
+
+
+class Becomes(enum.Enum):
+    """What a column becomes."""
+
+    NUMBER = enum.auto()
+    ARRAY = enum.auto()
+    VOCABULARY_IDS = enum.auto()
+    HASH_IDS = enum.auto()
+    BUCKET_IDS = enum.auto()
+
+    @property
+    def is_word(self) -> bool:
+        """Whether its values are words, if they are numbers too."""
+        return self in (Becomes.VOCABULARY_IDS, Becomes.HASH_IDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What is to become of one column.
+
+    Parameters
+    ----------
+    raw : RawColumn
+        As it comes.
+    read_as : str
+        The type that its values are converted to first.
+    becomes : Becomes
+        The kind of feature.
+    options : ColumnOptions
+        All else.
+    words : tuple of str or None
+        The vocabulary, where it is given.
+    """
+
+    raw: RawColumn
+    read_as: str
+    becomes: Becomes
+    options: ColumnOptions
+    words: tuple[str, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return self.raw.name
+
+    @property
+    def needs_quantiles(self) -> bool:
+        """Whether a sample of its numbers is needed."""
+        return self.options.quantiles is not None or (not self.becomes.is_word and self.options.impute == "median")
+
+    @property
+    def needs_moments(self) -> bool:
+        """Whether the mean, or the standard deviation, of its numbers is needed."""
+        return self.options.normalize == "standard" or (not self.becomes.is_word and self.options.impute == "mean")
+
+    @property
+    def needs_counts(self) -> bool:
+        """Whether the count of each of its values is needed."""
+        learns_words = self.becomes is Becomes.VOCABULARY_IDS and self.words is None
+        return learns_words or self.options.impute == "most_frequent"
+
+    @property
+    def needs_anything(self) -> bool:
+        """Whether anything is to be learned from its values."""
+        learns_range = self.options.normalize == "min_max"
+        return learns_range or self.needs_quantiles or self.needs_moments or self.needs_counts
+
+
+def intend(columns: Sequence[RawColumn], options: Mapping[str, ColumnOptions]) -> tuple[Intent, ...]:
+    """Return what is to become of columns.
+
+    Raises
+    ------
+    UsageError
+        With all that is wrong: options of no column, and options that the type of a column does not allow.
+    """
+    names = [column.name for column in columns]
+    faults = [
+        f"there are options of column {name!r}, but no such column among the features{did_you_mean(name, names)}"
+        for name in options
+        if name not in names
+    ]
+    intents = []
+    for column in columns:
+        try:
+            intents.append(_intent(column, options.get(column.name, ColumnOptions())))
+        except UsageError as error:
+            faults += [f"column {column.name!r} ({column.type}): {fault}" for fault in error.faults]
+    if faults:
+        raise UsageError(tuple(faults))
+    return tuple(intents)
+
+
+def _intent(raw: RawColumn, options: ColumnOptions) -> Intent:
+    scalar, length = split_type(raw.type)
+    if length is not None:
+        return _array_intent(raw, scalar, options)
+    asked = options.type
+    if asked is not None and scalar not in SOURCES[asked]:
+        raise UsageError((f"cannot be read as {asked}, expected one of {', '.join(SOURCES[asked])}",))
+    is_number = asked in NUMBER_OPTIONS or (asked is None and scalar in NUMBERS)
+    becomes = _becomes(options, is_number, scalar if asked is None else asked)
+    if faults := tuple(_faults(options, becomes, is_number, scalar)):
+        raise UsageError(faults)
+    words = _vocabulary(options)
+    return Intent(raw, _read_as(scalar, asked), becomes, options, words)
+
+
+def _array_intent(raw: RawColumn, scalar: str, options: ColumnOptions) -> Intent:
+    if options.keys:
+        raise UsageError((f"{', '.join(options.keys)} cannot be said of a column of arrays",))
+    if scalar not in (*NUMBERS, "bool"):
+        raise UsageError(("arrays of numbers and booleans alone can be features; leave the column out",))
+    return Intent(raw, raw.type, Becomes.ARRAY, options)
+
+
+def _read_as(scalar: str, asked: str | None) -> str:
+    """Return the type that values are converted to; numbers of a kind, booleans and dates become numbers later."""
+    if asked is None or (asked in ("number", "float32", "float64") and scalar != "string"):
+        return scalar
+    return "float64" if asked == "number" else asked
+
+
+def _becomes(options: ColumnOptions, is_number: bool, type_: str) -> Becomes:
+    if options.vocabulary is not None:
+        return Becomes.VOCABULARY_IDS
+    if options.hash_buckets is not None:
+        return Becomes.HASH_IDS
+    if options.buckets is not None:
+        return Becomes.BUCKET_IDS
+    return Becomes.NUMBER if is_number or type_ in DATES else Becomes.VOCABULARY_IDS
+
+
+def _faults(options: ColumnOptions, becomes: Becomes, is_number: bool, scalar: str) -> Iterator[str]:
+    is_date = (scalar if options.type is None else options.type) in DATES
+    if options.normalize is not None and not (is_number or is_date):
+        yield "normalize is for numbers; set type: number if these are numbers"
+    if becomes is Becomes.BUCKET_IDS and not (is_number or is_date):
+        yield "buckets are for numbers; set vocabulary or hash_buckets, or type: number if these are numbers"
+    if is_date and becomes is Becomes.NUMBER and options.normalize is None:
+        yield (
+            "what shall become of dates? Set normalize, buckets or type: number to have days since 1970-01-01, or "
+            "type: string, vocabulary or hash_buckets to have words; or leave the column out"
+        )
+    if becomes is Becomes.NUMBER and options.embedding is not None:
+        yield "an embedding needs ids; set vocabulary, hash_buckets or buckets too"
+    yield from _impute_faults(options.impute, becomes)
+
+
+def _impute_faults(impute: bool | int | float | str | None, becomes: Becomes) -> Iterator[str]:
+    if becomes.is_word:
+        if impute in ("mean", "median"):
+            yield f"impute: {impute} is for numbers; use most_frequent or a word"
+        elif isinstance(impute, float) and not impute.is_integer():
+            yield f"impute is {impute!r}, expected a word or a whole number"
+    elif isinstance(impute, bool) or (isinstance(impute, str) and impute not in ("mean", "median", "most_frequent")):
+        yield f"impute is {impute!r}, expected mean, median, most_frequent or a number"
+
+
+def _vocabulary(options: ColumnOptions) -> tuple[str, ...] | None:
+    """Return the words that are given, read from their file where this is what the options say."""
+    if not isinstance(options.vocabulary, str) or options.vocabulary == "auto":
+        return options.words
+    path = options.vocabulary
+    try:
+        with open(path, encoding="utf-8-sig") as file:
+            lines = tuple(file.read().removesuffix("\n").split("\n"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            (f"the vocabulary {path!r} cannot be read ({error}): expected auto or a local file",)
+        ) from None
+    if "" in lines:
+        raise UsageError((f"the vocabulary {path!r} has no word in line {lines.index('') + 1}: expected one a line",))
+    faults = list(word_list_faults(f"the vocabulary {path!r}", lines))
+    if (
+        options.impute is not None
+        and options.impute != "most_frequent"
+        and (word := as_word(options.impute)) not in lines
+    ):
+        faults.append(f"impute is {word!r}, which is not in the vocabulary {path!r}{did_you_mean(word, lines)}")
+    if faults:
+        raise UsageError(tuple(faults))
+    return lines

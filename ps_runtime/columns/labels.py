@@ -1,0 +1,208 @@
+"""Labels and weights: learned from one column, and computed from it as it was learned."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.computing import word_ids
+from psflow.ps_runtime.columns.features import FeatureSpec
+from psflow.ps_runtime.columns.options import LabelOptions
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.reading import NUMBERS, Column, read_column
+from psflow.ps_runtime.columns.statistics import ValueCounts
+from psflow.ps_runtime.columns.values import blank_rows, numbers_of
+from psflow.ps_runtime.errors import CellError, InputError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Label", "LabelLearner", "weights_of"]
+
+LARGEST_WHOLE = 2.0**53
+"""Beyond it, each float64 is whole."""
+
+
+@dataclass(frozen=True)
+class Label:
+    """What the labels are.
+
+    Parameters
+    ----------
+    column : Column
+        The column that they come from.
+    dtype : str
+        ``int64`` for classes, booleans and whole numbers, else ``float32``.
+    classes : tuple of str, optional
+        The words in the order of their labels 0, 1, ...; None: numbers are labels themselves.
+    """
+
+    column: Column
+    dtype: str
+    classes: tuple[str, ...] | None = None
+
+    @property
+    def spec(self) -> FeatureSpec:
+        """Name, dtype and shape, and the number of classes where they are words."""
+        return FeatureSpec(self.column.name, self.dtype, (), None if self.classes is None else len(self.classes))
+
+    @functools.cached_property
+    def words(self) -> pa.Array:
+        """The classes as pyarrow looks them up."""
+        import pyarrow as pa
+
+        return pa.array(self.classes, pa.string())
+
+    def apply(self, table: pa.Table) -> NDArray[Any]:
+        """Return the labels of all rows.
+
+        Returns
+        -------
+        int64 or float32 (rows,)
+
+        Raises
+        ------
+        InputError
+            If the column is missing or of another type.
+        CellError
+            If a label is blank, is no class, or is a fraction where all were whole.
+        """
+        array = read_column(table, self.column)
+        if (blank := blank_rows(array)).any():
+            raise CellError(
+                column=self.column.name,
+                row=int(np.argmax(blank)),
+                reason="expected a label, got a blank; correct it, or leave the row out",
+            )
+        if self.classes is not None:
+            return self.class_ids(array)
+        numbers = numbers_of(array)
+        if self.dtype == "int64" and not (whole := _is_whole(numbers)).all():
+            row = int(np.argmin(whole))
+            raise CellError(
+                column=self.column.name,
+                row=row,
+                reason=f"expected a whole number, as all labels of the training input, got {numbers[row].item()!r}",
+            )
+        with np.errstate(over="ignore"):  # what float32 cannot hold is infinite
+            return numbers.astype(self.dtype)
+
+    def class_ids(self, array: pa.Array) -> NDArray[np.int64]:
+        """Return the labels of words; those of blanks mean nothing."""
+        assert self.classes is not None
+        ids = word_ids(array, self.column.name, self.words, fill=0)
+        if (unknown := ids == len(self.classes)).any():
+            row = int(np.argmax(unknown))
+            got = array[row].as_py()
+            shown = ", ".join(map(repr, self.classes[:10])) + (", ..." if len(self.classes) > 10 else "")
+            raise CellError(
+                column=self.column.name,
+                row=row,
+                reason=f"{got!r} is not a class, expected {shown}{did_you_mean(str(got), self.classes)}",
+            )
+        return ids
+
+
+class LabelLearner:
+    """Learns what the labels are from the chunks of the training input.
+
+    Parameters
+    ----------
+    raw : RawColumn
+        The column of the labels.
+    options : LabelOptions
+        What is said of it.
+
+    Raises
+    ------
+    UsageError
+        If a column of this type cannot be labels.
+    """
+
+    def __init__(self, raw: RawColumn, options: LabelOptions) -> None:
+        if raw.type not in (*NUMBERS, "string", "bool"):
+            raise UsageError((f"the label {raw.name!r} is {raw.type}, expected numbers, words or booleans",))
+        self.column = Column(raw, raw.type)
+        self._given = None if options.words is None else Label(self.column, "int64", options.words)
+        learns_classes = options.classes == "auto" or (options.classes is None and raw.type == "string")
+        self._counts = ValueCounts(raw.name) if learns_classes else None
+        self._is_whole = True
+        self._num_blanks = 0
+        self._num_labels = 0
+
+    def update(self, array: pa.Array) -> None:
+        """Take in the column of a chunk, as it is read; blanks are only counted.
+
+        Raises
+        ------
+        CellError
+            If a label is infinite, or none of the classes.
+        """
+        blank = blank_rows(array)
+        self._num_blanks += int(blank.sum())
+        self._num_labels += int((~blank).sum())
+        if self._counts is not None:
+            self._counts.update_words(array)
+        elif self._given is not None:
+            self._given.class_ids(array)
+        else:
+            self._update_numbers(numbers_of(array), blank)
+
+    def _update_numbers(self, numbers: NDArray[Any], blank: NDArray[np.bool_]) -> None:
+        if (infinite := np.isinf(numbers)).any():
+            reason = "expected a finite number as label, got an infinite one"
+            raise CellError(column=self.column.name, row=int(np.argmax(infinite)), reason=reason)
+        self._is_whole = self._is_whole and bool((blank | _is_whole(numbers)).all())
+
+    def finish(self) -> Label:
+        """Return what was learned.
+
+        Raises
+        ------
+        InputError
+            If there is no label.
+        """
+        if not self._num_labels:
+            raise InputError((f"the label {self.column.name!r} has nothing but blanks",))
+        column = replace(self.column, num_blanks=self._num_blanks)
+        if self._given is not None:
+            return replace(self._given, column=column)
+        if self._counts is not None:
+            words = self._counts.counts
+            return Label(column, "int64", tuple(sorted(words, key=int if column.raw.type in NUMBERS else str)))
+        return Label(column, "int64" if self._is_whole else "float32")
+
+
+def weights_of(table: pa.Table, column: Column) -> NDArray[np.float32]:
+    """Return the weights of all rows.
+
+    Returns
+    -------
+    float32 (rows,)
+
+    Raises
+    ------
+    InputError
+        If the column is missing or of another type.
+    CellError
+        If a weight is blank, negative or infinite.
+    """
+    numbers = numbers_of(read_column(table, column))
+    with np.errstate(over="ignore"):
+        weights = numbers.astype(np.float32)
+    if (good := (weights >= 0) & np.isfinite(weights)).all():
+        return weights
+    row = int(np.argmin(good))
+    reason = f"expected a weight, a finite number >= 0, got {numbers[row].item()!r}"
+    raise CellError(column=column.name, row=row, reason=reason)
+
+
+def _is_whole(numbers: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which numbers int64 holds without loss."""
+    if numbers.dtype.kind != "f":
+        return np.ones(len(numbers), np.bool_)
+    return np.asarray((numbers == np.floor(numbers)) & (np.abs(numbers) <= LARGEST_WHOLE))

@@ -1,0 +1,177 @@
+"""Learns from the chunks of one scan of the training input what becomes of its columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from psflow.ps_runtime.columns.column_learner import ColumnLearner
+from psflow.ps_runtime.columns.features import Feature, Group, IsBlank, Number, Single
+from psflow.ps_runtime.columns.grouping import Groups, members_of
+from psflow.ps_runtime.columns.intents import Becomes, Intent, intend
+from psflow.ps_runtime.columns.labels import LabelLearner
+from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
+from psflow.ps_runtime.columns.preprocessing import Preprocessing
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.reading import NUMBERS, Column, read_columns
+from psflow.ps_runtime.errors import CellError, InputError, UsageError, did_you_mean
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Learner"]
+
+
+class Learner:
+    """Learns a `Preprocessing` in one pass over the training input.
+
+    Parameters
+    ----------
+    columns : sequence of RawColumn
+        The columns of the input. All are features but the label, the weight and the keys.
+    options : mapping of str to ColumnOptions
+        Of features, by column; those without have no keys.
+    groups : mapping
+        See `Groups`.
+    seed : int
+        Of the samples of which medians and quantiles are learned.
+    label : LabelOptions, optional
+        What the labels are.
+    weight : str, optional
+        The column of numbers that the weights of records are.
+    keys : sequence of str
+        Columns that are handed on as they are.
+
+    Raises
+    ------
+    UsageError
+        With all that is wrong with the names and options.
+
+    Notes
+    -----
+    What is learned does not depend on how records are cut into chunks, except for the rounding of means and standard
+    deviations. Blanks, which are nulls and NaN alike, are counted and not learned from.
+
+    Memory is bounded: 0.8 MB for each column with a median or quantiles, and at most 100,000 words for each vocabulary.
+    Not thread-safe.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> learner = Learner([RawColumn("age", "int64")], {"age": ColumnOptions(normalize="min_max")}, {}, seed=1)
+    >>> learner.update(pa.table({"age": [20, 40]}))
+    >>> learner.update(pa.table({"age": [60, None]}))
+    >>> learned = learner.finish()
+    >>> learned.lines()
+    ['age: minimum 20, maximum 60, 1 blank']
+    >>> learned.apply(pa.table({"age": [30, 50]}))
+    {'age': array([0.25, 0.75], dtype=float32)}
+    """
+
+    def __init__(
+        self,
+        columns: Sequence[RawColumn],
+        options: Mapping[str, ColumnOptions],
+        groups: Groups,
+        seed: int,
+        *,
+        label: LabelOptions | None = None,
+        weight: str | None = None,
+        keys: Sequence[str] = (),
+    ) -> None:
+        raw = {column.name: column for column in columns}
+        apart = [*([] if label is None else [label.column]), *([] if weight is None else [weight]), *keys]
+        _check_names([column.name for column in columns], apart)
+        if weight is not None and raw[weight].type not in NUMBERS:
+            raise UsageError((f"the weight {weight!r} is {raw[weight].type}, expected numbers",))
+        intents = intend([column for column in columns if column.name not in apart], options)
+        self._members = _members(groups, intents)
+        self._columns = {intent.name: ColumnLearner(intent, seed) for intent in intents}
+        self._label = None if label is None else LabelLearner(raw[label.column], label)
+        self._weight = None if weight is None else Column(raw[weight], raw[weight].type)
+        self._keys = tuple(raw[key] for key in keys)
+        self._num_records = 0
+
+    def update(self, table: pa.Table) -> None:
+        """Take in the next chunk.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            Has all columns that are learned from; chunks come in the order of the records.
+
+        Raises
+        ------
+        InputError
+            With all columns that are missing or of another type; if there are too many words for a vocabulary.
+        CellError
+            If a value cannot be learned from; its row is the number of the record in the whole input.
+        """
+        learned = [learner.column for learner in self._columns.values()]
+        try:
+            arrays = read_columns(table, [*learned, *([] if self._label is None else [self._label.column])])
+            for name, learner in self._columns.items():
+                learner.update(arrays[name])
+            if self._label is not None:
+                self._label.update(arrays[self._label.column.name])
+        except CellError as error:
+            raise CellError(column=error.column, row=self._num_records + error.row, reason=error.reason) from None
+        self._num_records += table.num_rows
+
+    def finish(self) -> Preprocessing:
+        """Return what was learned.
+
+        Raises
+        ------
+        InputError
+            With all columns of which nothing can be learned; if there were no records.
+        """
+        if not self._num_records:
+            raise InputError(("there are no records: nothing can be learned",))
+        singles: dict[str, Single] = {}
+        faults: list[str] = []
+        for learner in self._columns.values():
+            try:
+                singles |= {feature.name: feature for feature in learner.features()}
+            except InputError as error:
+                faults += error.faults
+        try:
+            label = None if self._label is None else self._label.finish()
+        except InputError as error:
+            faults += error.faults
+        if faults:
+            raise InputError(tuple(faults))
+        features: list[Feature] = []
+        for name, members in self._members.items():
+            chosen = (singles.pop(member) for member in members)
+            features.append(Group(name, tuple(member for member in chosen if isinstance(member, Number | IsBlank))))
+        columns = tuple(learner.column for learner in self._columns.values())
+        return Preprocessing(
+            columns, (*features, *singles.values()), label, self._weight, self._keys, self._num_records
+        )
+
+
+def _check_names(names: Sequence[str], apart: Sequence[str]) -> None:
+    """Raise UsageError unless the columns that are no features are there, and each is one thing."""
+    faults = [f"column {name!r} is there {count} times" for name, count in Counter(names).items() if count > 1]
+    faults += [f"there is no column {name!r}{did_you_mean(name, names)}" for name in apart if name not in names]
+    faults += [
+        f"column {name!r} is {count} things, expected one: the label, the weight or a key"
+        for name, count in Counter(apart).items()
+        if count > 1
+    ]
+    if not faults and not {*names} - {*apart}:
+        faults.append("there is no column that could be a feature")
+    if faults:
+        raise UsageError(tuple(faults))
+
+
+def _members(groups: Groups, intents: Sequence[Intent]) -> dict[str, tuple[str, ...]]:
+    numbers: list[str] = []
+    others: list[str] = []
+    for intent in intents:
+        (numbers if intent.becomes is Becomes.NUMBER else others).append(intent.name)
+        if intent.options.indicator:
+            numbers.append(IsBlank(intent.name).name)
+    return members_of(groups, numbers, others)

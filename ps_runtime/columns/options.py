@@ -1,0 +1,253 @@
+"""What a user says about columns: one set of keys for each column, and for the labels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, get_args
+
+from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.keys import Key
+
+__all__ = ["MAX_WORDS", "ColumnOptions", "LabelOptions", "Quantiles", "as_word"]
+
+MAX_WORDS = 100_000
+"""The most words that a vocabulary has."""
+
+MAX_QUANTILES = 10_000
+
+TypeOption = Literal["number", "string", "bool", "date", "timestamp", "int64", "float32", "float64"]
+Normalization = Literal["standard", "min_max", "log1p"]
+Statistic = Literal["mean", "median", "most_frequent"]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantiles:
+    """Buckets that hold about equally many records of the training input.
+
+    Parameters
+    ----------
+    quantiles : int
+        Number of buckets, 2 to 10,000; there are fewer where many values are equal.
+    """
+
+    quantiles: Annotated[int, Key("Number of buckets.", ge=2, le=MAX_QUANTILES)] = 10
+
+    def __post_init__(self) -> None:
+        if not _is_count(self.quantiles) or not 2 <= self.quantiles <= MAX_QUANTILES:
+            raise UsageError((f"quantiles is {self.quantiles!r}, expected a whole number from 2 to {MAX_QUANTILES:,}",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnOptions:
+    """What becomes of one column. Without keys numbers stay numbers, and words become ids of a learned vocabulary.
+
+    Parameters
+    ----------
+    type : str, optional
+        ``number`` or a type of `RawColumn`; default: the type in the file. A column of text is parsed. Dates as a
+        ``number`` are days since 1970-01-01.
+    normalize : {"standard", "min_max", "log1p"}, optional
+        Subtract the mean and divide by the standard deviation; map the range to [0, 1]; or take ``log(1 + x)``.
+    impute : {"mean", "median", "most_frequent"} or value, optional
+        What a blank becomes, before all else; default: blanks stay blank.
+    indicator : bool
+        Whether there is a further feature, ``<name>_is_blank``, which is 1 where the column is blank, else 0.
+    vocabulary : "auto" or list of words or path, optional
+        Words become ids in this order: learned by falling count; as listed; as in a local file with a word a line.
+        Whole numbers are words too.
+    hash_buckets : int, optional
+        Words become the hash of their text modulo this number.
+    buckets : list of numbers or "quantiles" or Quantiles, optional
+        Numbers become the id of the interval that they lie in. A number on an edge lies above it.
+    embedding : int, optional
+        The size of the vector that a model looks up for each id.
+
+    Raises
+    ------
+    UsageError
+        With all keys that have no such value, or that contradict one another.
+    """
+
+    type: Annotated[
+        TypeOption | None,
+        Key(
+            "What values are: number, string, bool, date, timestamp, or int64, float32, float64; null: as in the file."
+        ),
+    ] = None
+    normalize: Annotated[Normalization | None, Key("How a number is scaled; null: not at all.")] = None
+    impute: Annotated[
+        Statistic | bool | int | float | str | None,
+        Key("What a blank becomes: mean, median, most_frequent or a value; null: it stays blank."),
+    ] = None
+    indicator: Annotated[bool, Key("Whether <name>_is_blank is a feature too: 1 where the column is blank.")] = False
+    vocabulary: Annotated[
+        str | Sequence[str | int] | None,
+        Key("Words become ids: auto learns the words, else a list of them, or a file with a word a line."),
+    ] = None
+    hash_buckets: Annotated[int | None, Key("Words become ids below this number, by a hash of their text.", ge=1)] = (
+        None
+    )
+    buckets: Annotated[
+        Sequence[float] | Literal["quantiles"] | Quantiles | None,
+        Key("Numbers become ids of buckets: a list of edges, quantiles (ten), or {quantiles: N}."),
+    ] = None
+    embedding: Annotated[int | None, Key("Size of the vector that a model has for each id.", ge=1)] = None
+
+    def __post_init__(self) -> None:
+        for name in ("vocabulary", "buckets"):  # equal options compare equal, as a list or as a tuple
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        faults = tuple(self._value_faults()) or tuple(self._contradictions())
+        if faults:
+            raise UsageError(faults)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Names of the keys that are set."""
+        return tuple(f.name for f in fields(self) if getattr(self, f.name) != f.default)
+
+    @property
+    def quantiles(self) -> int | None:
+        """The number of buckets, if these are quantiles."""
+        if self.buckets == "quantiles":
+            return Quantiles().quantiles
+        return self.buckets.quantiles if isinstance(self.buckets, Quantiles) else None
+
+    @property
+    def edges(self) -> tuple[float, ...] | None:
+        """The edges of the buckets, where they are listed."""
+        return tuple(map(float, self.buckets)) if isinstance(self.buckets, tuple) else None
+
+    @property
+    def words(self) -> tuple[str, ...] | None:
+        """The words of the vocabulary, where they are listed."""
+        return tuple(map(as_word, self.vocabulary)) if isinstance(self.vocabulary, tuple) else None
+
+    def _value_faults(self) -> Iterator[str]:
+        yield from _choice_faults("type", self.type, get_args(TypeOption))
+        yield from _choice_faults("normalize", self.normalize, get_args(Normalization))
+        if not isinstance(self.impute, str | int | float | None):
+            yield f"impute is {self.impute!r}, expected {', '.join(get_args(Statistic))}, a number or a word"
+        if isinstance(self.impute, float) and not math.isfinite(self.impute):
+            yield f"impute is {self.impute!r}, expected a finite number"
+        if not isinstance(self.indicator, bool):
+            yield f"indicator is {self.indicator!r}, expected true or false"
+        for name in ("hash_buckets", "embedding"):
+            value = getattr(self, name)
+            if value is not None and (not _is_count(value) or not 1 <= value < 2**62):
+                yield f"{name} is {value!r}, expected a whole number >= 1"
+        if not isinstance(self.vocabulary, str | None):
+            yield from word_list_faults("vocabulary", self.vocabulary)
+        elif self.vocabulary == "":
+            yield "vocabulary is empty, expected auto, a list of words or a path"
+        if self.buckets is not None and self.buckets != "quantiles" and not isinstance(self.buckets, Quantiles):
+            yield from _edge_faults(self.buckets)
+
+    def _contradictions(self) -> Iterator[str]:
+        ids = [name for name in ("vocabulary", "hash_buckets", "buckets") if getattr(self, name) is not None]
+        if len(ids) > 1:
+            yield f"{' and '.join(ids)} contradict each other: a column becomes ids in one way"
+        if self.normalize is not None and ids:
+            yield f"normalize and {ids[0]} contradict each other: ids are not scaled"
+        if self.normalize is not None and self.embedding is not None:
+            yield "normalize and embedding contradict each other: an embedding needs ids, which are not scaled"
+        if self.impute in ("mean", "median") and ids and ids[0] != "buckets":
+            yield f"impute: {self.impute} is for numbers, not for {ids[0]}; use most_frequent or a word"
+        if self.words is not None and self.impute is not None and self.impute != "most_frequent":
+            word = as_word(self.impute)
+            if self.impute not in get_args(Statistic) and word not in self.words:
+                yield f"impute is {word!r}, which is not in the vocabulary{did_you_mean(word, self.words)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelOptions:
+    """Which column the labels are, and which classes its words stand for.
+
+    Parameters
+    ----------
+    column : str
+        Its name.
+    classes : list or "auto", optional
+        Words, or whole numbers, whose labels are 0, 1, ... in this order. ``auto`` learns them: sorted, as
+        scikit-learn's LabelEncoder sorts them. Default: numbers are labels themselves, booleans are 0 and 1, and the
+        classes of words are learned.
+
+    Raises
+    ------
+    UsageError
+        If there is no class, or one is there twice.
+    """
+
+    column: Annotated[str, Key("Column of the labels.")]
+    classes: Annotated[
+        Sequence[str | int] | Literal["auto"] | None,
+        Key("Words in the order of their labels 0, 1, ...; auto: sorted; null: numbers stay, words are sorted."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.classes, list):
+            object.__setattr__(self, "classes", tuple(self.classes))
+        if self.classes is None or self.classes == "auto":
+            return
+        if faults := tuple(word_list_faults("classes", self.classes)):
+            raise UsageError(faults)
+
+    @property
+    def words(self) -> tuple[str, ...] | None:
+        """The classes as text, where they are listed."""
+        return tuple(map(as_word, self.classes)) if isinstance(self.classes, tuple) else None
+
+
+def as_word(value: str | float) -> str:
+    """Return the text of a value as a column of words has it.
+
+    Examples
+    --------
+    >>> as_word("red"), as_word(7), as_word(7.0), as_word(True)
+    ('red', '7', '7', 'true')
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def word_list_faults(name: str, words: object) -> Iterator[str]:
+    """Say what is wrong with a list of words."""
+    if not isinstance(words, tuple):
+        yield f"{name} is {words!r}, expected auto or a list of words"
+        return
+    if strangers := [word for word in words if not isinstance(word, str | int)]:
+        yield f"{name} has {strangers[0]!r}, expected words and whole numbers"
+        return
+    texts = list(map(as_word, words))
+    if not texts:
+        yield f"{name} is empty: expected at least one word"
+    if len(texts) > MAX_WORDS:
+        yield f"{name} has {len(texts):,} words, at most {MAX_WORDS:,} are allowed; set hash_buckets instead"
+    elif len(set(texts)) < len(texts):
+        seen: set[str] = set()
+        twice = next(text for text in texts if text in seen or seen.add(text))  # type: ignore[func-returns-value]
+        yield f"{name} has {twice!r} twice"
+
+
+def _choice_faults(name: str, value: object, choices: tuple[str, ...]) -> Iterator[str]:
+    if value is not None and value not in choices:
+        yield f"{name} is {value!r}, expected one of {', '.join(choices)}{did_you_mean(str(value), choices)}"
+
+
+def _edge_faults(edges: Any) -> Iterator[str]:
+    if not isinstance(edges, tuple) or not all(isinstance(e, int | float) and not isinstance(e, bool) for e in edges):
+        yield f"buckets is {edges!r}, expected a list of numbers, quantiles or {{quantiles: N}}"
+    elif not edges:
+        yield "buckets is empty: expected at least one edge"
+    elif not all(map(math.isfinite, edges)):
+        yield f"buckets has {next(e for e in edges if not math.isfinite(e))!r}, expected finite edges"
+    elif late := [(a, b) for a, b in itertools.pairwise(edges) if not float(a) < float(b)]:
+        yield f"buckets has {late[0][1]!r} after {late[0][0]!r}: expected edges that ascend"
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,0 +1,203 @@
+"""What becomes of the columns of every input of a model, as learned from its training input."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.comparing import column_differences, feature_differences, label_differences
+from psflow.ps_runtime.columns.computing import compute
+from psflow.ps_runtime.columns.describing import feature_lines, label_line
+from psflow.ps_runtime.columns.facts import (
+    column_facts,
+    column_from,
+    feature_facts,
+    feature_from,
+    label_facts,
+    label_from,
+    raw_facts,
+    raw_from,
+)
+from psflow.ps_runtime.columns.features import (
+    Array,
+    Feature,
+    FeatureSpec,
+    IsBlank,
+    singles,
+    spec_of,
+)
+from psflow.ps_runtime.columns.labels import Label, weights_of
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.reading import Column, read_columns
+from psflow.ps_runtime.columns.values import blank_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Preprocessing"]
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """Turns tables into features, labels and weights; `Learner` makes it.
+
+    Parameters
+    ----------
+    columns : tuple of Column
+        The columns that features are made of.
+    features : tuple of Feature
+        What they become: groups first, then the others in the order of the columns.
+    label : Label or None
+        What the labels are.
+    weight : Column or None
+        The column of the weights.
+    keys : tuple of RawColumn
+        Columns that training ignores, and that a prediction hands on as they are.
+    num_records : int
+        Records of the training input.
+
+    Notes
+    -----
+    The features of a row depend on that row alone, so it makes no difference how records are cut into tables. Methods
+    change nothing and are thread-safe.
+
+    The last id of each feature of ids stands for what has no other: blanks without imputation, and unknown words.
+
+    A number that float32 cannot hold becomes infinite.
+    """
+
+    columns: tuple[Column, ...]
+    features: tuple[Feature, ...]
+    label: Label | None = None
+    weight: Column | None = None
+    keys: tuple[RawColumn, ...] = ()
+    num_records: int = 0
+
+    @functools.cached_property
+    def _column_of(self) -> Mapping[str, Column]:
+        return {column.name: column for column in self.columns}
+
+    @property
+    def raw_columns(self) -> tuple[RawColumn, ...]:
+        """The columns that `apply` reads."""
+        return tuple(column.raw for column in self.columns)
+
+    @property
+    def specs(self) -> tuple[FeatureSpec, ...]:
+        """Name, dtype and shape of each feature, in the order of the features."""
+        return tuple(map(spec_of, self.features))
+
+    def apply(self, table: pa.Table) -> dict[str, NDArray[Any]]:
+        """Return the features of all rows, in the order of `specs`.
+
+        Parameters
+        ----------
+        table : pyarrow.Table
+            Has `raw_columns`, in any order and among others. Numbers may come as any type of numbers, and a column of
+            nothing but nulls as any type.
+
+        Returns
+        -------
+        dict of str to array
+            float32 or int64 (rows, ...), C-contiguous; a number that is blank and not imputed is NaN.
+
+        Raises
+        ------
+        InputError
+            With all columns that are missing or of another type.
+        CellError
+            If a value cannot be read as the type of its column, is a fraction where whole numbers are ids, or has no
+            logarithm.
+        """
+        columns = read_columns(table, self.columns)
+        return {feature.name: compute(feature, columns) for feature in self.features}
+
+    def labels(self, table: pa.Table) -> NDArray[Any]:
+        """Return the labels of all rows; see `Label.apply`. ValueError if there are none."""
+        if self.label is None:
+            raise ValueError("no labels were learned")
+        return self.label.apply(table)
+
+    def weights(self, table: pa.Table) -> NDArray[np.float32]:
+        """Return the weights of all rows; see `weights_of`. ValueError if there are none."""
+        if self.weight is None:
+            raise ValueError("there is no column of weights")
+        return weights_of(table, self.weight)
+
+    def blanks(self, table: pa.Table) -> dict[str, NDArray[np.int64]]:
+        """Return which rows are blank in columns that are not imputed.
+
+        Returns
+        -------
+        dict of str to int64 (blanks,)
+            The rows by the name of the column, only of columns that have any, the label included if `table` has it.
+
+        Raises
+        ------
+        InputError, CellError
+            As `apply` does.
+        """
+        judged = [self._column_of[name] for name in self._blank_columns]
+        if self.label is not None and self.label.column.name in table.column_names:
+            judged.append(self.label.column)
+        arrays = read_columns(table, judged)
+        rows = {name: np.flatnonzero(blank_rows(array)) for name, array in arrays.items()}
+        return {name: found for name, found in rows.items() if len(found)}
+
+    @functools.cached_property
+    def _blank_columns(self) -> tuple[str, ...]:
+        """The columns whose blanks become nothing else."""
+        return tuple(
+            single.column
+            for single in singles(self.features)
+            if not isinstance(single, IsBlank) and (isinstance(single, Array) or single.fill is None)
+        )
+
+    def lines(self) -> list[str]:
+        """Return what was learned, a line for each group and each column of which there is anything to say."""
+        lines = list(feature_lines(self.features, self._column_of))
+        return lines if self.label is None else [*lines, label_line(self.label)]
+
+    def differences(self, other: Preprocessing) -> list[str]:
+        """Say in sentences how `other` differs from this one in what it computes; empty if it does not."""
+        lines = list(column_differences(self._column_of, other._column_of))
+        lines += feature_differences(self.features, other.features)
+        lines += label_differences(self.label, other.label)
+        mine, theirs = ("none" if p.weight is None else repr(p.weight.name) for p in (self, other))
+        if mine != theirs:
+            lines.append(f"the column of weights is {theirs}, expected {mine}")
+        if self.keys != other.keys:
+            names = (", ".join(key.name for key in p.keys) or "none" for p in (other, self))
+            lines.append("the key columns are {}, expected {}".format(*names))
+        return lines
+
+    def to_facts(self) -> dict[str, Any]:
+        """Return this as plain data, which JSON keeps exactly."""
+        return {
+            "columns": list(map(column_facts, self.columns)),
+            "features": list(map(feature_facts, self.features)),
+            "label": None if self.label is None else label_facts(self.label),
+            "weight": None if self.weight is None else column_facts(self.weight),
+            "keys": list(map(raw_facts, self.keys)),
+            "num_records": self.num_records,
+        }
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Self:
+        """Read what `to_facts` returned; KeyError, TypeError, ValueError or UsageError where it cannot be."""
+        made = cls(
+            tuple(map(column_from, facts["columns"])),
+            tuple(map(feature_from, facts["features"])),
+            None if facts["label"] is None else label_from(facts["label"]),
+            None if facts["weight"] is None else column_from(facts["weight"]),
+            tuple(map(raw_from, facts["keys"])),
+            int(facts["num_records"]),
+        )
+        if strangers := {single.column for single in singles(made.features)} - made._column_of.keys():
+            raise ValueError(f"there are features of columns that are not read: {', '.join(sorted(strangers))}")
+        return made

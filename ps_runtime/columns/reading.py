@@ -1,0 +1,218 @@
+"""The columns of a pyarrow Table, checked against what was learned, as they are to be read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from psflow.ps_runtime.columns.raw import TYPES, RawColumn
+from psflow.ps_runtime.errors import CellError, InputError, did_you_mean
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["NUMBERS", "Column", "convert", "raw_type_of", "read_column", "read_columns", "split_type"]
+
+NUMBERS = ("int64", "float32", "float64")
+
+ARRAY_TYPE = re.compile(rf"({'|'.join(TYPES)})\[([1-9][0-9]*)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column that is read.
+
+    Parameters
+    ----------
+    raw : RawColumn
+        As it comes.
+    read_as : str
+        The type of one of its values as it is used: that of `raw`, or what its values are converted to.
+    num_blanks : int
+        How many of its values were blank in the training input.
+    loses_digits : bool
+        Whether the training input has whole numbers above 2**24, which float32 rounds.
+    """
+
+    raw: RawColumn
+    read_as: str
+    num_blanks: int = 0
+    loses_digits: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return self.raw.name
+
+
+def split_type(raw_type: str) -> tuple[str, int | None]:
+    """Return the type of a value and the length of an array, None where there is one value in a record.
+
+    Raises
+    ------
+    InputError
+        If `raw_type` is no type of a `RawColumn`.
+
+    Examples
+    --------
+    >>> split_type("float32[64]"), split_type("date")
+    (('float32', 64), ('date', None))
+    """
+    if raw_type in TYPES:
+        return raw_type, None
+    match = ARRAY_TYPE.fullmatch(raw_type)
+    if match is None:
+        raise InputError((f"the type {raw_type} cannot be read: expected one of {', '.join(TYPES)}, or float32[N]",))
+    return match[1], int(match[2])
+
+
+def raw_type_of(arrow_type: pa.DataType) -> str:
+    """Return the type of a raw column of this arrow type; that of any other is its own name, such as ``uint8``."""
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(arrow_type):
+        return f"{raw_type_of(arrow_type.value_type)}[{arrow_type.list_size}]"
+    return next((name for name in TYPES if _arrow_type(name) == arrow_type), str(arrow_type))
+
+
+def read_columns(table: pa.Table, columns: Sequence[Column]) -> dict[str, pa.Array]:
+    """Return the columns of `table` by name, each as it is to be read.
+
+    Raises
+    ------
+    InputError
+        With all columns that are missing, there more than once, or of another type than in the training input.
+    CellError
+        If a value cannot be converted.
+    """
+    arrays: dict[str, pa.Array] = {}
+    faults: list[str] = []
+    for column in columns:
+        try:
+            arrays[column.name] = _column_of(table, column.raw)
+        except InputError as error:
+            faults += error.faults
+    if faults:
+        raise InputError(tuple(faults))
+    return {column.name: convert(arrays[column.name], column.read_as, column.name) for column in columns}
+
+
+def read_column(table: pa.Table, column: Column) -> pa.Array:
+    """Return one column of `table`; see `read_columns`."""
+    return convert(_column_of(table, column.raw), column.read_as, column.name)
+
+
+def _column_of(table: pa.Table, raw: RawColumn) -> pa.Array:
+    """Return a column whose type fits; one of nothing but nulls fits every type, and has none of its own."""
+    import pyarrow as pa
+
+    found = table.schema.get_all_field_indices(raw.name)
+    if not found:
+        near = did_you_mean(raw.name, table.column_names)
+        raise InputError((f"column {raw.name!r} ({raw.type}) is missing{near}",))
+    if len(found) > 1:
+        raise InputError((f"column {raw.name!r} is there {len(found)} times, expected once",))
+    column = table.column(found[0])
+    if _fits(raw_type_of(column.type), raw.type):
+        array: pa.Array = column.combine_chunks()
+        return array
+    if column.null_count == len(column):
+        scalar, length = split_type(raw.type)
+        own = _arrow_type(scalar) if length is None else pa.list_(_arrow_type(scalar), length)
+        return pa.nulls(len(column), own)
+    raise InputError((f"column {raw.name!r} is {raw_type_of(column.type)}, expected {raw.type}, as learned",))
+
+
+def _fits(got: str, expected: str) -> bool:
+    """Return whether values of one type may come for those of another: numbers for numbers."""
+    if got == expected:
+        return True
+    scalar, _, length = expected.partition("[")
+    got_scalar, _, got_length = got.partition("[")
+    return scalar in NUMBERS and got_scalar in NUMBERS and length == got_length
+
+
+def convert(array: pa.Array, to: str, column: str) -> pa.Array:
+    """Return the values as those of the type `to`, nulls as nulls.
+
+    Numbers stay of the type they have unless `to` is ``int64`` or ``string``, arrays are as they are, and dates and
+    booleans are not made numbers here: `numbers_of` does.
+
+    Raises
+    ------
+    CellError
+        If a value is no such thing, such as a text that is no number.
+    """
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    source = raw_type_of(array.type)
+    if source == to or pa.types.is_fixed_size_list(array.type):
+        return array
+    if to in ("float32", "float64") and source != "string":
+        return array
+    if to == "string" and source == "timestamp":
+        return pc.replace_substring(array.cast(pa.string()), " ", "T")
+    if source in ("float32", "float64"):
+        whole = _cast(pc.if_else(pc.is_nan(array), None, array), pa.int64(), column, "a whole number")
+        return whole if to == "int64" else convert(whole, to, column)
+    expected = {
+        "int64": "a whole number",
+        "float32": "a number",
+        "float64": "a number",
+        "string": "text",
+        "bool": "true or false",
+        "date": "a day such as 2026-01-31",
+        "timestamp": "a time such as 2026-01-31T23:59:00, without a zone",
+    }[to]
+    return _cast(array, _arrow_type(to), column, expected)
+
+
+def _cast(array: pa.Array, to: pa.DataType, column: str, expected: str) -> pa.Array:
+    import pyarrow as pa
+
+    try:
+        return array.cast(to)
+    except pa.ArrowInvalid:
+        row = first_row(array, lambda part: _can_cast(part, to))
+        got = repr(array[row].as_py())
+        reason = f"expected {expected}, got {got if len(got) <= 60 else got[:60] + '...'}"
+    raise CellError(column=column, row=row, reason=reason)
+
+
+def _can_cast(array: pa.Array, to: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    try:
+        array.cast(to)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def first_row(array: pa.Array, is_good: Callable[[pa.Array], bool]) -> int:
+    """Return the first row that is not good, by bisection: at least one is not."""
+    low, high = 0, len(array)  # what lies before low is good, low:high is not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if is_good(array.slice(low, middle - low)):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _arrow_type(name: str) -> Any:
+    import pyarrow as pa
+
+    return {
+        "int64": pa.int64(),
+        "float32": pa.float32(),
+        "float64": pa.float64(),
+        "string": pa.string(),
+        "bool": pa.bool_(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us"),
+    }[name]

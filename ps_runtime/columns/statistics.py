@@ -1,0 +1,176 @@
+"""What is learned of one column, in one pass and bounded memory, whatever the chunks are."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.options import MAX_WORDS
+from psflow.ps_runtime.columns.values import unique_words
+from psflow.ps_runtime.errors import InputError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RESERVOIR_SIZE", "Moments", "Range", "Reservoir", "ValueCounts"]
+
+RESERVOIR_SIZE = 100_000
+
+
+class Range:
+    """The least and the greatest number.
+
+    Attributes
+    ----------
+    minimum, maximum : float or int
+        Infinite, the wrong way around, as long as there is no number.
+    """
+
+    def __init__(self) -> None:
+        self.minimum: float = math.inf
+        self.maximum: float = -math.inf
+
+    def update(self, numbers: NDArray[Any]) -> None:
+        """Take in finite numbers (n,)."""
+        if len(numbers):
+            self.minimum = min(self.minimum, numbers.min().item())
+            self.maximum = max(self.maximum, numbers.max().item())
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all numbers are equal."""
+        return self.minimum == self.maximum
+
+    @property
+    def largest(self) -> float:
+        """The greatest absolute value."""
+        return max(abs(self.minimum), abs(self.maximum))
+
+
+class Moments:
+    """Mean and population standard deviation in float64, combined from those of chunks.
+
+    References
+    ----------
+    Chan, Golub and LeVeque, Updating Formulae and a Pairwise Algorithm for Computing Sample Variances, 1979.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = 0.0
+        self._squares = 0.0
+        """Sum of squared distances from the mean."""
+
+    def update(self, numbers: NDArray[Any]) -> None:
+        """Take in finite numbers (n,)."""
+        if not len(numbers):
+            return
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what is not finite in the end
+            mean = float(np.mean(numbers, dtype=np.float64))
+            centered = np.subtract(numbers, mean, dtype=np.float64)
+            squares = float(np.dot(centered, centered))
+            total = self.count + len(numbers)
+            difference = mean - self.mean
+            self._squares += squares + difference * difference * (self.count * len(numbers) / total)
+            self.mean += difference * (len(numbers) / total)
+            self.count = total
+
+    @property
+    def standard_deviation(self) -> float:
+        """Root of the mean squared distance from the mean, as scikit-learn's StandardScaler has it."""
+        return math.sqrt(self._squares / self.count)
+
+
+class Reservoir:
+    """A uniform sample of at most 100,000 numbers, without replacement, the same for one seed whatever the chunks are.
+
+    Notes
+    -----
+    Up to 100,000 numbers it holds all of them, and quantiles are exact. Beyond, the rank of a quantile is wrong by at
+    most 0.62 % of the numbers, for all quantiles at once, with a probability of 99.9 %: the inequality of Dvoretzky,
+    Kiefer and Wolfowitz bounds the chance of an error above e by ``2 * exp(-2 * n * e**2)``, so
+    ``e = sqrt(ln(2 / 0.001) / (2 * 100_000)) = 0.0062``.
+
+    References
+    ----------
+    Vitter, Random Sampling with a Reservoir, 1985 (algorithm R). Massart, The Tight Constant in the
+    Dvoretzky-Kiefer-Wolfowitz Inequality, 1990. Hoeffding, Probability Inequalities for Sums of Bounded Random
+    Variables, 1963, section 6: sampling without replacement does no worse.
+    """
+
+    def __init__(self, seed: int, column: str) -> None:
+        own = hashlib.blake2b(column.encode(), digest_size=8).digest()
+        self._random = np.random.default_rng([seed, int.from_bytes(own, "little")])
+        self._sample = np.empty(0, np.float64)
+        self._count = 0
+
+    def update(self, numbers: NDArray[Any]) -> None:
+        """Take in finite numbers (n,)."""
+        room = RESERVOIR_SIZE - len(self._sample)
+        if room:
+            self._sample = np.append(self._sample, numbers[:room].astype(np.float64))
+            self._count += len(numbers[:room])
+            numbers = numbers[room:]
+        seen = np.arange(self._count + 1, self._count + 1 + len(numbers))
+        places = (self._random.random(len(numbers)) * seen).astype(np.int64)
+        taken = np.flatnonzero(places < RESERVOIR_SIZE)[::-1]
+        # the last of those that take one place stays
+        unique, latest = np.unique(places[taken], return_index=True)
+        self._sample[unique] = numbers[taken[latest]]
+        self._count += len(numbers)
+
+    def quantiles(self, shares: Iterable[float]) -> NDArray[np.float64]:
+        """Return the numbers below which these shares of all numbers lie, interpolated linearly (shares,)."""
+        return np.quantile(self._sample, list(shares))
+
+
+class ValueCounts:
+    """How often each value occurs, of at most 100,000.
+
+    Parameters
+    ----------
+    column : str
+        Its name, for errors.
+    """
+
+    def __init__(self, column: str) -> None:
+        self._column = column
+        self.counts: dict[Any, int] = {}
+
+    def update_words(self, array: pa.Array) -> None:
+        """Take in the words of a column as `unique_words` has them; blanks do not count."""
+        words, places = unique_words(array, self._column)
+        counts = np.bincount(places.drop_null().to_numpy(), minlength=len(words))
+        self.add(words.to_pylist(), counts.tolist())
+
+    def update_numbers(self, numbers: NDArray[Any]) -> None:
+        """Take in finite numbers (n,)."""
+        unique, counts = np.unique(numbers, return_counts=True)
+        self.add(unique.tolist(), counts.tolist())
+
+    def add(self, values: Iterable[Any], counts: Iterable[int]) -> None:
+        """Take in values, each with the number of times that it occurs.
+
+        Raises
+        ------
+        InputError
+            If there are more than 100,000 different ones.
+        """
+        for value, count in zip(values, counts, strict=True):
+            self.counts[value] = self.counts.get(value, 0) + count
+        if len(self.counts) > MAX_WORDS:
+            raise InputError(
+                (
+                    f"column {self._column!r} has more than {MAX_WORDS:,} different values, too many to count; set "
+                    "hash_buckets instead of a vocabulary, or impute a value instead of most_frequent",
+                )
+            )
+
+    def by_count(self) -> tuple[Any, ...]:
+        """Return the values by falling count, those that occur equally often in their own order."""
+        return tuple(sorted(self.counts, key=lambda value: (-self.counts[value], value)))

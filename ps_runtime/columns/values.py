@@ -1,0 +1,112 @@
+"""The values of a column as numpy and words: numbers with NaN for blanks, and words each of which is there once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.reading import convert
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["array_of", "blank_rows", "numbers_of", "unique_words"]
+
+MICROSECONDS_A_DAY = 86_400_000_000
+
+
+def numbers_of(array: pa.Array) -> NDArray[Any]:
+    """Return the numbers of a column of one value a record.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Of int64, float32, float64, bool, date32, or timestamp in microseconds.
+
+    Returns
+    -------
+    int64, float32 or float64 (rows,)
+        NaN where a value is null; without a copy where none is, so do not write into it. Booleans are 0 and 1, dates
+        and timestamps are days since 1970-01-01.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.int64())
+    elif pa.types.is_date32(array.type):
+        array = array.cast(pa.int32())
+    elif pa.types.is_timestamp(array.type):
+        microseconds = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        return np.asarray(microseconds / MICROSECONDS_A_DAY, np.float64)
+    numbers: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def array_of(array: pa.Array) -> NDArray[np.float32]:
+    """Return the arrays of a column.
+
+    Parameters
+    ----------
+    array : pyarrow.FixedSizeListArray
+        Of numbers or booleans.
+
+    Returns
+    -------
+    float32 (rows, length)
+        An array of its own; NaN where a value, or the whole of an array, is null.
+    """
+    length = array.type.list_size
+    values = array.values.slice(array.offset * length, len(array) * length)
+    # an array that is null has values that mean nothing, and a table without rows may have no values at all
+    numbers = np.array(numbers_of(values), np.float32).reshape(len(array), length)
+    numbers[array.is_null().to_numpy(zero_copy_only=False)] = np.nan
+    return numbers
+
+
+def blank_rows(array: pa.Array) -> NDArray[np.bool_]:
+    """Return for each row whether it is null or NaN, or has such a value among others.
+
+    Returns
+    -------
+    bool (rows,)
+    """
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    if pa.types.is_fixed_size_list(array.type):
+        return np.asarray(np.isnan(array_of(array)).any(axis=1))
+    blank: NDArray[np.bool_] = pc.is_null(array, nan_is_null=True).to_numpy(zero_copy_only=False)
+    return blank
+
+
+def unique_words(array: pa.Array, column: str) -> tuple[pa.Array, pa.Array]:
+    """Return the words of a column, each once, and which of them each row has.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Of any type of one value a record.
+    column : str
+        Its name, for errors.
+
+    Returns
+    -------
+    words : pyarrow.StringArray
+        Text as it is, whole numbers in decimal, ``true`` and ``false``, dates in ISO 8601 (those of a timestamp have
+        six digits of a fraction of a second).
+    places : pyarrow.Int32Array (rows,)
+        Null where a row is blank.
+
+    Raises
+    ------
+    CellError
+        If a number is not whole.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_floating(array.type):
+        array = convert(array, "int64", column)
+    encoded = array.dictionary_encode()
+    return convert(encoded.dictionary, "string", column), encoded.indices
