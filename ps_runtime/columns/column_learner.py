@@ -89,8 +89,8 @@ class ColumnLearner:
         if numbers.dtype.kind == "f" and (blank := np.isnan(numbers)).any():
             present = numbers[~blank]
         self._range.update(present)
-        if self._intent.needs_anything and (infinite := np.isinf(numbers)).any():
-            self._refuse(numbers, infinite, "a finite number to learn from")
+        if self._intent.needs_anything and len(present) and math.isinf(self._range.largest):
+            self._refuse(numbers, np.isinf(numbers), "a finite number to learn from")
         if self._intent.options.normalize == "log1p" and (low := numbers <= -1).any():
             self._refuse(numbers, low, "a number above -1 for log1p")
         if self._intent.needs_moments:

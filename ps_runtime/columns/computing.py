@@ -31,9 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compute", "word_ids"]
 
-STRIP_COLUMNS = 16
-BLOCK_ROWS = 4096
-"""A strip of a block takes 256 KiB, which stays in the second cache of a core while it is transposed."""
+BLOCK_ROWS = 16_384
+"""Rows of a matrix that are written column by column: few enough to stay in the cache until the last column."""
 
 
 def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
@@ -123,57 +122,47 @@ def _buckets(feature: BucketIds, numbers: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _matrix(members: Sequence[Scalar], columns: Mapping[str, pa.Array]) -> NDArray[np.float32]:
-    """Return a matrix (rows, members).
-
-    Columns are computed in blocks of rows, some columns at a time: written one by one into a matrix, whose rows lie one
-    after the other, each number would touch a line of the cache of its own.
-    """
-    num_rows = len(columns[members[0].column])
-    matrix = np.empty((num_rows, len(members)), np.float32)
-    strip = np.empty((min(STRIP_COLUMNS, len(members)), min(BLOCK_ROWS, num_rows)), np.float32)
-    for left in range(0, len(members), STRIP_COLUMNS):
-        chosen = members[left : left + STRIP_COLUMNS]
-        values = [_values(member, columns[member.column]) for member in chosen]
-        for first in range(0, num_rows, BLOCK_ROWS):
-            block = strip[: len(chosen), : min(BLOCK_ROWS, num_rows - first)]
-            for member, numbers, out in zip(chosen, values, block, strict=True):
-                _write(member, numbers[first : first + BLOCK_ROWS], first, out)
-            matrix[first : first + BLOCK_ROWS, left : left + STRIP_COLUMNS] = block.T
+    """Return a matrix (rows, members), into which each column is written straight."""
+    arrays = [columns[member.column] for member in members]
+    matrix = np.empty((len(arrays[0]), len(members)), np.float32)
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite
+        for first in range(0, len(matrix), BLOCK_ROWS):
+            block = matrix[first : first + BLOCK_ROWS]
+            for place, (member, array) in enumerate(zip(members, arrays, strict=True)):
+                _write(member, array.slice(first, len(block)), first, block[:, place])
     return matrix
 
 
-def _values(member: Scalar, array: pa.Array) -> NDArray[Any]:
+def _write(member: Scalar, array: pa.Array, first: int, out: NDArray[np.float32]) -> None:
+    """Write the feature of some rows, the first of which has the number `first`."""
     match member:
         case Number():
-            return numbers_of(array)
+            _write_numbers(member, numbers_of(array), first, out)
         case IsBlank():
-            return blank_rows(array)
-    assert_never(member)
+            out[:] = blank_rows(array)
+        case _:
+            assert_never(member)
 
 
-def _write(member: Scalar, values: NDArray[Any], first: int, out: NDArray[np.float32]) -> None:
-    """Write the feature of some rows, the first of which has the number `first`, in the precision of float64."""
-    normalizer = None
-    if isinstance(member, Number):
-        normalizer = member.normalizer
-        if member.fill is not None and (blank := np.isnan(values)).any():
-            values = np.where(blank, member.fill, values.astype(np.float64))
-    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite
-        match normalizer:
-            case None:
-                out[:] = values
-            case Standard(mean, deviation):
-                _rescale(values, mean, deviation, out)
-            case MinMax(minimum, maximum):
-                _rescale(values, minimum, maximum - minimum, out)
-            case LogOnePlus():
-                if (low := values <= -1).any():
-                    row = int(np.argmax(low))
-                    reason = f"expected a number above -1 for log1p, got {values[row].item()!r}"
-                    raise CellError(column=member.column, row=first + row, reason=reason)
-                out[:] = np.log1p(values, dtype=np.float64)
-            case _:
-                assert_never(normalizer)
+def _write_numbers(number: Number, values: NDArray[Any], first: int, out: NDArray[np.float32]) -> None:
+    """Impute and normalize in the precision of float64."""
+    if number.fill is not None and (blank := np.isnan(values)).any():
+        values = np.where(blank, number.fill, values.astype(np.float64))
+    match number.normalizer:
+        case None:
+            out[:] = values
+        case Standard(mean, deviation):
+            _rescale(values, mean, deviation, out)
+        case MinMax(minimum, maximum):
+            _rescale(values, minimum, maximum - minimum, out)
+        case LogOnePlus():
+            if (low := values <= -1).any():
+                row = int(np.argmax(low))
+                reason = f"expected a number above -1 for log1p, got {values[row].item()!r}"
+                raise CellError(column=number.column, row=first + row, reason=reason)
+            out[:] = np.log1p(values, dtype=np.float64)
+        case _:
+            assert_never(number.normalizer)
 
 
 def _rescale(values: NDArray[Any], offset: float, spread: float, out: NDArray[np.float32]) -> None:

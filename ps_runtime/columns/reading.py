@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.errors import CellError, InputError, did_you_mean
@@ -74,7 +75,7 @@ def raw_type_of(arrow_type: pa.DataType) -> str:
 
     if pa.types.is_fixed_size_list(arrow_type):
         return f"{raw_type_of(arrow_type.value_type)}[{arrow_type.list_size}]"
-    return next((name for name in TYPES if _arrow_type(name) == arrow_type), str(arrow_type))
+    return _names_of_types().get(arrow_type, str(arrow_type))
 
 
 def read_columns(table: pa.Table, columns: Sequence[Column]) -> dict[str, pa.Array]:
@@ -116,11 +117,10 @@ def _column_of(table: pa.Table, raw: RawColumn) -> pa.Array:
         raise InputError((f"column {raw.name!r} is there {len(found)} times, expected once",))
     column = table.column(found[0])
     if _fits(raw_type_of(column.type), raw.type):
-        array: pa.Array = column.combine_chunks()
-        return array
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if column.null_count == len(column):
         scalar, length = split_type(raw.type)
-        own = _arrow_type(scalar) if length is None else pa.list_(_arrow_type(scalar), length)
+        own = _arrow_types()[scalar] if length is None else pa.list_(_arrow_types()[scalar], length)
         return pa.nulls(len(column), own)
     raise InputError((f"column {raw.name!r} is {raw_type_of(column.type)}, expected {raw.type}, as learned",))
 
@@ -167,7 +167,7 @@ def convert(array: pa.Array, to: str, column: str) -> pa.Array:
         "date": "a day such as 2026-01-31",
         "timestamp": "a time such as 2026-01-31T23:59:00, without a zone",
     }[to]
-    return _cast(array, _arrow_type(to), column, expected)
+    return _cast(array, _arrow_types()[to], column, expected)
 
 
 def _cast(array: pa.Array, to: pa.DataType, column: str, expected: str) -> pa.Array:
@@ -204,7 +204,8 @@ def first_row(array: pa.Array, is_good: Callable[[pa.Array], bool]) -> int:
     return low
 
 
-def _arrow_type(name: str) -> Any:
+@functools.cache
+def _arrow_types() -> dict[str, pa.DataType]:
     import pyarrow as pa
 
     return {
@@ -215,4 +216,9 @@ def _arrow_type(name: str) -> Any:
         "bool": pa.bool_(),
         "date": pa.date32(),
         "timestamp": pa.timestamp("us"),
-    }[name]
+    }
+
+
+@functools.cache
+def _names_of_types() -> dict[pa.DataType, str]:
+    return {arrow_type: name for name, arrow_type in _arrow_types().items()}

@@ -73,7 +73,7 @@ class Moments:
         with np.errstate(over="ignore", invalid="ignore"):  # the caller refuses what is not finite in the end
             mean = float(np.mean(numbers, dtype=np.float64))
             centered = np.subtract(numbers, mean, dtype=np.float64)
-            squares = float(np.dot(centered, centered))
+            squares = float(np.square(centered, out=centered).sum())
             total = self.count + len(numbers)
             difference = mean - self.mean
             self._squares += squares + difference * difference * (self.count * len(numbers) / total)
