@@ -53,7 +53,7 @@ class ColumnLearner:
         self._num_blanks = 0
         self._num_values = 0
         is_plain = intent.becomes is Becomes.NUMBER and intent.options.normalize is None
-        self._may_lose_digits = is_plain and intent.read_as == "int64"
+        self._may_lose_digits = is_plain and "int64" in (intent.raw.type, intent.read_as)
         self._range = Range()
         self._moments = Moments()
         self._reservoir = Reservoir(seed, intent.name)

@@ -9,7 +9,7 @@ from psflow.ps_runtime.columns.describing import shown
 from psflow.ps_runtime.columns.facts import feature_facts, label_facts
 from psflow.ps_runtime.columns.features import Feature, Group, singles
 from psflow.ps_runtime.columns.labels import Label
-from psflow.ps_runtime.columns.reading import Column
+from psflow.ps_runtime.columns.reading import NUMBERS, Column, fits
 
 __all__ = ["column_differences", "feature_differences", "label_differences"]
 
@@ -18,7 +18,7 @@ def column_differences(mine: Mapping[str, Column], theirs: Mapping[str, Column])
     """Say which columns are of another type; those that are missing or new show as features."""
     for name, column in mine.items():
         other = theirs.get(name)
-        if other is not None and (other.raw, other.read_as) != (column.raw, column.read_as):
+        if other is not None and not (other.read_as == column.read_as and fits(other.raw.type, column.raw.type)):
             yield f"column {name!r} is {_typed(other)}, expected {_typed(column)}"
 
 
@@ -55,7 +55,8 @@ def label_differences(mine: Label | None, theirs: Label | None) -> Iterator[str]
 
 
 def _typed(column: Column) -> str:
-    return column.raw.type if column.read_as == column.raw.type else f"{column.raw.type} read as {column.read_as}"
+    is_plain = column.read_as == column.raw.type or (column.raw.type in NUMBERS and column.read_as == "float64")
+    return column.raw.type if is_plain else f"{column.raw.type} read as {column.read_as}"
 
 
 def _name_differences(what: str, mine: Sequence[str], theirs: Sequence[str]) -> Iterator[str]:

@@ -73,7 +73,8 @@ def _learned(feature: Single) -> Iterator[str]:
             yield f"words hashed into {_counted(feature.num_buckets, 'bucket')}"
         case BucketIds():
             yield _counted(len(feature.edges) + 1, "bucket")
-            yield f"edges {shown(f'{edge:.6g}' for edge in feature.edges)}" if feature.edges else "constant"
+            if feature.edges:
+                yield f"edges {shown(f'{edge:.6g}' for edge in feature.edges)}"
         case _:
             assert_never(feature)
 

@@ -143,10 +143,10 @@ def _array_intent(raw: RawColumn, scalar: str, options: ColumnOptions) -> Intent
 
 
 def _read_as(scalar: str, asked: str | None) -> str:
-    """Return the type that values are converted to; numbers of a kind, booleans and dates become numbers later."""
-    if asked is None or (asked in ("number", "float32", "float64") and scalar != "string"):
-        return scalar
-    return "float64" if asked == "number" else asked
+    """Return the type that values are converted to; booleans and dates become numbers later."""
+    if asked is not None and asked not in ("number", "float32", "float64"):
+        return asked
+    return "float64" if scalar in NUMBERS or (scalar == "string" and asked is not None) else scalar
 
 
 def _becomes(options: ColumnOptions, is_number: bool, type_: str) -> Becomes:

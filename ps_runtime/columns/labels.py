@@ -126,7 +126,7 @@ class LabelLearner:
     def __init__(self, raw: RawColumn, options: LabelOptions) -> None:
         if raw.type not in (*NUMBERS, "string", "bool"):
             raise UsageError((f"the label {raw.name!r} is {raw.type}, expected numbers, words or booleans",))
-        self.column = Column(raw, raw.type)
+        self.column = Column(raw, "float64" if raw.type in NUMBERS else raw.type)
         self._given = None if options.words is None else Label(self.column, "int64", options.words)
         learns_classes = options.classes == "auto" or (options.classes is None and raw.type == "string")
         self._counts = ValueCounts(raw.name) if learns_classes else None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from psflow.ps_runtime.columns.column_learner import ColumnLearner
 from psflow.ps_runtime.columns.features import Feature, Group, IsBlank, Number, Single
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Learner"]
+
+T = TypeVar("T")
 
 
 class Learner:
@@ -53,7 +55,8 @@ class Learner:
     What is learned does not depend on how records are cut into chunks, except for the rounding of means and standard
     deviations. Blanks, which are nulls and NaN alike, are counted and not learned from.
 
-    Memory is bounded: 0.8 MB for each column with a median or quantiles, and at most 100,000 words for each vocabulary.
+    Memory is bounded: 0.8 MB for each column with a median or quantiles, and at most 100,000 words of
+    1,000 characters for each vocabulary.
     Not thread-safe.
 
     Examples
@@ -83,13 +86,21 @@ class Learner:
         raw = {column.name: column for column in columns}
         apart = [*([] if label is None else [label.column]), *([] if weight is None else [weight]), *keys]
         _check_names([column.name for column in columns], apart)
+        faults: list[str] = []
         if weight is not None and raw[weight].type not in NUMBERS:
-            raise UsageError((f"the weight {weight!r} is {raw[weight].type}, expected numbers",))
-        intents = intend([column for column in columns if column.name not in apart], options)
-        self._members = _members(groups, intents)
+            faults.append(f"the weight {weight!r} is {raw[weight].type}, expected numbers")
+        intents = _or_faults(
+            lambda: intend([column for column in columns if column.name not in apart], options), faults
+        )
+        members = None if intents is None else _or_faults(lambda: _members(groups, intents), faults)
+        self._label = None
+        if label is not None:
+            self._label = _or_faults(lambda: LabelLearner(raw[label.column], label), faults)
+        if faults or intents is None or members is None:
+            raise UsageError(tuple(faults))
+        self._members = members
         self._columns = {intent.name: ColumnLearner(intent, seed) for intent in intents}
-        self._label = None if label is None else LabelLearner(raw[label.column], label)
-        self._weight = None if weight is None else Column(raw[weight], raw[weight].type)
+        self._weight = None if weight is None else Column(raw[weight], "float64")
         self._keys = tuple(raw[key] for key in keys)
         self._num_records = 0
 
@@ -132,14 +143,9 @@ class Learner:
         singles: dict[str, Single] = {}
         faults: list[str] = []
         for learner in self._columns.values():
-            try:
-                singles |= {feature.name: feature for feature in learner.features()}
-            except InputError as error:
-                faults += error.faults
-        try:
-            label = None if self._label is None else self._label.finish()
-        except InputError as error:
-            faults += error.faults
+            made = _or_faults(learner.features, faults)
+            singles |= {feature.name: feature for feature in made or ()}
+        label = None if self._label is None else _or_faults(self._label.finish, faults)
         if faults:
             raise InputError(tuple(faults))
         features: list[Feature] = []
@@ -150,6 +156,15 @@ class Learner:
         return Preprocessing(
             columns, (*features, *singles.values()), label, self._weight, self._keys, self._num_records
         )
+
+
+def _or_faults(make: Callable[[], T], faults: list[str]) -> T | None:
+    """Return what `make` returns; what it says is wrong goes to `faults`."""
+    try:
+        return make()
+    except UsageError as error:
+        faults += error.faults
+        return None
 
 
 def _check_names(names: Sequence[str], apart: Sequence[str]) -> None:

@@ -99,7 +99,7 @@ class Preprocessing:
         ----------
         table : pyarrow.Table
             Has `raw_columns`, in any order and among others. Numbers may come as any type of numbers, and a column of
-            nothing but nulls as any type.
+            nothing but blanks as any type.
 
         Returns
         -------

@@ -14,7 +14,7 @@ from psflow.ps_runtime.errors import CellError, InputError, did_you_mean
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NUMBERS", "Column", "convert", "raw_type_of", "read_column", "read_columns", "split_type"]
+__all__ = ["NUMBERS", "Column", "convert", "fits", "raw_type_of", "read_column", "read_columns", "split_type"]
 
 NUMBERS = ("int64", "float32", "float64")
 
@@ -30,7 +30,7 @@ class Column:
     raw : RawColumn
         As it comes.
     read_as : str
-        The type of one of its values as it is used: that of `raw`, or what its values are converted to.
+        The type that its values are converted to. ``float64`` stands for numbers of any type, which stay as they are.
     num_blanks : int
         How many of its values were blank in the training input.
     loses_digits : bool
@@ -106,8 +106,9 @@ def read_column(table: pa.Table, column: Column) -> pa.Array:
 
 
 def _column_of(table: pa.Table, raw: RawColumn) -> pa.Array:
-    """Return a column whose type fits; one of nothing but nulls fits every type, and has none of its own."""
+    """Return a column whose type fits; one of nothing but blanks fits every type, and has none of its own."""
     import pyarrow as pa
+    from pyarrow import compute as pc
 
     found = table.schema.get_all_field_indices(raw.name)
     if not found:
@@ -116,16 +117,16 @@ def _column_of(table: pa.Table, raw: RawColumn) -> pa.Array:
     if len(found) > 1:
         raise InputError((f"column {raw.name!r} is there {len(found)} times, expected once",))
     column = table.column(found[0])
-    if _fits(raw_type_of(column.type), raw.type):
+    if fits(raw_type_of(column.type), raw.type):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    if column.null_count == len(column):
+    if pc.all(pc.is_null(column, nan_is_null=True), min_count=0).as_py():
         scalar, length = split_type(raw.type)
         own = _arrow_types()[scalar] if length is None else pa.list_(_arrow_types()[scalar], length)
         return pa.nulls(len(column), own)
     raise InputError((f"column {raw.name!r} is {raw_type_of(column.type)}, expected {raw.type}, as learned",))
 
 
-def _fits(got: str, expected: str) -> bool:
+def fits(got: str, expected: str) -> bool:
     """Return whether values of one type may come for those of another: numbers for numbers."""
     if got == expected:
         return True
@@ -137,8 +138,8 @@ def _fits(got: str, expected: str) -> bool:
 def convert(array: pa.Array, to: str, column: str) -> pa.Array:
     """Return the values as those of the type `to`, nulls as nulls.
 
-    Numbers stay of the type they have unless `to` is ``int64`` or ``string``, arrays are as they are, and dates and
-    booleans are not made numbers here: `numbers_of` does.
+    What is a number stays as it is where `to` is a type of fractions; `numbers_of` makes dates and booleans numbers.
+    Arrays stay as they are.
 
     Raises
     ------

@@ -21,6 +21,8 @@ __all__ = ["RESERVOIR_SIZE", "Moments", "Range", "Reservoir", "ValueCounts"]
 
 RESERVOIR_SIZE = 100_000
 
+MAX_WORD_LENGTH = 1000
+
 
 class Range:
     """The least and the greatest number.
@@ -144,7 +146,16 @@ class ValueCounts:
 
     def update_words(self, array: pa.Array) -> None:
         """Take in the words of a column as `unique_words` has them; blanks do not count."""
+        from pyarrow import compute as pc
+
         words, places = unique_words(array, self._column)
+        if len(words) and (length := pc.max(pc.utf8_length(words)).as_py()) > MAX_WORD_LENGTH:
+            raise InputError(
+                (
+                    f"column {self._column!r} has a text of {length:,} characters, and a word has at most "
+                    f"{MAX_WORD_LENGTH:,}; set hash_buckets instead of a vocabulary, or leave the column out",
+                )
+            )
         counts = np.bincount(places.drop_null().to_numpy(), minlength=len(words))
         self.add(words.to_pylist(), counts.tolist())
 

@@ -8,6 +8,7 @@ import pytest
 
 from psflow.ps_runtime.errors import (
     CapacityError,
+    CellError,
     ClusterError,
     ConfigError,
     NanGradientError,
@@ -41,6 +42,10 @@ from psflow.ps_runtime.errors import (
             NanGradientError("worker-0", "items", 7, float("inf"), 40),
             "worker-0 computed a gradient of row 7 of table 'items' that is inf at global_step 40, although the loss "
             "is finite; look for a logarithm or root of 0, or a division by 0, in model_fn, or lower the learning rate",
+        ),
+        (
+            CellError("age", 7, "expected a number, got 'x'"),
+            "column 'age', row 7 (counted from 0): expected a number, got 'x'",
         ),
         (ConfigError(("one fault", "another")), "one fault\nanother"),
         (

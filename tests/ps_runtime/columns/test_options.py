@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions, Quantiles
+from psflow.ps_runtime.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"type": "int"}, "type is 'int', expected one of number, string, .*; did you mean 'int64'"),
+        ({"normalize": "minmax"}, "normalize is 'minmax', expected one of standard, .*did you mean 'min_max'"),
+        ({"impute": [1]}, r"impute is \[1\], expected mean, median, most_frequent, a number or a word"),
+        ({"impute": math.nan}, "impute is nan, expected a finite number"),
+        ({"indicator": "yes"}, "indicator is 'yes', expected true or false"),
+        ({"hash_buckets": 0}, "hash_buckets is 0, expected a whole number >= 1"),
+        ({"hash_buckets": True}, "hash_buckets is True, expected a whole number"),
+        ({"hash_buckets": 2**62}, "hash_buckets is 4611686018427387904, expected a whole number"),
+        ({"embedding": 2.5}, "embedding is 2.5, expected a whole number"),
+        ({"vocabulary": ""}, "vocabulary is empty, expected auto, a list of words or a path"),
+        ({"vocabulary": []}, "vocabulary is empty: expected at least one word"),
+        ({"vocabulary": [1.5]}, "vocabulary has 1.5, expected words and whole numbers"),
+        ({"vocabulary": 7}, "vocabulary is 7, expected auto or a list of words"),
+        ({"vocabulary": ["a", "b", "a"]}, "vocabulary has 'a' twice"),
+        ({"vocabulary": [1, "1"]}, "vocabulary has '1' twice"),
+        ({"vocabulary": list(range(100_001))}, "vocabulary has 100,001 words, at most 100,000 .* set hash_buckets"),
+        ({"buckets": [1, 3, 3]}, "buckets has 3 after 3: expected edges that ascend"),
+        ({"buckets": [1, math.inf]}, "buckets has inf, expected finite edges"),
+        ({"buckets": []}, "buckets is empty: expected at least one edge"),
+        ({"buckets": "deciles"}, "buckets is 'deciles', expected a list of numbers, quantiles or {quantiles: N}"),
+        ({"vocabulary": "auto", "hash_buckets": 9}, "vocabulary and hash_buckets contradict each other"),
+        ({"normalize": "standard", "buckets": [1]}, "normalize and buckets contradict each other"),
+        ({"normalize": "log1p", "embedding": 4}, "normalize and embedding contradict each other"),
+        ({"impute": "mean", "vocabulary": "auto"}, "impute: mean is for numbers, not for vocabulary"),
+        ({"impute": "reed", "vocabulary": ["red"]}, "impute is 'reed', which is not in the vocabulary; did you mean"),
+    ],
+)
+def test_values_and_contradictions_are_refused_at_birth(options: dict[str, Any], fault: str) -> None:
+    with pytest.raises(UsageError, match=fault):
+        ColumnOptions(**options)
+
+
+def test_all_faults_come_together() -> None:
+    with pytest.raises(UsageError) as caught:
+        ColumnOptions(type="x", normalize="y", embedding=0)  # type: ignore[arg-type]
+    assert [fault.split(" ")[0] for fault in caught.value.faults] == ["type", "normalize", "embedding"]
+
+
+@pytest.mark.parametrize("number", [1, 10_001, 2.5, True])
+def test_the_number_of_quantiles_has_a_range(number: Any) -> None:
+    with pytest.raises(UsageError, match="expected a whole number from 2 to 10,000"):
+        Quantiles(number)
+
+
+def test_quantiles_are_ten_if_no_number_is_said() -> None:
+    assert ColumnOptions(buckets="quantiles").quantiles == 10
+    assert ColumnOptions(buckets=Quantiles(4)).quantiles == 4
+    assert ColumnOptions(buckets=[1]).quantiles is None
+
+
+def test_options_as_lists_and_as_tuples_are_equal() -> None:
+    assert ColumnOptions(vocabulary=["a"]) == ColumnOptions(vocabulary=("a",))
+    assert hash(ColumnOptions(buckets=[1])) == hash(ColumnOptions(buckets=(1,)))
+    assert LabelOptions("y", ["a"]) == LabelOptions("y", ("a",))
+
+
+@pytest.mark.parametrize("classes", [[], ["a", "a"], "a", [0.5]])
+def test_classes_are_words_each_once(classes: Any) -> None:
+    with pytest.raises(UsageError, match="classes"):
+        LabelOptions("y", classes)
