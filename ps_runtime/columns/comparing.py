@@ -36,8 +36,9 @@ def feature_differences(mine: Sequence[Feature], theirs: Sequence[Feature]) -> I
     learned = {single.name: single for single in singles(theirs)}
     for single in singles(mine):
         if single.name in learned:
-            facts, other_facts = feature_facts(single), feature_facts(learned[single.name])
-            yield from _fact_differences(f"column {single.name!r}", facts, other_facts)
+            facts, others = (feature_facts(feature) for feature in (single, learned[single.name]))
+            facts.pop("is_learned", None)  # where words are from does not change what becomes of them
+            yield from _fact_differences(f"column {single.name!r}", facts, others)
 
 
 def label_differences(mine: Label | None, theirs: Label | None) -> Iterator[str]:

@@ -24,6 +24,7 @@ from psflow.ps_runtime.columns.features import (
 from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import Column, split_type
+from psflow.ps_runtime.errors import InputError
 
 __all__ = [
     "column_facts",
@@ -45,9 +46,8 @@ def raw_facts(raw: RawColumn) -> dict[str, Any]:
 
 
 def raw_from(facts: Mapping[str, Any]) -> RawColumn:
-    """Read what `raw_facts` returned; KeyError, TypeError or UsageError where it cannot be."""
-    split_type(str(facts["type"]))
-    return RawColumn(str(facts["name"]), str(facts["type"]))
+    """Read what `raw_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
+    return RawColumn(str(facts["name"]), _type_from(facts["type"]))
 
 
 def column_facts(column: Column) -> dict[str, Any]:
@@ -56,9 +56,10 @@ def column_facts(column: Column) -> dict[str, Any]:
 
 
 def column_from(facts: Mapping[str, Any]) -> Column:
-    """Read what `column_facts` returned; KeyError, TypeError, ValueError or UsageError where it cannot be."""
-    split_type(str(facts["read_as"]))
-    return Column(raw_from(facts["raw"]), str(facts["read_as"]), int(facts["num_blanks"]), bool(facts["loses_digits"]))
+    """Read what `column_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
+    return Column(
+        raw_from(facts["raw"]), _type_from(facts["read_as"]), int(facts["num_blanks"]), bool(facts["loses_digits"])
+    )
 
 
 def label_facts(label: Label) -> dict[str, Any]:
@@ -68,7 +69,7 @@ def label_facts(label: Label) -> dict[str, Any]:
 
 
 def label_from(facts: Mapping[str, Any]) -> Label:
-    """Read what `label_facts` returned; KeyError, TypeError, ValueError or UsageError where it cannot be."""
+    """Read what `label_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
     if facts["dtype"] not in ("int64", "float32"):
         raise ValueError(f"the dtype of labels is {facts['dtype']!r}, expected int64 or float32")
     classes = None if facts["classes"] is None else tuple(map(str, facts["classes"]))
@@ -155,6 +156,14 @@ def _normalizer_from(facts: Mapping[str, Any]) -> Normalizer:
             return LogOnePlus()
         case kind:
             raise ValueError(f"there is no normalization {kind!r}")
+
+
+def _type_from(text: Any) -> str:
+    try:
+        split_type(str(text))
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    return str(text)
 
 
 def _optional(read: Callable[[Any], T], value: Any) -> T | None:

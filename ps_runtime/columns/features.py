@@ -152,7 +152,10 @@ class VocabularyIds:
 
 @dataclass(frozen=True, slots=True)
 class HashIds:
-    """Hashes of words, below `num_buckets`. Blanks become `fill`; without it they have an id of their own, the last."""
+    """Hashes of words, below `num_buckets`; see `hash_ids`. Whole numbers hash as their decimal text.
+
+    Blanks become `fill`; without it they have an id of their own, the last.
+    """
 
     column: str
     num_buckets: int

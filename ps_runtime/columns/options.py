@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, get_args
@@ -131,7 +131,7 @@ class ColumnOptions:
         yield from _choice_faults("normalize", self.normalize, get_args(Normalization))
         if not isinstance(self.impute, str | int | float | None):
             yield f"impute is {self.impute!r}, expected {', '.join(get_args(Statistic))}, a number or a word"
-        if isinstance(self.impute, float) and not math.isfinite(self.impute):
+        if isinstance(self.impute, int | float) and not _is_finite(self.impute):
             yield f"impute is {self.impute!r}, expected a finite number"
         if not isinstance(self.indicator, bool):
             yield f"indicator is {self.indicator!r}, expected true or false"
@@ -243,10 +243,15 @@ def _edge_faults(edges: Any) -> Iterator[str]:
         yield f"buckets is {edges!r}, expected a list of numbers, quantiles or {{quantiles: N}}"
     elif not edges:
         yield "buckets is empty: expected at least one edge"
-    elif not all(map(math.isfinite, edges)):
-        yield f"buckets has {next(e for e in edges if not math.isfinite(e))!r}, expected finite edges"
+    elif not all(map(_is_finite, edges)):
+        yield f"buckets has {next(e for e in edges if not _is_finite(e))!r}, expected finite edges"
     elif late := [(a, b) for a, b in itertools.pairwise(edges) if not float(a) < float(b)]:
         yield f"buckets has {late[0][1]!r} after {late[0][0]!r}: expected edges that ascend"
+
+
+def _is_finite(number: float) -> bool:
+    """Return whether a number, whole ones included, is one as float64."""
+    return abs(number) <= sys.float_info.max
 
 
 def _is_count(value: object) -> bool:

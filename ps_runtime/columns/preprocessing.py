@@ -189,7 +189,7 @@ class Preprocessing:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Self:
-        """Read what `to_facts` returned; KeyError, TypeError, ValueError or UsageError where it cannot be."""
+        """Read what `to_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
         made = cls(
             tuple(map(column_from, facts["columns"])),
             tuple(map(feature_from, facts["features"])),

@@ -68,6 +68,17 @@ def test_applying_to_parts_is_applying_to_the_whole(
 
 
 @law
+@given(st.lists(st.floats(-0.5, 1e6), min_size=1, max_size=40), st.data())
+def test_a_logarithm_of_parts_is_that_of_the_whole(learn: Learn, numbers: list[float], data: st.DataObject) -> None:
+    table = pa.table({"x": numbers})
+    learned = learn(table, {"x": ColumnOptions(normalize="log1p")})
+    cut = data.draw(st.integers(0, len(numbers)))
+    parts = [learned.apply(part)["x"] for part in (table.slice(0, cut), table.slice(cut))]
+    np.testing.assert_allclose(np.concatenate(parts), np.log1p(numbers), rtol=1e-6, atol=1e-40)
+    assert_same(learned.apply(table), {"x": np.concatenate(parts)})
+
+
+@law
 @given(tables(), OPTIONS)
 def test_plain_data_applies_equally_bit_for_bit(
     learn: Learn, table: pa.Table, options: dict[str, ColumnOptions]

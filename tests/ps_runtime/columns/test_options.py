@@ -16,6 +16,8 @@ from psflow.ps_runtime.errors import UsageError
         ({"normalize": "minmax"}, "normalize is 'minmax', expected one of standard, .*did you mean 'min_max'"),
         ({"impute": [1]}, r"impute is \[1\], expected mean, median, most_frequent, a number or a word"),
         ({"impute": math.nan}, "impute is nan, expected a finite number"),
+        ({"impute": 10**400}, "impute is 10+, expected a finite number"),
+        ({"buckets": [0, 10**400]}, "buckets has 10+, expected finite edges"),
         ({"indicator": "yes"}, "indicator is 'yes', expected true or false"),
         ({"hash_buckets": 0}, "hash_buckets is 0, expected a whole number >= 1"),
         ({"hash_buckets": True}, "hash_buckets is True, expected a whole number"),
