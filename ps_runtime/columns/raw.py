@@ -1,0 +1,26 @@
+"""The columns of records as they come: a name, and the type of its values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["TYPES", "RawColumn"]
+
+TYPES = ("int64", "float32", "float64", "string", "bool", "date", "timestamp")
+"""The types of one value. A date is a day, a timestamp has microseconds and no zone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RawColumn:
+    """A column of records before any preprocessing.
+
+    Parameters
+    ----------
+    name : str
+        The name of the column, unique among its records.
+    type : str
+        One of `TYPES`, or a scalar type with a length: ``float32[64]`` is an array of 64 values in each record.
+    """
+
+    name: str
+    type: str
