@@ -6,12 +6,13 @@ The one place that knows what a credential looks like. It leaves out too much ra
 from __future__ import annotations
 
 import logging
+import os
 import re
 import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["HIDDEN", "public", "redact_logs", "secret_keys", "without_secrets"]
+__all__ = ["HIDDEN", "public", "redact_logs", "secret_keys", "shown_path", "without_secrets"]
 
 HIDDEN = "***"
 
@@ -82,6 +83,20 @@ def public(value: Any, key: str = "") -> Any:
     if _IS_URL.match(value):  # it ends where the value ends, whatever characters are in it
         value = _QUERY_OF_URL.sub("", _USER_OF_URL.sub("", value, count=1))
     return without_secrets(value)
+
+
+def shown_path(path: str | os.PathLike[str]) -> str:
+    """Return `path` as error texts show it: absolute if local, without credentials and query if a URL.
+
+    Examples
+    --------
+    >>> shown_path("s3://key:secret@bucket/a.csv?signature=1")
+    's3://bucket/a.csv'
+    """
+    text = os.fspath(path).removeprefix("file://")
+    if "://" not in text:
+        return os.path.abspath(os.path.expanduser(text))
+    return str(public(text))
 
 
 def secret_keys(values: Mapping[str, Any]) -> list[str]:

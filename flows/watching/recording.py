@@ -16,11 +16,10 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.files import dump
 from psflow.ps_runtime.config.keys import flat
 from psflow.ps_runtime.data.dataset import Dataset
-from psflow.ps_runtime.data.files import shown_path
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.fork import FORKED_FROM
 from psflow.ps_runtime.model.best import better
-from psflow.ps_runtime.redaction import public, without_secrets
+from psflow.ps_runtime.redaction import public, shown_path, without_secrets
 from psflow.ps_runtime.roles.events import Checkpoint, Export, RecordedEvent
 from psflow.tasks.tracking.code_version import code_version
 from psflow.tasks.tracking.points import evaluation_event

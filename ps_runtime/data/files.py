@@ -12,27 +12,13 @@ from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.non_finite import Source
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.redaction import public, without_secrets
+from psflow.ps_runtime.redaction import shown_path, without_secrets
 from psflow.ps_runtime.specs.schema_enforcement import listed_names, missing_faults
 
-__all__ = ["MAX_FILE_BYTES", "check_file", "chosen_names", "left_over", "one_batch", "read_file", "shown_path"]
+__all__ = ["MAX_FILE_BYTES", "check_file", "chosen_names", "left_over", "one_batch", "read_file"]
 
 MAX_FILE_BYTES = 4 * 1024**3
 """A data set lives in memory; a larger file belongs behind a generator."""
-
-
-def shown_path(path: str | os.PathLike[str]) -> str:
-    """Return `path` as error texts show it: absolute if local, without credentials and query if a URL.
-
-    Examples
-    --------
-    >>> shown_path("s3://key:secret@bucket/a.csv?signature=1")
-    's3://bucket/a.csv'
-    """
-    text = os.fspath(path).removeprefix("file://")
-    if "://" not in text:
-        return os.path.abspath(os.path.expanduser(text))
-    return str(public(text))
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:

@@ -10,9 +10,9 @@ from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.csv_table import Csv, Tsv
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.digits import Digits
-from psflow.ps_runtime.data.files import shown_path
 from psflow.ps_runtime.data.idx_images import Idx
 from psflow.ps_runtime.data.npz_arrays import Npz
+from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["FORMATS", "open_dataset"]

@@ -15,10 +15,11 @@ from numpy.lib import format as npy_format
 from psflow.ps_runtime.data.arrays import Array
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import Dataset
-from psflow.ps_runtime.data.files import MAX_FILE_BYTES, chosen_names, left_over, one_batch, read_file, shown_path
+from psflow.ps_runtime.data.files import MAX_FILE_BYTES, chosen_names, left_over, one_batch, read_file
 from psflow.ps_runtime.data.non_finite import Source
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.keys import Key
+from psflow.ps_runtime.redaction import shown_path
 
 __all__ = ["Npz", "read_npz"]
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement
-from psflow.ps_runtime.data.files import check_file, shown_path
+from psflow.ps_runtime.data.files import check_file
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.non_finite_policy import dataset_with_policy
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["PredictionInput", "input_shown", "prediction_input", "read_input", "same_input"]

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from psflow.ps_runtime.cluster.fork_server import scratch_directory
-from psflow.ps_runtime.data.files import shown_path
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.redaction import without_secrets
+from psflow.ps_runtime.redaction import shown_path, without_secrets
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.tasks.tracking.store import mlflow_client, prepare_store, reason_of
 

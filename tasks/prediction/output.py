@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
-from psflow.ps_runtime.data.files import shown_path
 from psflow.ps_runtime.errors import PsflowError, UsageError
+from psflow.ps_runtime.redaction import shown_path
 
 __all__ = ["Partition", "PredictionFolder", "partitions", "to_csv"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.errors import CheckpointError, PsflowError, RoleFailedError
-from psflow.ps_runtime.redaction import public, redact_logs, secret_keys, without_secrets
+from psflow.ps_runtime.redaction import public, redact_logs, secret_keys, shown_path, without_secrets
 
 PASSWORDS = ("s3cret", "s3'cr\"et", "s3/cr/et", "s3@cr@et", "s3%2Fcret", "s3?cr#et", "12/34", "s3:cret")
 
@@ -110,3 +110,17 @@ def test_no_record_of_a_log_tells_one_nor_does_its_traceback() -> None:
     assert "s3cret" not in told
     assert told.splitlines()[0] == "reading https://host/a"
     assert told.splitlines()[-1] == "OSError: 403 for s3://bucket/a"
+
+
+@pytest.mark.parametrize(
+    ("path", "shown"),
+    [
+        ("/a/../b.csv", "/b.csv"),
+        ("file:///a/b.csv", "/a/b.csv"),
+        ("s3://key:secret@bucket/a.csv", "s3://bucket/a.csv"),
+        ("https://host/a.csv?X-Signature=a:b&c=::d", "https://host/a.csv"),
+        ("simplecache::s3://key:secret@bucket/a.csv", "simplecache::s3://bucket/a.csv"),
+    ],
+)
+def test_shown_paths_are_absolute_and_without_secrets(path: str, shown: str) -> None:
+    assert shown_path(path) == shown

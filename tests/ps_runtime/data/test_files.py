@@ -3,7 +3,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from psflow.ps_runtime.data.files import check_file, chosen_names, read_file, shown_path
+from psflow.ps_runtime.data.files import check_file, chosen_names, read_file
 from psflow.ps_runtime.errors import InputError
 
 
@@ -49,20 +49,6 @@ def test_a_file_that_is_too_large_or_empty_is_refused(tmp_path: Path, monkeypatc
     path.write_bytes(b"1234")
     with pytest.raises(InputError, match="is larger than 3 bytes, the most that is read into memory"):
         read_file(path)
-
-
-@pytest.mark.parametrize(
-    ("path", "shown"),
-    [
-        ("/a/../b.csv", "/b.csv"),
-        ("file:///a/b.csv", "/a/b.csv"),
-        ("s3://key:secret@bucket/a.csv", "s3://bucket/a.csv"),
-        ("https://host/a.csv?X-Signature=a:b&c=::d", "https://host/a.csv"),
-        ("simplecache::s3://key:secret@bucket/a.csv", "simplecache::s3://bucket/a.csv"),
-    ],
-)
-def test_shown_paths_are_absolute_and_without_secrets(path: str, shown: str) -> None:
-    assert shown_path(path) == shown
 
 
 def test_names_are_those_asked_for_or_all_but_the_label() -> None:
