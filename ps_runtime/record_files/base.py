@@ -1,0 +1,190 @@
+"""What a format of record files is: options that say how its files are read, and a file of it that is open."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
+
+from psflow.ps_runtime.columns.raw import TYPES
+from psflow.ps_runtime.errors import InputError, did_you_mean
+from psflow.ps_runtime.record_files.files import DataFile
+from psflow.ps_runtime.record_files.raw_types import is_raw_type
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["CHUNK_BYTES", "NUMBER", "OpenRecords", "Place", "RecordError", "RecordFormat"]
+
+CHUNK_BYTES = 4 * 1024**2
+"""About the text of one chunk."""
+
+NUMBER = "number"
+"""A name for float64, for those who set the type of a column."""
+
+
+class Place(NamedTuple):
+    """Where a chunk lies in its file: from `start` up to `stop`.
+
+    These are bytes of text, rows of a Parquet file, record batches of an Arrow file.
+    """
+
+    start: int
+    stop: int
+
+
+@dataclass(eq=False)
+class RecordError(Exception):
+    """A record that cannot be read. Whoever knows the file and its first record makes an InputError of it.
+
+    Parameters
+    ----------
+    what : str
+        The sentence: what was expected, and what came.
+    record : int or None
+        Of the chunk, from 0; None: the file as a whole is at fault.
+    column : str or None
+        The column whose value has another type than expected; None: the whole record.
+    widens : bool
+        Whether the value is a number that fits as soon as the column is one of float64.
+    """
+
+    what: str
+    record: int | None = None
+    column: str | None = None
+    widens: bool = False
+
+    def __str__(self) -> str:
+        return self.what
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordFormat(ABC):
+    """How the files of one input are read. Its fields are plain values: they are kept with a record index.
+
+    Parameters
+    ----------
+    types : mapping of str to str
+        The type of some columns: one of `psflow.ps_runtime.columns.raw.TYPES`, ``number`` for float64, or a scalar
+        type with a length, such as ``float32[64]``. The types of other columns are those of the file, or inferred.
+
+    Raises
+    ------
+    InputError
+        If an option is out of its range; all faults are reported together.
+    """
+
+    name: ClassVar[str]
+    """What a record index calls the format."""
+    suffixes: ClassVar[tuple[str, ...]]
+    """How the names of its files end."""
+
+    types: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        types = {column: "float64" if raw == NUMBER else raw for column, raw in self.types.items()}
+        object.__setattr__(self, "types", types)
+        if faults := self.faults():
+            raise InputError(tuple(faults))
+
+    def faults(self) -> list[str]:
+        """Return a sentence for each option that is wrong."""
+        known = (*TYPES, NUMBER)
+        return [
+            f"the type of column {column!r} is {raw!r}{did_you_mean(raw, known)}: expected one of {', '.join(known)}, "
+            "or a number type with a length, such as float32[64]"
+            for column, raw in self.types.items()
+            if not is_raw_type(raw)
+        ]
+
+    @property
+    @abstractmethod
+    def first_row(self) -> int:
+        """The number that people give the first record of a file."""
+
+    @property
+    @abstractmethod
+    def row_note(self) -> str:
+        """What people need to know to find a row by its number."""
+
+    def error(self, file: DataFile, first_record: int, fault: RecordError) -> InputError:
+        """Return what people read of a fault in a chunk that begins with a record of the file."""
+        if fault.record is None:
+            return InputError((f"{file.shown}: {fault.what}",))
+        row = self.first_row + first_record + fault.record
+        return InputError((f"{file.shown}, row {row} ({self.row_note}): {fault.what}",))
+
+    @abstractmethod
+    def open(self, file: DataFile) -> OpenRecords:
+        """Return a file, open, for reading its records.
+
+        Raises
+        ------
+        InputError, RecordError
+            If it cannot be read, or is no file of this format.
+        """
+
+
+class OpenRecords(ABC):
+    """A file of records that is open: a context manager, which closes it. Not thread-safe."""
+
+    @property
+    @abstractmethod
+    def names(self) -> tuple[str, ...]:
+        """The names of its columns, in their order."""
+
+    def lacking(self, names: Sequence[str]) -> list[str]:
+        """Return which of these columns it does not have."""
+        return [name for name in names if name not in self.names]
+
+    @abstractmethod
+    def types(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the types of some columns; of one that cannot be read, a text that says what it is.
+
+        Raises
+        ------
+        RecordError
+            If they have to be inferred, and a record cannot be read.
+        """
+
+    @abstractmethod
+    def places(self, names: Sequence[str], chunk_bytes: int) -> Iterator[Place]:
+        """Return where each chunk lies, in order: `read` may be called for the one that came last.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The columns that are read.
+        chunk_bytes : int
+            About the size of a chunk of text.
+
+        Raises
+        ------
+        RecordError
+            If a record has no end; its number counts from the end of the place before.
+        """
+
+    @abstractmethod
+    def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
+        """Return the records of a chunk: these columns, of these types, in this order.
+
+        Raises
+        ------
+        RecordError
+            If a record cannot be read, or a value does not have the type of its column.
+        """
+
+    @abstractmethod
+    def bytes_up_to(self, place: Place) -> int:
+        """Return about how many bytes of the file are read when the chunk has been read."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the file. Idempotent."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

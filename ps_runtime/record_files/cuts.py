@@ -1,0 +1,113 @@
+"""Where the records of delimited text end: line ends that no quotes enclose, exactly as pyarrow parses them.
+
+A quote opens a quoted cell only as the first byte of a cell. Inside, two quotes are one, and a single one closes. After
+that, and in a cell that does not begin with a quote, quotes are bytes as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["QuotedSpans", "first_record_end", "last_record_end"]
+
+QUOTE = ord('"')
+LINE_ENDS = b"\r\n"
+
+
+class QuotedSpans:
+    """What quotes enclose in some text that begins with a record.
+
+    Parameters
+    ----------
+    text : bytes
+        Any number of bytes of delimited text.
+    delimiter : bytes
+        One byte.
+
+    Attributes
+    ----------
+    starts, stops : (n,) arrays of int64
+        Quotes that open, and those that close; ``len(text)`` where one does not.
+    unclosed : int or None
+        The quote that opens and does not close.
+    """
+
+    def __init__(self, text: bytes, delimiter: bytes) -> None:
+        data = np.frombuffer(text, np.uint8)
+        quotes = np.flatnonzero(data == QUOTE) if b'"' in text else np.empty(0, np.int64)
+        edges = _alternating(data, quotes, delimiter)
+        self.unclosed = int(edges[-1]) if len(edges) % 2 else None
+        if self.unclosed is not None:
+            edges = np.append(edges, len(text))
+        self.starts, self.stops = edges[::2], edges[1::2]
+
+    def around(self, position: int) -> tuple[int, int] | None:
+        """Return the quotes that enclose a byte, or None."""
+        span = int(np.searchsorted(self.starts, position)) - 1
+        if span < 0 or self.stops[span] <= position:
+            return None
+        return int(self.starts[span]), int(self.stops[span])
+
+
+def last_record_end(text: bytes, spans: QuotedSpans) -> int:
+    """Return where the last whole record of a text ends, behind its line end; 0 if it has none."""
+    for line_end in (b"\n", b"\r"):  # of old Macintosh files
+        end = text.rfind(line_end)
+        while (span := spans.around(end)) is not None:
+            end = text.rfind(line_end, 0, span[0])
+        if end >= 0:
+            return end + 1
+    return 0
+
+
+def first_record_end(text: bytes, spans: QuotedSpans) -> int:
+    """Return where the first record of a text ends, behind its line end; 0 if it does not end."""
+    start = 0
+    while True:
+        ends = [end for line_end in (b"\n", b"\r") if (end := text.find(line_end, start)) >= 0]
+        if not ends:
+            return 0
+        span = spans.around(min(ends))
+        if span is None:
+            return min(ends) + 1 + (text[min(ends) : min(ends) + 2] == b"\r\n")
+        start = span[1]
+
+
+def _alternating(data: NDArray[np.uint8], quotes: NDArray[np.int64], delimiter: bytes) -> NDArray[np.int64]:
+    """Return quotes that open and close in turn, those of doubled ones among them or not.
+
+    Each second quote either stands where a cell begins, or is the second of a doubled one: then all alternate. If one
+    does not, a walk from quote to quote decides.
+    """
+    opens_cell = _after(data, quotes, delimiter)
+    doubled = np.zeros(len(quotes), bool)
+    doubled[1:] = np.diff(quotes) == 1
+    if (opens_cell | doubled)[::2].all():
+        return quotes
+    return np.fromiter(_walk(quotes.tolist(), opens_cell.tolist()), np.int64)
+
+
+def _after(data: NDArray[np.uint8], quotes: NDArray[np.int64], delimiter: bytes) -> NDArray[np.bool_]:
+    """Return which quotes stand where a cell would begin: behind a delimiter or a line end, or first of all."""
+    begins = np.zeros(256, bool)
+    begins[list(LINE_ENDS + delimiter)] = True
+    opens: NDArray[np.bool_] = begins[data[quotes - 1]]
+    return opens | (quotes == 0)  # which has no byte before it
+
+
+def _walk(quotes: list[int], opens_cell: list[bool]) -> Iterator[int]:
+    i = 0
+    while i < len(quotes):
+        if not opens_cell[i]:
+            i += 1
+            continue
+        yield quotes[i]
+        i += 1
+        while i + 1 < len(quotes) and quotes[i + 1] == quotes[i] + 1:
+            i += 2
+        if i < len(quotes):
+            yield quotes[i]
+            i += 1

@@ -1,0 +1,226 @@
+"""An open file of delimited text: its header, and pyarrow's parser for each chunk."""
+
+from __future__ import annotations
+
+import codecs
+import csv as text_csv
+import io
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from psflow.ps_runtime.record_files.base import Place, RecordError
+from psflow.ps_runtime.record_files.cuts import QuotedSpans, first_record_end, last_record_end
+from psflow.ps_runtime.record_files.files import DataFile, read_bytes
+from psflow.ps_runtime.record_files.raw_types import arrow_type, first_fault
+from psflow.ps_runtime.record_files.text_cells import FALSE, TRUE, inferred_type, parse_cells, stripped
+from psflow.ps_runtime.record_files.text_file import INFERRED_ROWS, MAX_RECORD_BYTES, OpenText
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["OpenDelimited"]
+
+HEADER_BYTES = 64 * 1024
+HEADER_HINT = "the first row must name the columns; for a file without such a row set column_names"
+ENCODING_HINT = "set encoding, such as latin-1 or cp1252"
+BAD_COLUMN = re.compile(r"In CSV column #(\d+):")
+
+
+class OpenDelimited(OpenText):
+    """An open file of delimited text; the parameters are those of `DelimitedText`."""
+
+    def __init__(
+        self,
+        file: DataFile,
+        delimiter: str,
+        column_names: tuple[str, ...] | None,
+        na_values: tuple[str, ...],
+        encoding: str,
+    ) -> None:
+        super().__init__(file)
+        self._delimiter, self._na_values, self._encoding = delimiter, na_values, encoding
+        self._is_utf8 = codecs.lookup(encoding).name == "utf-8"
+        self._as_text: set[str] = set()  # columns whose cells pyarrow's parser has not understood: white space, say
+        try:
+            self._names = self._header() if column_names is None else column_names
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns, in their order."""
+        return self._names
+
+    def types(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the types that the first cells of some columns have in common; see `OpenRecords.types`."""
+        import pyarrow as pa
+
+        cells = self._read_csv(self._utf8(self.inferred_text()), dict.fromkeys(names, pa.binary()))
+        first = cells.slice(0, INFERRED_ROWS)
+        return {name: inferred_type(self._values(first[name], "string", name)) for name in names}
+
+    def record_end(self, text: bytes) -> int:
+        """Return where the last whole record of `text` ends; 0 if none does."""
+        return last_record_end(text, self._spans(text))
+
+    def check_end(self, text: bytes) -> None:
+        """Raise RecordError if the last quote does not close."""
+        unclosed = self._spans(text).unclosed
+        if unclosed is not None:
+            opened = text[unclosed : unclosed + 20].decode(self._encoding, "replace")
+            what = f"the quote that begins {opened!r} does not close: the file is cut off, or the quote is a wrong one"
+            raise RecordError(what, self._record_at(text[:unclosed]))
+
+    def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
+        """Return the records of a chunk; see `OpenRecords.read`."""
+        import pyarrow as pa
+
+        text = self._utf8(self.text_of(place))
+        while True:
+            try:
+                table = self._parse(text, types)
+                break
+            except pa.ArrowInvalid as error:
+                match = BAD_COLUMN.match(str(error))
+                if match is None or (name := self._names[int(match[1])]) in self._as_text:
+                    raise RecordError(str(error)[:200]) from None
+                self._as_text.add(name)
+        for i, (name, raw) in enumerate(types.items()):
+            if self._is_text(name, raw):
+                table = table.set_column(i, name, self._values(table[name], raw, name))
+        return table
+
+    def _spans(self, text: bytes) -> QuotedSpans:
+        return QuotedSpans(text, self._delimiter.encode())
+
+    def _is_text(self, name: str, raw: str) -> bool:
+        return raw in ("string", "timestamp") or name in self._as_text
+
+    def _parse(self, text: bytes, types: Mapping[str, str]) -> pa.Table:
+        """Return the columns, those of text as strings, or as bytes if some are no UTF-8."""
+        import pyarrow as pa
+
+        stored = {
+            name: (pa.binary() if name in self._as_text else pa.string())
+            if self._is_text(name, raw)
+            else arrow_type(raw)
+            for name, raw in types.items()
+        }
+        return self._read_csv(text, stored)
+
+    def _values(self, cells: pa.ChunkedArray, raw: str, name: str) -> pa.ChunkedArray:
+        """Return cells as values of a type."""
+        import pyarrow as pa
+
+        try:
+            text = cells.cast(pa.string())
+        except pa.ArrowInvalid:
+            record = first_fault(len(cells), lambda n: cells.slice(0, n).cast(pa.string()))
+            what = f"{cells[record].as_py()[:40]!r} in column {name!r} is no UTF-8; {ENCODING_HINT}"
+            raise RecordError(what, record) from None
+        return parse_cells(stripped(text, self._na_values), raw, name)
+
+    def _utf8(self, text: bytes) -> bytes:
+        """Return records in UTF-8, which pyarrow checks in the columns that are read."""
+        if (nul := text.find(b"\0")) >= 0:
+            what = "expected text, got a NUL byte: the file is damaged, or no text of a byte for each character"
+            raise RecordError(what, self._record_at(text[:nul]))
+        if self._is_utf8:
+            return text
+        try:
+            return text.decode(self._encoding).encode()
+        except UnicodeDecodeError as error:
+            what = f"{text[error.start : error.start + 20]!r} is no {self._encoding}; set encoding"
+            raise RecordError(what, self._record_at(text[: error.start])) from None
+
+    def _record_at(self, before: bytes) -> int:
+        """Return the number of the record that begins in, or behind, some bytes of a chunk."""
+        text = before[: last_record_end(before, self._spans(before))]
+        return int(self._read_csv(text.decode(self._encoding, "replace").encode(), {}).num_rows)
+
+    def _header(self) -> tuple[str, ...]:
+        """Return the names in the first row that is not empty; records begin behind it."""
+        length = HEADER_BYTES
+        while True:
+            stop = min(self.first_byte + length, self.file.size)
+            head = read_bytes(self.file, self._opened, self.first_byte, stop)
+            text = head.lstrip(b"\r\n")
+            spans = self._spans(text)
+            if (end := first_record_end(text, spans)) or stop == self.file.size:
+                break
+            if length >= MAX_RECORD_BYTES:
+                raise RecordError(f"the first row is longer than {MAX_RECORD_BYTES} bytes; {HEADER_HINT}")
+            length = MAX_RECORD_BYTES
+        row = text[: end or len(text)]
+        if not end and spans.unclosed is not None:
+            raise RecordError(f"a quote in the first row does not close; {HEADER_HINT}")
+        self.first_byte += len(head) - len(text) + len(row)
+        return _names_in(row, self._delimiter, self._encoding)
+
+    def _read_csv(self, text: bytes, stored: Mapping[str, pa.DataType]) -> pa.Table:
+        """Parse records, and return the columns `stored`; all if there are none."""
+        import pyarrow as pa
+        from pyarrow import csv
+
+        wrong = []
+
+        def refuse(row: csv.InvalidRow) -> str:
+            wrong.append(row)
+            return "error"
+
+        reading = csv.ReadOptions(
+            use_threads=False,  # otherwise pyarrow does not tell the row of an error
+            block_size=len(text) + 1,
+            column_names=self._names,
+        )
+        parsing = csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=refuse)
+        converting = csv.ConvertOptions(
+            column_types=stored,
+            include_columns=list(stored),
+            null_values=self._na_values,
+            true_values=TRUE,
+            false_values=FALSE,
+            strings_can_be_null=True,
+        )
+        try:
+            return csv.read_csv(pa.BufferReader(text or b"\n"), reading, parsing, converting)
+        except pa.ArrowInvalid:
+            if not wrong:
+                raise
+        row = wrong[0]
+        got = f"expected {row.expected_columns} cells, got {row.actual_columns}: {row.text[:60]!r}"
+        raise RecordError(f"{got}; a cell with the delimiter {self._delimiter!r} in it needs quotes", row.number - 1)
+
+
+def _names_in(row: bytes, delimiter: str, encoding: str) -> tuple[str, ...]:
+    """Return the names of columns in a header; the name of a column that has none is empty."""
+    try:
+        header = next(text_csv.reader(io.StringIO(row.decode(encoding), newline=""), delimiter=delimiter), [])
+    except UnicodeDecodeError:
+        raise RecordError(f"the first row is no {encoding}; {ENCODING_HINT}") from None
+    except text_csv.Error as error:
+        raise RecordError(f"the first row cannot be read ({error}); {HEADER_HINT}") from None
+    names = [name.strip() for name in header]
+    if not any(names):
+        raise RecordError(f"expected a first row with names of columns, got {row[:40]!r}; {HEADER_HINT}")
+    if twice := [name for name, count in Counter(names).items() if name and count > 1]:
+        raise RecordError(f"column {twice[0]!r} is there {names.count(twice[0])} times; {HEADER_HINT}")
+    if all(map(_is_number, names)) and not _counts(names):
+        raise RecordError(f"the first row holds numbers, {', '.join(names[:4])}; {HEADER_HINT}")
+    return tuple(names)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _counts(names: list[str]) -> bool:
+    """Return whether names are 0, 1, 2, ... or 1, 2, 3, ..., as who has no names gives them."""
+    return any(names == [str(first + i) for i in range(len(names))] for first in (0, 1))

@@ -1,0 +1,19 @@
+"""The formats of record files, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from psflow.ps_runtime.record_files.arrow_file import ArrowFile
+from psflow.ps_runtime.record_files.base import RecordFormat
+from psflow.ps_runtime.record_files.delimited import DelimitedText
+from psflow.ps_runtime.record_files.json_lines import JsonLines
+from psflow.ps_runtime.record_files.parquet import Parquet
+
+__all__ = ["RECORD_FORMATS"]
+
+RECORD_FORMATS: Mapping[str, type[RecordFormat]] = MappingProxyType(
+    {kind.name: kind for kind in (DelimitedText, JsonLines, Parquet, ArrowFile)}
+)
+"""What a record index calls each format."""

@@ -1,0 +1,229 @@
+"""JSON lines: an object in each line, a column for each of its names."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from psflow.ps_runtime.record_files.base import OpenRecords, Place, RecordError, RecordFormat
+from psflow.ps_runtime.record_files.files import DataFile
+from psflow.ps_runtime.record_files.raw_types import arrow_type, cast_values, first_fault, is_raw_type, raw_type
+from psflow.ps_runtime.record_files.text_cells import inferred_type, parse_cells, value_fault
+from psflow.ps_runtime.record_files.text_file import INFERRED_ROWS, OpenText
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["JsonLines"]
+
+IN_ROW = re.compile(r" in row \d+$")
+WHITE_SPACE = b" \t\r\n"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonLines(RecordFormat):
+    """Records as lines of JSON in UTF-8, an object in each; a name that a line does not have is null there.
+
+    Numbers and truths are what they are in JSON, strings are dates or timestamps if the first lines all look like some,
+    and lists of numbers that all have one length are arrays. Objects in objects can be skipped, but not be read.
+    """
+
+    name: ClassVar[str] = "json_lines"
+    suffixes: ClassVar[tuple[str, ...]] = (".jsonl", ".ndjson", ".json")
+
+    @property
+    def first_row(self) -> int:
+        """The number that people give the first record of a file: its line."""
+        return 1
+
+    @property
+    def row_note(self) -> str:
+        """What people need to know to find a row by its number."""
+        return "the first line is 1"
+
+    def open(self, file: DataFile) -> OpenRecords:
+        """Return a file, open; see `RecordFormat.open`."""
+        return OpenJsonLines(file)
+
+
+class OpenJsonLines(OpenText):
+    """An open file of JSON lines."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns in the first lines."""
+        return tuple(self._first_types)
+
+    def lacking(self, names: Sequence[str]) -> list[str]:
+        """Return which of these columns none of the first lines has."""
+        line = self.inferred_text().partition(b"\n")[0]
+        try:
+            first = json.loads(line)
+        except ValueError:
+            first = None  # which the first read says better
+        if isinstance(first, dict) and all(name in first for name in names):
+            return []
+        return super().lacking(names)
+
+    def types(self, names: Sequence[str]) -> dict[str, str]:
+        """Return the types of columns in the first lines; see `OpenRecords.types`."""
+        return {name: self._first_types[name] for name in names}
+
+    def record_end(self, text: bytes) -> int:
+        """Return where the last line of `text` ends; 0 if none does."""
+        return text.rfind(b"\n") + 1
+
+    def check_end(self, text: bytes) -> None:
+        """Accept any end: a last line that is cut off is no JSON, which `read` says."""
+
+    def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
+        """Return the records of a chunk; see `OpenRecords.read`."""
+        import pyarrow as pa
+
+        text = self.text_of(place)
+        lines = text.rstrip(WHITE_SPACE) if place.stop == self.file.size else text[:-1]
+        schema = pa.schema([(name, _json_type(raw)) for name, raw in types.items()])
+        table = _checked(lines, schema, types)
+        return pa.table({name: _values(table[name], name, raw) for name, raw in types.items()})
+
+    @cached_property
+    def _first_types(self) -> dict[str, str]:
+        import pyarrow as pa
+
+        lines = b"\n".join(self.inferred_text().split(b"\n", INFERRED_ROWS)[:INFERRED_ROWS]).rstrip(WHITE_SPACE)
+        table = _checked(lines, None, {})
+        # pyarrow takes strings for times of its own notion
+        times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+        cells = _parsed(lines, pa.schema([(name, pa.string()) for name in times]))
+        return {
+            field.name: inferred_type(cells[field.name]) if field.name in times else _type_of(table[field.name])
+            for field in table.schema
+        }
+
+
+def _json_type(raw: str) -> pa.DataType:
+    """Return what pyarrow reads of JSON for a raw type."""
+    import pyarrow as pa
+
+    stored = arrow_type(raw)
+    if pa.types.is_fixed_size_list(stored):
+        return pa.list_(stored.value_type)
+    return pa.string() if raw in ("date", "timestamp") else stored
+
+
+def _type_of(values: pa.ChunkedArray) -> str:
+    """Return the raw type of values of JSON: that of a list if all have one length."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_list(values.type):
+        lengths = pc.unique(pc.list_value_length(values)).drop_null()
+        raw = f"{raw_type(values.type.value_type)}[{lengths[0]}]" if len(lengths) == 1 else ""
+        return raw if is_raw_type(raw) else str(values.type)
+    raw = raw_type(values.type)
+    return inferred_type(values) if raw == "string" else raw
+
+
+def _values(values: pa.ChunkedArray, name: str, raw: str) -> pa.ChunkedArray:
+    """Return what pyarrow has read as values of a raw type."""
+    import pyarrow as pa
+
+    if raw in ("date", "timestamp"):
+        return parse_cells(values, raw, name)
+    try:
+        return cast_values(values, raw)
+    except pa.ArrowInvalid:
+        record = first_fault(len(values), lambda n: cast_values(values.slice(0, n), raw))
+        raise value_fault(name, raw, f"a list of {len(values[record])}", record, widens=False) from None
+
+
+def _parsed(lines: bytes, schema: pa.Schema | None) -> pa.Table:
+    """Return the columns of a schema, or all; nothing else is checked."""
+    import pyarrow as pa
+    from pyarrow import json as arrow_json
+
+    return arrow_json.read_json(
+        pa.BufferReader(lines or b"\n"),
+        arrow_json.ReadOptions(use_threads=False, block_size=len(lines) + 2),
+        arrow_json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
+        ),
+    )
+
+
+def _checked(lines: bytes, schema: pa.Schema | None, types: Mapping[str, str]) -> pa.Table:
+    """Return columns of lines, each of which holds an object."""
+    import pyarrow as pa
+
+    try:
+        lines.decode()  # pyarrow does not check
+        table = _parsed(lines, schema)
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        every = lines.split(b"\n")
+        record = first_fault(len(every), lambda n: _decoded(every[:n], schema))
+        raise _fault_in(every[record], types, str(error), record) from None
+    if table.num_rows != (lines.count(b"\n") + 1 if lines else 0):
+        raise _wrong_lines(lines)
+    return table
+
+
+def _decoded(lines: list[bytes], schema: pa.Schema | None) -> None:
+    """Parse lines, for the error of pyarrow."""
+    import pyarrow as pa
+
+    text = b"\n".join(lines)
+    try:
+        text.decode()
+    except UnicodeDecodeError as error:
+        raise pa.ArrowInvalid(str(error)) from None
+    _parsed(text, schema)
+
+
+def _fault_in(line: bytes, types: Mapping[str, str], reason: str, record: int) -> RecordError:
+    """Return what is wrong with the first line that pyarrow does not take."""
+    try:
+        values = json.loads(line)
+    except UnicodeDecodeError:
+        return RecordError(f"expected UTF-8, got {line[:40]!r}; convert the file to UTF-8", record)
+    except ValueError:
+        return RecordError(f"expected an object of JSON, got {line[:60].decode(errors='replace')!r}", record)
+    if not isinstance(values, dict):
+        return RecordError(f"expected an object of JSON, got {line[:60].decode()!r}", record)
+    for name, raw in types.items():
+        value = values.get(name)
+        if value is not None and not _is_value(value, raw):
+            widens = raw.startswith("int64") and _is_value(value, raw.replace("int64", "float64"))
+            return value_fault(name, raw, json.dumps(value)[:40], record, widens=widens)
+    return RecordError(f"pyarrow refuses the line: {IN_ROW.sub('', reason)[:160]}", record)
+
+
+def _is_value(value: Any, raw: str) -> bool:
+    """Return whether a value of JSON has a raw type."""
+    element, is_array, _ = raw.partition("[")
+    if is_array:
+        return isinstance(value, list) and all(item is None or _is_value(item, element) for item in value)
+    match element:
+        case "int64":
+            return type(value) is int and -(2**63) <= value < 2**63
+        case "float32" | "float64":
+            return type(value) in (int, float)
+        case "bool":
+            return isinstance(value, bool)
+        case _:
+            return isinstance(value, str)
+
+
+def _wrong_lines(lines: bytes) -> RecordError:
+    """Return the fault of lines of which one is blank, or holds more or less than an object."""
+    for record, line in enumerate(lines.split(b"\n")):
+        try:
+            if isinstance(json.loads(line), dict):
+                continue
+        except ValueError:
+            pass
+        return RecordError(f"expected an object of JSON in each line, got {line[:60].decode()!r}", record)
+    return RecordError("expected an object of JSON in each line")

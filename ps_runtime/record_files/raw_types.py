@@ -1,0 +1,156 @@
+"""The types of raw columns and those of pyarrow: which stands for which, and values of one as another."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from psflow.ps_runtime.columns.raw import TYPES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["arrow_type", "cast_values", "first_fault", "is_raw_type", "is_stored_as", "raw_type", "wider_type"]
+
+NUMBERS = ("int64", "float32", "float64")
+"""Each can hold the values of those before it, up to a size that a cast checks."""
+ARRAY = re.compile(r"(\w+)\[(\d{1,9})\]")
+
+
+def is_raw_type(text: str) -> bool:
+    """Return whether a text is a type of raw columns: a scalar type, or numbers with a length above 0.
+
+    Examples
+    --------
+    >>> is_raw_type("date"), is_raw_type("float32[64]"), is_raw_type("string[2]"), is_raw_type("list<int64>")
+    (True, True, False, False)
+    """
+    return text in TYPES or _length_of(text) > 0
+
+
+def _length_of(text: str) -> int:
+    match = ARRAY.fullmatch(text)
+    return int(match[2]) if match is not None and match[1] in NUMBERS else 0
+
+
+def _element_of(text: str) -> str:
+    return text.partition("[")[0]
+
+
+def arrow_type(raw: str) -> pa.DataType:
+    """Return the type of pyarrow that a raw column arrives in."""
+    import pyarrow as pa
+
+    if length := _length_of(raw):
+        return pa.list_(arrow_type(_element_of(raw)), length)
+    return {
+        "int64": pa.int64(),
+        "float32": pa.float32(),
+        "float64": pa.float64(),
+        "string": pa.string(),
+        "bool": pa.bool_(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us"),
+    }[raw]
+
+
+def raw_type(stored: pa.DataType) -> str:
+    """Return the raw type of a stored column; for one that has none, the text of its type.
+
+    Integers of any size are int64, half floats float32, decimals float64, dictionaries what they hold, and times of any
+    unit and zone timestamp. A column of nothing but nulls is float64.
+    """
+    import pyarrow.types as kinds
+
+    if kinds.is_dictionary(stored):
+        return raw_type(stored.value_type)
+    if kinds.is_fixed_size_list(stored):
+        element = raw_type(stored.value_type)
+        return f"{element}[{stored.list_size}]" if element in NUMBERS and stored.list_size else str(stored)
+    for is_kind, raw in (
+        (kinds.is_integer, "int64"),
+        (kinds.is_float64, "float64"),
+        (kinds.is_floating, "float32"),
+        (kinds.is_decimal, "float64"),
+        (kinds.is_null, "float64"),
+        (kinds.is_boolean, "bool"),
+        (kinds.is_string, "string"),
+        (kinds.is_large_string, "string"),
+        (kinds.is_string_view, "string"),
+        (kinds.is_date, "date"),
+        (kinds.is_timestamp, "timestamp"),
+    ):
+        if is_kind(stored):
+            return raw
+    return str(stored)
+
+
+def is_stored_as(stored: pa.DataType, raw: str) -> bool:
+    """Return whether a stored column may be read as a raw type that nobody set: nothing is lost in it."""
+    import pyarrow.types as kinds
+
+    found = raw_type(stored)
+    if found == raw or kinds.is_null(stored):
+        return True
+    numbers = _element_of(found) in NUMBERS and _element_of(raw) in NUMBERS and _length_of(found) == _length_of(raw)
+    return numbers and NUMBERS.index(_element_of(found)) < NUMBERS.index(_element_of(raw))
+
+
+def wider_type(raw: str) -> str | None:
+    """Return the type that a column of numbers widens to where a value does not fit, or None.
+
+    Examples
+    --------
+    >>> wider_type("int64"), wider_type("float32[3]"), wider_type("float64"), wider_type("string")
+    ('float64', 'float64[3]', None, None)
+    """
+    element = _element_of(raw)
+    return raw.replace(element, "float64") if element in ("int64", "float32") else None
+
+
+def cast_values(values: pa.ChunkedArray, raw: str) -> pa.ChunkedArray:
+    """Return values as a raw type; nulls stay.
+
+    Raises
+    ------
+    pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError
+        If a value does not fit: a fraction as an integer, a number that a float does not hold exactly, another length.
+
+    Notes
+    -----
+    Times are in UTC; what is finer than a microsecond is cut off.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.types as kinds
+
+    target = arrow_type(raw)
+    if kinds.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    if raw == "timestamp" and kinds.is_timestamp(values.type) and values.type.unit == "ns":
+        values = pc.floor_temporal(values.cast(pa.timestamp("ns")), unit="microsecond")
+    return values if values.type == target else values.cast(target)
+
+
+def first_fault(length: int, attempt: Callable[[int], object]) -> int:
+    """Return which of `length` things is the first at fault, by attempts that are made with the first ``n`` of them.
+
+    Parameters
+    ----------
+    length : int
+        There is a fault among them.
+    attempt : callable
+        Raises an error of pyarrow if one of the first ``n`` is at fault.
+    """
+    import pyarrow as pa
+
+    def fails(num_first: int) -> bool:
+        try:
+            attempt(num_first)
+        except pa.ArrowException:
+            return True
+        return False
+
+    return bisect_left(range(1, length + 1), True, key=fails)

@@ -1,0 +1,139 @@
+"""Reading records by their numbers, through a record index."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self
+
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.record_files.base import OpenRecords, RecordError
+from psflow.ps_runtime.record_files.files import unchanged
+from psflow.ps_runtime.record_files.index import RecordIndex
+from psflow.ps_runtime.record_files.raw_types import arrow_type
+from psflow.ps_runtime.record_files.scan import unreadable_fault
+from psflow.ps_runtime.specs.schema_enforcement import missing_faults
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RecordReader"]
+
+
+class RecordReader:
+    """Reads any range of records: a context manager, which closes its file.
+
+    Parameters
+    ----------
+    index : RecordIndex
+        What a scan has found.
+    columns : sequence of str, optional
+        What is read, in this order; default: all columns of the index.
+
+    Raises
+    ------
+    InputError
+        If the index has no such column; while reading, if a file is not the one that was scanned any more.
+
+    Notes
+    -----
+    The same range has the same values each time, in any process. The reader keeps one file open and the last chunk in
+    memory, so that ranges that follow one another read each chunk once. Not thread-safe: each thread takes a reader of
+    its own; they may share the index.
+    """
+
+    def __init__(self, index: RecordIndex, columns: Sequence[str] | None = None) -> None:
+        self.index = index
+        types = {column.name: column.type for column in index.columns}
+        names = list(types) if columns is None else list(columns)
+        shown = index.files[0].shown
+        faults = [unreadable_fault(shown, name, index.unreadable[name]) for name in names if name in index.unreadable]
+        faults += missing_faults(shown, "column", [name for name in names if name not in index.unreadable], list(types))
+        if faults:
+            raise InputError(tuple(faults))
+        self._types = {name: types[name] for name in names}
+        self._file: tuple[int, OpenRecords] | None = None
+        self._last: tuple[int, pa.Table] | None = None
+
+    @property
+    def columns(self) -> tuple[RawColumn, ...]:
+        """What is read."""
+        return tuple(RawColumn(name, raw) for name, raw in self._types.items())
+
+    @property
+    def num_records(self) -> int:
+        """Records of all files."""
+        return self.index.num_records
+
+    def read_chunk(self, number: int) -> pa.Table:
+        """Return the records of a chunk.
+
+        Raises
+        ------
+        InputError
+            If the file has changed since it was scanned, or cannot be read any more.
+        ValueError
+            If there is no such chunk.
+        """
+        if not 0 <= number < self.index.num_chunks:
+            raise ValueError(f"expected a chunk in [0, {self.index.num_chunks}), got {number}")
+        if self._last is None or self._last[0] != number:
+            self._last = None  # before another one is in memory
+            self._last = number, self._read(number)
+        return self._last[1]
+
+    def read(self, start: int, stop: int) -> pa.Table:
+        """Return the records ``[start, stop)``.
+
+        Raises
+        ------
+        InputError
+            As `read_chunk`.
+        ValueError
+            If there are no such records.
+        """
+        import pyarrow as pa
+
+        if not 0 <= start <= stop <= self.num_records:
+            raise ValueError(f"expected records in [0, {self.num_records}], in order, got [{start}, {stop})")
+        schema = pa.schema([(name, arrow_type(raw)) for name, raw in self._types.items()])
+        parts = [schema.empty_table()]
+        while start < stop:
+            chunk = self.index.chunk_of(start)
+            first, end = self.index.first_records[chunk : chunk + 2].tolist()
+            parts.append(self.read_chunk(chunk).slice(start - first, min(stop, end) - start))
+            start = end
+        return pa.concat_tables(parts)
+
+    def close(self) -> None:
+        """Close the file, and forget the last chunk. Idempotent; reading opens it again."""
+        if self._file is not None:
+            self._file[1].close()
+        self._file = self._last = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _read(self, number: int) -> pa.Table:
+        index = self.index
+        file = index.file_of(number)
+        try:
+            with unchanged(file):
+                table = self._opened(number).read(index.place_of(number), self._types)
+        except RecordError as fault:
+            raise index.record_format.error(file, index.first_in_file(number), fault) from None
+        num_records = int(index.first_records[number + 1] - index.first_records[number])
+        if table.num_rows != num_records:
+            what = f"chunk {number} has {table.num_rows} records, expected {num_records}: the file has changed"
+            raise InputError((f"{file.shown}: {what}; scan the input again",))
+        return table
+
+    def _opened(self, number: int) -> OpenRecords:
+        file_number = int(self.index.chunk_files[number])
+        if self._file is None or self._file[0] != file_number:
+            self.close()
+            self._file = file_number, self.index.record_format.open(self.index.files[file_number])
+        return self._file[1]

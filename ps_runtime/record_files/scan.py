@@ -1,0 +1,208 @@
+"""The scan: one pass over the files of an input, in bounded memory, which leaves a record index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.record_files.base import CHUNK_BYTES, OpenRecords, Place, RecordError, RecordFormat
+from psflow.ps_runtime.record_files.files import DataFile, unchanged
+from psflow.ps_runtime.record_files.index import RecordIndex
+from psflow.ps_runtime.record_files.raw_types import is_raw_type, wider_type
+from psflow.ps_runtime.specs.schema_enforcement import missing_faults
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Scan", "ScannedChunk"]
+
+
+@dataclass(frozen=True, slots=True)
+class ScannedChunk:
+    """Some records in a row, and how far the scan is.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        The records: a column for each of `Scan.columns`.
+    done_bytes, num_bytes : int
+        What has been read so far, and what there is in all files.
+    """
+
+    table: pa.Table
+    done_bytes: int
+    num_bytes: int
+
+
+class Scan:
+    r"""Files of records to be scanned: iterate over it, then take its `index`. Not thread-safe.
+
+    Parameters
+    ----------
+    files : sequence of DataFile
+        See `list_files`. All have the columns that are read; their order may differ, and what else there is is ignored.
+    record_format : RecordFormat
+        How they are read.
+    columns : sequence of str, optional
+        What is read; default: all columns whose types can be.
+    chunk_bytes : int
+        About the size of a chunk of text.
+
+    Raises
+    ------
+    InputError
+        If the first file cannot be read or lacks a column, or the type of a column cannot be read; while iterating, if
+        any other does, a record cannot be read, or a file changes.
+
+    Notes
+    -----
+    The first file that has records decides on the columns. The types of text are inferred over its first
+    `text_file.INFERRED_ROWS`. A column of integers, of which a later value is a fraction, widens to float64, and so do
+    numbers that other files store in a wider type: the tables up to then have the narrow type, those from then on the
+    wide one, and so has the index. Every other value that does not fit is an error.
+
+    Memory is bounded by a chunk or two. Each iteration is a scan of its own.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from psflow.ps_runtime.record_files.delimited import DelimitedText
+    >>> from psflow.ps_runtime.record_files.files import list_files
+    >>> from psflow.ps_runtime.record_files.reader import RecordReader
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(folder, "a.csv").write_text("age, job\n39, Sales\n50, ?\n")
+    ...     scan = Scan(list_files(folder, [".csv"]), DelimitedText(na_values=["?"]))
+    ...     num_rows = sum(chunk.table.num_rows for chunk in scan)
+    ...     with RecordReader(scan.index()) as reader:
+    ...         reader.read(1, 2).to_pylist()
+    [{'age': 50, 'job': None}]
+    """
+
+    def __init__(
+        self,
+        files: Sequence[DataFile],
+        record_format: RecordFormat,
+        columns: Sequence[str] | None = None,
+        *,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._files, self._format, self._chunk_bytes = tuple(files), record_format, chunk_bytes
+        self._num_bytes = sum(file.size for file in self._files)
+        self._first_types, self._unreadable, self._first_file = self._look(columns)
+        self._types = dict(self._first_types)
+        self._index: RecordIndex | None = None
+
+    @property
+    def columns(self) -> tuple[RawColumn, ...]:
+        """What is read, with the types that are known so far."""
+        return tuple(RawColumn(name, raw) for name, raw in self._types.items())
+
+    def index(self) -> RecordIndex:
+        """Return what the scan has found; only behind its end."""
+        if self._index is None:
+            raise RuntimeError("the scan has not come to its end: iterate over it first")
+        return self._index
+
+    def __iter__(self) -> Iterator[ScannedChunk]:
+        self._types, self._index = dict(self._first_types), None
+        chunks: list[tuple[int, Place, int]] = []  # file, place, number of records
+        bytes_before = 0
+        for number, file in enumerate(self._files):
+            for place, table, done_bytes in self._chunks_of(file):
+                chunks.append((number, place, table.num_rows))
+                yield ScannedChunk(table, bytes_before + done_bytes, self._num_bytes)
+            bytes_before += file.size
+        if not chunks:
+            raise self._no_records()
+        self._index = RecordIndex(
+            files=self._files,
+            record_format=self._format,
+            columns=self.columns,
+            unreadable=self._unreadable,
+            chunk_files=np.array([number for number, _, _ in chunks], np.int32),
+            chunk_places=np.array([place for _, place, _ in chunks], np.int64),
+            first_records=np.cumsum([0, *(num_records for _, _, num_records in chunks)], dtype=np.int64),
+        )
+
+    def _look(self, columns: Sequence[str] | None) -> tuple[dict[str, str], dict[str, str], DataFile]:
+        """Return the types of the columns that are read, those of others that cannot be, and the file that says so."""
+        for file in self._files:
+            with unchanged(file), self._opened(file) as records:
+                if next(records.places((), CHUNK_BYTES), None) is not None:
+                    return *self._types_in(records, file, columns), file
+        raise self._no_records()
+
+    def _types_in(
+        self, records: OpenRecords, file: DataFile, columns: Sequence[str] | None
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        names = records.names
+        asked = list(self._format.types if columns is None else [*columns, *self._format.types])
+        if faults := missing_faults(file.shown, "column", asked, names):
+            raise InputError(tuple(faults))
+        found = records.types([name for name in (names if columns is None else columns) if name])
+        types = {name: self._format.types.get(name, raw) for name, raw in found.items()}
+        unreadable = {name: raw for name, raw in types.items() if not is_raw_type(raw)}
+        if unreadable and (columns is not None or len(unreadable) == len(types)):
+            raise InputError(tuple(unreadable_fault(file.shown, *column) for column in unreadable.items()))
+        return {name: raw for name, raw in types.items() if name not in unreadable}, unreadable
+
+    def _chunks_of(self, file: DataFile) -> Iterator[tuple[Place, pa.Table, int]]:
+        """Return the chunks of a file that have records, and how much of it is read then."""
+        num_records = 0
+        with self._opened(file) as records:
+            with unchanged(file):
+                for name in records.lacking(tuple(self._types)):
+                    fault = f"{file.shown} has no column {name!r}, which {self._first_file.shown} has"
+                    raise InputError((f"{fault}: expected the same columns in all files",))
+            places = records.places(tuple(self._types), self._chunk_bytes)
+            while True:
+                try:
+                    with unchanged(file):
+                        place = next(places, None)
+                        if place is None:
+                            return
+                        table = self._read(records, place)
+                except RecordError as fault:
+                    raise self._format.error(file, num_records, fault) from None
+                num_records += table.num_rows
+                if table.num_rows:
+                    yield place, table, records.bytes_up_to(place)
+
+    def _read(self, records: OpenRecords, place: Place) -> pa.Table:
+        """Return a chunk; columns widen until its numbers fit."""
+        while True:
+            try:
+                return records.read(place, self._types)
+            except RecordError as fault:
+                name = fault.column
+                wider = wider_type(self._types[name]) if name is not None and fault.widens else None
+                if name is None or wider is None or name in self._format.types:
+                    raise
+                self._types[name] = wider
+
+    @contextmanager
+    def _opened(self, file: DataFile) -> Iterator[OpenRecords]:
+        try:
+            with self._format.open(file) as records:
+                yield records
+        except RecordError as fault:
+            raise self._format.error(file, 0, fault) from None
+
+    def _no_records(self) -> InputError:
+        shown = self._files[0].shown if self._files else "an input without files"
+        more = f" and {len(self._files) - 1} more files" if len(self._files) > 1 else ""
+        return InputError((f"{shown}{more}: expected records, found none",))
+
+
+def unreadable_fault(shown: str, name: str, kind: str) -> str:
+    """Return what people read who ask for a column that cannot be read."""
+    return (
+        f"{shown}: column {name!r} is {kind}: expected numbers, strings, truths, dates, times, or arrays of numbers of "
+        "one length; leave it out"
+    )

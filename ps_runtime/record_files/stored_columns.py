@@ -1,0 +1,89 @@
+"""Columns that a file stores with their types, as raw columns: what Parquet and Arrow have in common."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from psflow.ps_runtime.record_files.base import RecordError
+from psflow.ps_runtime.record_files.raw_types import (
+    cast_values,
+    first_fault,
+    is_stored_as,
+    raw_type,
+    wider_type,
+)
+from psflow.ps_runtime.record_files.text_cells import parse_cells, stripped, value_fault
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["as_raw_columns", "check_names", "stored_types", "whole_file"]
+
+
+@contextmanager
+def whole_file(form: str) -> Iterator[None]:
+    """Turn what pyarrow says of a file that is damaged, or no such file, into a RecordError."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise RecordError(f"the file is damaged, cut off, or no {form} file ({reason}); write it again") from None
+
+
+def check_names(schema: pa.Schema) -> None:
+    """Raise RecordError if two columns have one name."""
+    if twice := [name for name, count in Counter(schema.names).items() if count > 1]:
+        raise RecordError(f"column {twice[0]!r} is there {schema.names.count(twice[0])} times; rename the others")
+
+
+def stored_types(schema: pa.Schema, names: Sequence[str]) -> dict[str, str]:
+    """Return the types of some columns; of one that cannot be read, pyarrow's name of its type."""
+    return {name: raw_type(schema.field(name).type) for name in names}
+
+
+def as_raw_columns(table: pa.Table, types: Mapping[str, str], set_types: Mapping[str, str]) -> pa.Table:
+    """Return stored columns as raw ones.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        With these columns, in any order.
+    types : mapping of str to str
+        What each is read as.
+    set_types : mapping of str to str
+        Those of `types` that the user has set: they may change what a value is.
+
+    Raises
+    ------
+    RecordError
+        If a column, or a value, is not of its type.
+    """
+    import pyarrow as pa
+
+    return pa.table({name: _column(table[name], name, raw, name in set_types) for name, raw in types.items()})
+
+
+def _column(values: pa.ChunkedArray, name: str, raw: str, is_set: bool) -> pa.ChunkedArray:
+    import pyarrow as pa
+
+    found = raw_type(values.type)
+    if not is_set and not is_stored_as(values.type, raw):
+        wider = wider_type(raw)
+        widens = wider is not None and is_stored_as(values.type, wider)
+        what = f"column {name!r} is {found} in this file, expected {raw} as in the first one"
+        raise RecordError(f"{what}; set types, such as {{{name}: string}}", column=name, widens=widens)
+    if found == "string" and raw != "string":
+        return parse_cells(stripped(cast_values(values, "string"), ()), raw, name)
+    try:
+        return cast_values(values, raw)
+    except pa.ArrowNotImplementedError:
+        raise RecordError(f"column {name!r} is {found}, which cannot be read as {raw}", column=name) from None
+    except pa.ArrowInvalid:
+        record = first_fault(len(values), lambda n: cast_values(values.slice(0, n), raw))
+        got = repr(values[record].as_py())[:40]
+        raise value_fault(name, raw, got, record, widens=False) from None
