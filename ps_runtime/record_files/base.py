@@ -92,8 +92,8 @@ class RecordFormat(ABC):
         """Return a sentence for each option that is wrong."""
         known = (*TYPES, NUMBER)
         return [
-            f"the type of column {column!r} is {raw!r}{did_you_mean(raw, known)}: expected one of {', '.join(known)}, "
-            "or a number type with a length, such as float32[64]"
+            f"the type of column {column!r} is {raw!r}: expected one of {', '.join(known)}, or a number type with a "
+            f"length, such as float32[64]{did_you_mean(raw, known)}"
             for column, raw in self.types.items()
             if not is_raw_type(raw)
         ]

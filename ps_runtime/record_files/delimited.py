@@ -21,7 +21,8 @@ NA_VALUES = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 class DelimitedText(RecordFormat):
     """Records as lines of cells: CSV, TSV. A cell in quotes may hold delimiters, line ends and doubled quotes.
 
-    White space around a cell is no part of it. Lines without anything are no records.
+    White space around a cell is no part of it. Empty lines are no records, and
+    a record with line ends in quotes is one row.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ class DelimitedText(RecordFormat):
     def row_note(self) -> str:
         """What people need to know to find a row by its number."""
         first = "the header" if self.column_names is None else "the first"
-        return f"{first} is row 1; empty lines do not count, and a row with line ends in quotes is one"
+        return f"{first} is row 1; empty lines do not count"
 
     def open(self, file: DataFile) -> OpenDelimited:
         """Return a file, open, its header read; see `RecordFormat.open`."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["JsonLines"]
 
+ADVICE = "correct the line, or leave the column out"
 IN_ROW = re.compile(r" in row \d+$")
 WHITE_SPACE = b" \t\r\n"
 
@@ -43,7 +44,7 @@ class JsonLines(RecordFormat):
     @property
     def row_note(self) -> str:
         """What people need to know to find a row by its number."""
-        return "the first line is 1"
+        return "rows are lines, from 1"
 
     def open(self, file: DataFile) -> OpenRecords:
         """Return a file, open; see `RecordFormat.open`."""
@@ -138,7 +139,7 @@ def _values(values: pa.ChunkedArray, name: str, raw: str) -> pa.ChunkedArray:
         return cast_values(values, raw)
     except pa.ArrowInvalid:
         record = first_fault(len(values), lambda n: cast_values(values.slice(0, n), raw))
-        raise value_fault(name, raw, f"a list of {len(values[record])}", record, widens=False) from None
+        raise value_fault(name, raw, f"a list of {len(values[record])}", record, ADVICE) from None
 
 
 def _parsed(lines: bytes, schema: pa.Schema | None) -> pa.Table:
@@ -197,7 +198,7 @@ def _fault_in(line: bytes, types: Mapping[str, str], reason: str, record: int) -
         value = values.get(name)
         if value is not None and not _is_value(value, raw):
             widens = raw.startswith("int64") and _is_value(value, raw.replace("int64", "float64"))
-            return value_fault(name, raw, json.dumps(value)[:40], record, widens=widens)
+            return value_fault(name, raw, json.dumps(value)[:40], record, ADVICE, widens=widens)
     return RecordError(f"pyarrow refuses the line: {IN_ROW.sub('', reason)[:160]}", record)
 
 

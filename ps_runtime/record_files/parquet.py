@@ -119,8 +119,8 @@ class OpenParquet(OpenRecords):
 
         batches = []
         row = place.start
-        if self._next != (row, names):
-            group = int(np.searchsorted(self._bounds, row, side="right")) - 1
+        group = int(np.searchsorted(self._bounds, row, side="right")) - 1
+        if row == self._bounds[group] or self._next != (row, names):
             row = int(self._bounds[group])
             size = place.stop - place.start
             self._slices = self._parquet.iter_batches(size, [group], columns=list(names), use_threads=False)

@@ -86,4 +86,4 @@ def _column(values: pa.ChunkedArray, name: str, raw: str, is_set: bool) -> pa.Ch
     except pa.ArrowInvalid:
         record = first_fault(len(values), lambda n: cast_values(values.slice(0, n), raw))
         got = repr(values[record].as_py())[:40]
-        raise value_fault(name, raw, got, record, widens=False) from None
+        raise value_fault(name, raw, got, record) from None

@@ -34,12 +34,13 @@ EXPECTED = {
 }
 
 
-def value_fault(column: str, raw: str, got: str, record: int, *, widens: bool) -> RecordError:
-    """Return the fault of a value that does not have the type of its column."""
+def value_fault(
+    column: str, raw: str, got: str, record: int, advice: str | None = None, *, widens: bool = False
+) -> RecordError:
+    """Return the fault of a value that does not have the type of its column; `advice` says what to do."""
     what = f"column {column!r} expects {EXPECTED.get(raw, raw)}, got {got}"
-    return RecordError(
-        f"{what}; if the value is right, set types, such as {{{column}: string}}", record, column, widens
-    )
+    advice = advice or f"if the value is right, set types, such as {{{column}: string}}"
+    return RecordError(f"{what}; {advice}", record, column, widens)
 
 
 def stripped(cells: pa.ChunkedArray, na_values: Sequence[str]) -> pa.ChunkedArray:
