@@ -79,23 +79,23 @@ def first_record_end(text: bytes, spans: QuotedSpans) -> int:
 def _alternating(data: NDArray[np.uint8], quotes: NDArray[np.int64], delimiter: bytes) -> NDArray[np.int64]:
     """Return quotes that open and close in turn, those of doubled ones among them or not.
 
-    Each second quote either stands where a cell begins, or is the second of a doubled one: then all alternate. If one
-    does not, a walk from quote to quote decides.
+    If each second quote stands where a cell begins, or is the second of a doubled one, then all open and close in turn.
+    Otherwise a walk from quote to quote decides.
     """
-    opens_cell = _after(data, quotes, delimiter)
-    doubled = np.zeros(len(quotes), bool)
-    doubled[1:] = np.diff(quotes) == 1
-    if (opens_cell | doubled)[::2].all():
+    if _stand_behind(data, quotes[::2], LINE_ENDS + delimiter + b'"').all():
         return quotes
+    opens_cell = _stand_behind(data, quotes, LINE_ENDS + delimiter)
     return np.fromiter(_walk(quotes.tolist(), opens_cell.tolist()), np.int64)
 
 
-def _after(data: NDArray[np.uint8], quotes: NDArray[np.int64], delimiter: bytes) -> NDArray[np.bool_]:
-    """Return which quotes stand where a cell would begin: behind a delimiter or a line end, or first of all."""
-    begins = np.zeros(256, bool)
-    begins[list(LINE_ENDS + delimiter)] = True
-    opens: NDArray[np.bool_] = begins[data[quotes - 1]]
-    return opens | (quotes == 0)  # which has no byte before it
+def _stand_behind(data: NDArray[np.uint8], positions: NDArray[np.int64], these: bytes) -> NDArray[np.bool_]:
+    """Return which positions have one of these bytes before them, or none at all."""
+    is_one = np.zeros(256, bool)
+    is_one[list(these)] = True
+    found: NDArray[np.bool_] = is_one[data[positions - 1]]
+    if len(positions) and not positions[0]:
+        found[0] = True
+    return found
 
 
 def _walk(quotes: list[int], opens_cell: list[bool]) -> Iterator[int]:
