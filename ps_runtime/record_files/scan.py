@@ -73,7 +73,7 @@ class Scan:
     --------
     >>> import pathlib, tempfile
     >>> from psflow.ps_runtime.record_files.delimited import DelimitedText
-    >>> from psflow.ps_runtime.record_files.files import list_files
+    >>> from psflow.ps_runtime.record_files.listing import list_files
     >>> from psflow.ps_runtime.record_files.reader import RecordReader
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = pathlib.Path(folder, "a.csv").write_text("age, job\n39, Sales\n50, ?\n")

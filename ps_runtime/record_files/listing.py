@@ -1,0 +1,137 @@
+"""Listing data files: by path, folder, glob or URL."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fsspec.core import has_magic, url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.record_files.files import COMPRESSED, DataFile, look_at, readable
+from psflow.ps_runtime.redaction import secret_keys, shown_path
+
+__all__ = ["list_files"]
+
+NOT_DATA = ("_", ".")
+"""A file or folder whose name begins so holds no data, unless it is asked for by name: markers, temporary files."""
+
+
+def list_files(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], suffixes: Sequence[str]
+) -> tuple[DataFile, ...]:
+    """Return the files that some paths stand for.
+
+    Parameters
+    ----------
+    paths : path or sequence of paths
+        Each a file, a folder, a glob, or a URL of fsspec of one of these. A folder stands for all files below it whose
+        names end with one of `suffixes`, ordered by path; a glob for all files that it matches, and for those below
+        folders that it matches. In both, names that begin with ``_`` or ``.`` are no data. What exists under a name
+        with the characters of a glob is no glob.
+    suffixes : sequence of str
+        How the names of files in a folder end: ``(".csv",)``.
+
+    Returns
+    -------
+    tuple of DataFile
+        In the order of `paths`. Links are files of their own.
+
+    Raises
+    ------
+    InputError
+        If a path stands for no file, a file cannot be read, is empty or compressed, or is there twice, or a URL holds
+        a credential. All faulty paths are reported together.
+    """
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not given:
+        raise InputError(("no files are given: expected a file, a folder, a glob or a list of these",))
+    found: dict[str, DataFile] = {}
+    faults = []
+    for path in given:
+        try:
+            for file in _files_of(os.fspath(path), tuple(suffixes)):
+                if file.url in found:
+                    faults.append(f"{file.shown} is there twice: expected each file once")
+                found[file.url] = file
+        except InputError as error:
+            faults += error.faults
+    if faults:
+        raise InputError(tuple(faults))
+    return tuple(found.values())
+
+
+def _files_of(given: str, suffixes: tuple[str, ...]) -> list[DataFile]:
+    """Return what one path stands for, in order."""
+    if secret_keys({"url": given}):
+        fault = "the URL holds a credential, and a record index keeps URLs; leave it to the environment of the process"
+        raise InputError((f"{shown_path(given)}: {fault}",))
+    url = given if "://" in given else os.path.abspath(os.path.expanduser(given))
+    with readable(url):
+        fs, path = url_to_fs(url)
+        if fs.exists(path):
+            places = _below(fs, path, suffixes) if fs.isdir(path) else [path]
+        elif has_magic(path):
+            places = _matching(fs, path, suffixes)
+        else:
+            raise FileNotFoundError(url)
+        return [look_at(fs, place, _url_of(fs, place, path, url)) for place in places]
+
+
+def _below(fs: Any, folder: str, suffixes: tuple[str, ...]) -> list[str]:
+    """Return the data files below a folder."""
+    below = _walk(folder, ()) if isinstance(fs, LocalFileSystem) else fs.find(folder)
+    places = [path for path in sorted(below) if _is_data(path, folder) and _ends_with(path, suffixes)]
+    if not places:
+        raise InputError((f"{shown_path(folder)} has no files that end with {' or '.join(suffixes)}",))
+    return places
+
+
+def _walk(folder: str, above: tuple[str, ...]) -> Iterator[str]:
+    """Return the local files below a folder, those that links lead to among them, which fsspec leaves out."""
+    real = os.path.realpath(folder)
+    if real in above:
+        raise InputError((f"{folder} is a link to a folder that holds it; remove the link",))
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                yield from _walk(entry.path, (*above, real))
+            else:
+                yield entry.path
+
+
+def _matching(fs: Any, pattern: str, suffixes: tuple[str, ...]) -> list[str]:
+    """Return the files that a glob matches, and those below folders that it matches."""
+    matches = glob.glob(pattern, recursive=True) if isinstance(fs, LocalFileSystem) else fs.glob(pattern)
+    root = pattern
+    while has_magic(root):
+        root = os.path.dirname(root)
+    places: list[str] = []
+    for path in sorted(matches):
+        if _is_data(path, root):
+            places += _below(fs, path, suffixes) if fs.isdir(path) else [path]
+    if not places:
+        raise InputError((f"nothing matches {shown_path(pattern)}",))
+    return list(dict.fromkeys(places))  # ** matches a folder, and what is in it
+
+
+def _is_data(path: str, root: str) -> bool:
+    return not any(part.startswith(NOT_DATA) for part in path[len(root) :].strip("/").split("/"))
+
+
+def _ends_with(path: str, suffixes: tuple[str, ...]) -> bool:
+    """Return whether a name ends with a suffix, or would if the file were not compressed: then it is not skipped."""
+    return path.endswith(suffixes) or (path.endswith(COMPRESSED) and os.path.splitext(path)[0].endswith(suffixes))
+
+
+def _url_of(fs: Any, place: str, given_path: str, given_url: str) -> str:
+    """Return the URL of a file that was found by `given_url`, with its protocol, host and so on."""
+    if isinstance(fs, LocalFileSystem):
+        return place
+    root = given_url.rstrip("/")
+    if not root.endswith(given_path):
+        return str(fs.unstrip_protocol(place))
+    return root[: len(root) - len(given_path)] + place
