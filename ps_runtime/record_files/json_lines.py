@@ -197,7 +197,12 @@ def _fault_in(line: bytes, types: Mapping[str, str], reason: str, record: int) -
     for name, raw in types.items():
         value = values.get(name)
         if value is not None and not _is_value(value, raw):
-            widens = raw.startswith("int64") and _is_value(value, raw.replace("int64", "float64"))
+            items = (
+                value if isinstance(value, list) else [value]
+            )  # an integer that int64 does not hold would lose digits
+            # an integer that int64 does not hold would lose digits
+            fits = all(isinstance(item, float) or item is None or _is_value(item, "int64") for item in items)
+            widens = fits and raw.startswith("int64") and _is_value(value, raw.replace("int64", "float64"))
             return value_fault(name, raw, json.dumps(value)[:40], record, ADVICE, widens=widens)
     return RecordError(f"pyarrow refuses the line: {IN_ROW.sub('', reason)[:160]}", record)
 

@@ -147,6 +147,8 @@ class Scan:
             raise InputError(tuple(faults))
         found = records.types([name for name in (names if columns is None else columns) if name])
         types = {name: self._format.types.get(name, raw) for name, raw in found.items()}
+        if not types:
+            raise InputError((f"{file.shown} has no columns",))
         unreadable = {name: raw for name, raw in types.items() if not is_raw_type(raw)}
         if unreadable and (columns is not None or len(unreadable) == len(types)):
             raise InputError(tuple(unreadable_fault(file.shown, *column) for column in unreadable.items()))

@@ -32,7 +32,9 @@ def whole_file(form: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0][:200]
-        raise RecordError(f"the file is damaged, cut off, or no {form} file ({reason}); write it again") from None
+        raise RecordError(
+            f"the file cannot be read as {form} ({reason}); it may be damaged, cut off, or of another form"
+        ) from None
 
 
 def check_names(schema: pa.Schema) -> None:
