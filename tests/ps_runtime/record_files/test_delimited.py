@@ -233,6 +233,9 @@ def test_all_wrong_options_are_reported_together() -> None:
             encoding="utf-16",
             types={"a": "dat", "b": "float32[2]", "c": "string[2]"},
         )
+    for option, value in (("na_values", "NA"), ("column_names", "abc")):
+        with pytest.raises(InputError, match=f"{option} is '{value}': expected a list of texts"):
+            DelimitedText(**{option: value})
     kinds = "int64, float32, float64, string, bool, date, timestamp"
     arrays = f"expected one of {kinds}, number, or a number type with a length, such as float32[64]"
     assert caught.value.faults == (
