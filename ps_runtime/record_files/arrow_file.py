@@ -69,7 +69,7 @@ class OpenArrow(OpenRecords):
         """Return the types of some columns; see `OpenRecords.types`."""
         return stored_types(self._schema, names)
 
-    def places(self, names: Sequence[str], chunk_bytes: int) -> Iterator[Place]:
+    def places(self, chunk_bytes: int) -> Iterator[Place]:
         """Return the number of each record batch; see `OpenRecords.places`."""
         for number in range(self._reader.num_record_batches):
             yield Place(number, number + 1)
