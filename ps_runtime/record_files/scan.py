@@ -144,7 +144,7 @@ class Scan:
         """Return the types of the columns that are read, those of others that cannot be, and the file that says so."""
         for file in self._files:
             with unchanged(file), self._opened(file) as records:
-                if next(records.places((), CHUNK_BYTES), None) is not None:
+                if next(records.places(CHUNK_BYTES), None) is not None:
                     return *self._types_in(records, file, columns), file
         raise self._no_records()
 
@@ -172,7 +172,7 @@ class Scan:
                 for name in records.lacking(tuple(self._types)):
                     fault = f"{file.shown} has no column {name!r}, which {self._first_file.shown} has"
                     raise InputError((f"{fault}: expected the same columns in all files",))
-            places = records.places(tuple(self._types), self._chunk_bytes)
+            places = records.places(self._chunk_bytes)
             while True:
                 try:
                     with unchanged(file):
