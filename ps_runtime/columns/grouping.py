@@ -47,7 +47,7 @@ def members_of(groups: Groups, numbers: Sequence[str], others: Sequence[str]) ->
         for name in members:
             if fault := _member_fault(name, known, group_of):
                 faults.append(f"group {group!r} has {name!r}, which {fault}")
-            group_of.setdefault(name, group)
+            group_of[name] = group
         found[group] = tuple(members)
     left = known.keys() - group_of.keys()
     faults += [f"group {group!r} has the name of a feature; choose another" for group in groups if group in left]

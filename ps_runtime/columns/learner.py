@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from psflow.ps_runtime.columns.column_learner import ColumnLearner
-from psflow.ps_runtime.columns.features import Feature, Group, IsBlank, Number, Single
+from psflow.ps_runtime.columns.features import Feature, Group, IsBlank, Number, Scalar, Single
 from psflow.ps_runtime.columns.grouping import Groups, members_of
 from psflow.ps_runtime.columns.intents import Becomes, Intent, intend
 from psflow.ps_runtime.columns.labels import LabelLearner
@@ -150,8 +150,7 @@ class Learner:
             raise InputError(tuple(faults))
         features: list[Feature] = []
         for name, members in self._members.items():
-            chosen = (singles.pop(member) for member in members)
-            features.append(Group(name, tuple(member for member in chosen if isinstance(member, Number | IsBlank))))
+            features.append(Group(name, tuple(_scalar(singles.pop(member)) for member in members)))
         columns = tuple(learner.column for learner in self._columns.values())
         return Preprocessing(
             columns, (*features, *singles.values()), label, self._weight, self._keys, self._num_records
@@ -165,6 +164,11 @@ def _or_faults(make: Callable[[], T], faults: list[str]) -> T | None:
     except UsageError as error:
         faults += error.faults
         return None
+
+
+def _scalar(feature: Single) -> Scalar:
+    assert isinstance(feature, Number | IsBlank), feature  # as _members has it
+    return feature
 
 
 def _check_names(names: Sequence[str], apart: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from psflow.ps_runtime.data.arrays import (
     plain_arrays,
 )
 from psflow.ps_runtime.data.non_finite import ALL_FINITE, UNKNOWN, NonFiniteCells, Source, non_finite_cells
-from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.data.splittable import SplittableInput, batching_faults, is_int
 from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema, Scaling
 from psflow.ps_runtime.specs.schema_enforcement import id_fault
@@ -100,7 +100,7 @@ class Dataset(SplittableInput):
     non_finite: NonFiniteCells = ALL_FINITE
 
     def __post_init__(self) -> None:
-        faults = self._faults_of_numbers()
+        faults = batching_faults(self.batch_size, self.num_epochs, self.shuffle_seed)
         try:
             features, labels = plain_arrays(self.features, self.labels)
         except InputError as error:
@@ -222,20 +222,6 @@ class Dataset(SplittableInput):
             return np.arange(start, stop)
         return _permutation(self.shuffle_seed, epoch, self.num_records)[start:stop]
 
-    def _faults_of_numbers(self) -> list[str]:
-        faults = []
-        if not _is_int(self.batch_size, 1):
-            faults.append(f"batch_size is {self.batch_size!r}: expected an int >= 1")
-        if self.num_epochs is not None and not _is_int(self.num_epochs, 1):
-            faults.append(f"num_epochs is {self.num_epochs!r}: expected an int >= 1, or None to repeat for ever")
-        if self.shuffle_seed is not None and not _is_int(self.shuffle_seed, 0):
-            faults.append(f"shuffle_seed is {self.shuffle_seed!r}: expected an int >= 0, or None not to shuffle")
-        return faults
-
-
-def _is_int(value: object, minimum: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= minimum
-
 
 def _faults_of_column_names(columns: tuple[str, ...], features: Columns) -> list[str]:
     if not columns:
@@ -256,11 +242,11 @@ def _faults_of_ids(num_ids: Mapping[str, int], embedding: Mapping[str, int], fea
         for name, number in declared.items():
             if name not in known:
                 yield f"{what} names {name!r}: expected a feature with a name{did_you_mean(name, known)}"
-            if not _is_int(number, 1):
+            if not is_int(number, 1):
                 yield f"{what} of {name!r} is {number!r}: expected an int >= 1"
     yield from (f"embedding names {name!r}: expected its num_ids, too" for name in embedding if name not in num_ids)
     for name, number in num_ids.items():
-        if name not in known or not _is_int(number, 1):
+        if name not in known or not is_int(number, 1):
             continue
         if known[name].dtype.kind not in "iu":
             yield f"features[{name!r}] has dtype {known[name].dtype}: expected integers, as it is declared as ids"

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from psflow.ps_runtime.data.arrays import Columns, array_specs
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.non_finite import NonFinite
-from psflow.ps_runtime.data.plain_columns import plain_preprocessing
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.errors import InputError
@@ -143,8 +142,8 @@ class Enforcement:
         schema = self.schema
         if schema is None:
             return given.learn(non_finite, self.where)
-        preprocessing = schema.preprocessing or plain_preprocessing(schema)
-        opened = given.open(preprocessing, non_finite, self.where, needs_labels=self.needs_labels)
+        assert schema.preprocessing is not None, "files for a model that was trained on arrays are arrays"
+        opened = given.open(schema.preprocessing, non_finite, self.where, needs_labels=self.needs_labels)
         self._tell(opened.unused, schema)
         return opened
 

@@ -15,6 +15,7 @@ from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.non_finite_policy import batches_with_policy, dataset_with_policy
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.data.whole_files import whole_dataset
 from psflow.ps_runtime.errors import InputError, did_you_mean
 
 __all__ = ["InputContext", "check_batch", "open_input"]
@@ -102,7 +103,9 @@ def open_input(
     offered = {"input_context": context, "mode": mode, "params": params, "input_schema": schema}
     opened = _opened(input_fn, offered, where)
     if isinstance(opened, RecordInput):
-        return enforcement.records(opened, non_finite)
+        if enforcement.schema is None or enforcement.schema.preprocessing is not None:
+            return enforcement.records(opened, non_finite)
+        opened = whole_dataset(opened, enforcement.schema, needs_labels=enforcement.needs_labels)
     # Cells that the model does not read do not count. Rows are left out before values are cast: a blank among integers
     # is NaN, which a schema of integers does not take.
     if isinstance(opened, Dataset):

@@ -75,11 +75,11 @@ def faulty_rows(table: pa.Table, filled: Collection[str]) -> dict[str, NDArray[n
     return found
 
 
-def source_of(index: RecordIndex) -> Source:
-    """Return what people call the records of an index."""
+def source_of(index: RecordIndex, label_dtype: str | None = None) -> Source:
+    """Return what people call the records of an index; see `Source` for `label_dtype`."""
     [first, *others] = (file.shown for file in index.files)
     name = f"{first} and {len(others)} more files" if others else first
-    return Source(name, index.record_format.first_row, index.record_format.row_note)
+    return Source(name, index.record_format.first_row, index.record_format.row_note, label_dtype)
 
 
 def located(error: CellError, index: RecordIndex, record: int) -> InputError:

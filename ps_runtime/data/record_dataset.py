@@ -6,7 +6,7 @@ import hashlib
 import json
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.columns.features import FeatureSpec
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.data.arrays import Columns
+from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.input_scan import InputScan, faulty_rows, located, source_of
 from psflow.ps_runtime.data.non_finite import NonFiniteCells, NonFiniteColumn, non_finite_cells
-from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.data.splittable import SplittableInput, batching_faults
 from psflow.ps_runtime.data.window_order import Part, Window, WindowOrder
 from psflow.ps_runtime.errors import CellError, InputError
 from psflow.ps_runtime.record_files.reader import RecordReader
@@ -44,6 +45,16 @@ class Batching:
     """None: one batch of all records."""
     num_epochs: int | None = 1
     shuffle_seed: int | None = None
+
+    def __post_init__(self) -> None:
+        size = 1 if self.batch_size is None else self.batch_size
+        if faults := batching_faults(size, self.num_epochs, self.shuffle_seed):
+            raise InputError(tuple(faults))
+
+    def applied_to(self, dataset: Dataset) -> Dataset:
+        """Return records in memory, given in the same way."""
+        size = dataset.num_records if self.batch_size is None else self.batch_size
+        return replace(dataset, batch_size=size, num_epochs=self.num_epochs, shuffle_seed=self.shuffle_seed)
 
 
 class RecordDataset(SplittableInput):

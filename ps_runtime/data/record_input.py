@@ -87,7 +87,7 @@ class RecordInput:
             If the files cannot be read, for a cell that `non_finite` refuses, or if the options do not go with the
             columns.
         """
-        scan, known = self._scan(self._asked)
+        scan, known = self.scan(self._asked)
         try:
             learner = Learner(
                 scan.columns, self.columns, self.groups, SAMPLE_SEED, label=self.label, weight=self.weight
@@ -120,7 +120,7 @@ class RecordInput:
         apart = (None if label is None else label.column, weight)
         columns = [*preprocessing.raw_columns, *(column.raw for column in apart if column is not None)]
         names = [column.name for column in columns]
-        scan, known = self._scan(lambda _: names, _types_of_text(columns))
+        scan, known = self.scan(lambda _: names, _types_of_text(columns))
         _check_label(label, preprocessing.label, known, where)
         found = scan_input(
             scan,
@@ -137,7 +137,7 @@ class RecordInput:
             drops=non_finite == "drop",
         )
 
-    def _scan(
+    def scan(
         self, chosen: Callable[[Sequence[str]], Sequence[str]], learned: Mapping[str, str] = NOTHING_LEARNED
     ) -> tuple[Scan, list[str]]:
         """Return a scan of the columns that are `chosen`, and the names of all that there are.

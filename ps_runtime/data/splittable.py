@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+import numpy as np
+
 from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.non_finite import NonFiniteCells, Source
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["SplittableInput"]
+__all__ = ["SplittableInput", "batching_faults", "is_int"]
 
 
 class SplittableInput(ABC):
@@ -83,3 +85,20 @@ class SplittableInput(ABC):
 
         The same for the same records in any process; batch size, epochs and seed do not count.
         """
+
+
+def batching_faults(batch_size: object, num_epochs: object, shuffle_seed: object) -> list[str]:
+    """Return a sentence for each of these that is out of its range."""
+    faults = []
+    if not is_int(batch_size, 1):
+        faults.append(f"batch_size is {batch_size!r}: expected an int >= 1")
+    if num_epochs is not None and not is_int(num_epochs, 1):
+        faults.append(f"num_epochs is {num_epochs!r}: expected an int >= 1, or None to repeat for ever")
+    if shuffle_seed is not None and not is_int(shuffle_seed, 0):
+        faults.append(f"shuffle_seed is {shuffle_seed!r}: expected an int >= 0, or None not to shuffle")
+    return faults
+
+
+def is_int(value: object, minimum: int) -> bool:
+    """Return whether a value is a whole number that is not less than `minimum`."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= minimum

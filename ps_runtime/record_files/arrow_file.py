@@ -58,7 +58,7 @@ class OpenArrow(OpenRecords):
             self.close()
             raise
         self._schema = self._reader.schema
-        self._selected = self.names
+        self._selected: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ class OpenArrow(OpenRecords):
         """Return the types of some columns; see `OpenRecords.types`."""
         return stored_types(self._schema, names)
 
-    def places(self, names: Sequence[str], chunk_bytes: int) -> Iterator[Place]:
+    def places(self, chunk_bytes: int) -> Iterator[Place]:
         """Return the number of each record batch; see `OpenRecords.places`."""
         for number in range(self._reader.num_record_batches):
             yield Place(number, number + 1)
@@ -82,7 +82,8 @@ class OpenArrow(OpenRecords):
             if self._selected != tuple(types):
                 self._selected = tuple(types)
                 fields = [self._schema.get_field_index(name) for name in types]
-                self._reader = pa.ipc.open_file(self._opened, options=pa.ipc.IpcReadOptions(included_fields=fields))
+                options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+                self._reader = pa.ipc.open_file(self._opened, options=options)
             table = pa.Table.from_batches([self._reader.get_batch(place.start)])
             table.validate(full=True)  # a wrong offset would read beyond the buffers
         return as_raw_columns(table, types, self._set_types)

@@ -149,15 +149,8 @@ class OpenRecords(ABC):
         """
 
     @abstractmethod
-    def places(self, names: Sequence[str], chunk_bytes: int) -> Iterator[Place]:
-        """Return where each chunk lies, in order: `read` may be called for the one that came last.
-
-        Parameters
-        ----------
-        names : sequence of str
-            The columns that are read.
-        chunk_bytes : int
-            About the size of a chunk of text.
+    def places(self, chunk_bytes: int) -> Iterator[Place]:
+        """Return where each chunk lies, in order; one of text has about `chunk_bytes`.
 
         Raises
         ------

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from psflow.ps_runtime.columns.raw import TYPES
+from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.record_files.base import RecordFormat
 from psflow.ps_runtime.record_files.delimited_file import OpenDelimited
 from psflow.ps_runtime.record_files.files import DataFile
 
 __all__ = ["DelimitedText"]
 
-NA_VALUES = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+NA_VALUES = ("NA", "N/A", "NaN", "nan", "null", "NULL")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class DelimitedText(RecordFormat):
     column_names : sequence of str, optional
         Of files without a header; default: the first row names the columns.
     na_values : sequence of str
-        Cells that are blank. They replace the default, the empty cell included.
+        Cells that are blank beside the empty one, which always is.
     encoding : str
         UTF-8, or one with a byte for each character, such as ``latin-1`` or ``cp1252``. A byte order mark is dropped.
     """
@@ -44,9 +45,12 @@ class DelimitedText(RecordFormat):
     encoding: str = "utf-8"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "na_values", tuple(self.na_values))
-        if self.column_names is not None:
-            object.__setattr__(self, "column_names", tuple(self.column_names))
+        for option in ("na_values", "column_names"):
+            value = getattr(self, option)
+            if isinstance(value, str):  # which is a sequence of str, too
+                raise InputError((f"{option} is {value!r}: expected a list of texts",))
+            if value is not None:
+                object.__setattr__(self, option, tuple(value))
         super().__post_init__()
 
     def faults(self) -> list[str]:
@@ -83,7 +87,7 @@ class DelimitedText(RecordFormat):
     def open(self, file: DataFile) -> OpenDelimited:
         """Return a file, open, its header read; see `RecordFormat.open`."""
         names = None if self.column_names is None else tuple(self.column_names)
-        return OpenDelimited(file, self.delimiter, names, tuple(self.na_values), self.encoding)
+        return OpenDelimited(file, self.delimiter, names, ("", *self.na_values), self.encoding)
 
 
 def _has_bytes_of_ascii(encoding: str) -> bool:

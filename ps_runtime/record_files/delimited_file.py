@@ -25,7 +25,8 @@ __all__ = ["OpenDelimited"]
 HEADER_BYTES = 64 * 1024
 HEADER_HINT = "the first row must name the columns; for a file without such a row set column_names"
 ENCODING_HINT = "set encoding, such as latin-1 or cp1252"
-BAD_COLUMN = re.compile(r"In CSV column #(\d+):")
+BAD_VALUE = re.compile(r"In CSV column #(\d+):")
+BAD_ROW = re.compile(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
 
 
 class OpenDelimited(OpenText):
@@ -76,18 +77,13 @@ class OpenDelimited(OpenText):
 
     def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
-        import pyarrow as pa
-
         text = self._utf8(self.text_of(place))
         while True:
             try:
                 table = self._parse(text, types)
                 break
-            except pa.ArrowInvalid as error:
-                match = BAD_COLUMN.match(str(error))
-                if match is None or (name := self._names[int(match[1])]) in self._as_text:
-                    raise RecordError(str(error)[:200]) from None
-                self._as_text.add(name)
+            except _BadValueError as error:
+                self._as_text.add(error.column)
         for i, (name, raw) in enumerate(types.items()):
             if self._is_text(name, raw):
                 table = table.set_column(i, name, self._values(table[name], raw, name))
@@ -138,8 +134,10 @@ class OpenDelimited(OpenText):
 
     def _record_at(self, before: bytes) -> int:
         """Return the number of the record that begins in, or behind, some bytes of a chunk."""
+        import pyarrow as pa
+
         text = before[: last_record_end(before, self._spans(before))]
-        return int(self._read_csv(text.decode(self._encoding, "replace").encode(), {}).num_rows)
+        return int(self._read_csv(text, {self._names[0]: pa.binary()}).num_rows)
 
     def _header(self) -> tuple[str, ...]:
         """Return the names in the first row that is not empty; records begin behind it."""
@@ -165,18 +163,12 @@ class OpenDelimited(OpenText):
         import pyarrow as pa
         from pyarrow import csv
 
-        wrong = []
-
-        def refuse(row: csv.InvalidRow) -> str:
-            wrong.append(row)
-            return "error"
-
         reading = csv.ReadOptions(
             use_threads=False,  # otherwise pyarrow does not tell the row of an error
             block_size=len(text) + 1,
             column_names=self._names,
         )
-        parsing = csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=refuse)
+        parsing = csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True)
         converting = csv.ConvertOptions(
             column_types=stored,
             include_columns=list(stored),
@@ -187,12 +179,23 @@ class OpenDelimited(OpenText):
         )
         try:
             return csv.read_csv(pa.BufferReader(text or b"\n"), reading, parsing, converting)
-        except pa.ArrowInvalid:
-            if not wrong:
-                raise
-        row = wrong[0]
-        got = f"expected {row.expected_columns} cells, got {row.actual_columns}: {row.text[:60]!r}"
-        raise RecordError(f"{got}; a cell with the delimiter {self._delimiter!r} in it needs quotes", row.number - 1)
+        except pa.ArrowInvalid as error:
+            reason = str(error)
+        if match := BAD_VALUE.match(reason):
+            raise _BadValueError(self._names[int(match[1])])
+        if match := BAD_ROW.match(reason):
+            what = f"expected {match[2]} cells, got {match[3]}: {match[4][:60]!r}"
+            advice = f"a cell with the delimiter {self._delimiter!r} in it needs quotes"
+            raise RecordError(f"{what}; {advice}", int(match[1]) - 1)
+        raise RecordError(f"pyarrow refuses the text: {reason[:200]}")
+
+
+class _BadValueError(Exception):
+    """Pyarrow's parser does not understand a value of a column; whether it is wrong is seen by its text."""
+
+    def __init__(self, column: str) -> None:
+        super().__init__(column)
+        self.column = column
 
 
 def _names_in(row: bytes, delimiter: str, encoding: str) -> tuple[str, ...]:

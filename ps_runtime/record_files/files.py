@@ -58,14 +58,13 @@ def check_unchanged(file: DataFile) -> None:
 
 @contextmanager
 def unchanged(file: DataFile) -> Iterator[None]:
-    """Check a file before and after something is read of it, so that nothing of another file is taken for its own.
+    """Check a file after something was read of it, so that nothing of another file is taken for its own.
 
     Raises
     ------
     InputError
         As `check_unchanged`; it replaces an error of the block.
     """
-    check_unchanged(file)
     try:
         yield
     finally:

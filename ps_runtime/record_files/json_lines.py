@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from psflow.ps_runtime.columns.raw_types import arrow_type, cast_values, first_fault, is_raw_type, raw_type
+from psflow.ps_runtime.columns.raw_types import arrow_type, cast_values, first_fault
 from psflow.ps_runtime.record_files.base import OpenRecords, Place, RecordError, RecordFormat
 from psflow.ps_runtime.record_files.files import DataFile
-from psflow.ps_runtime.record_files.text_cells import inferred_type, parse_cells, value_fault
+from psflow.ps_runtime.record_files.json_values import ADVICE, first_types, line_fault, object_of
+from psflow.ps_runtime.record_files.text_cells import parse_cells, value_fault
 from psflow.ps_runtime.record_files.text_file import INFERRED_ROWS, OpenText
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["JsonLines"]
 
-ADVICE = "correct the line, or leave the column out"
 IN_ROW = re.compile(r" in row \d+$")
 WHITE_SPACE = b" \t\r\n"
 
@@ -93,17 +93,10 @@ class OpenJsonLines(OpenText):
 
     @cached_property
     def _first_types(self) -> dict[str, str]:
-        import pyarrow as pa
-
-        lines = b"\n".join(self.inferred_text().split(b"\n", INFERRED_ROWS)[:INFERRED_ROWS]).rstrip(WHITE_SPACE)
-        table = _checked(lines, None, {})
-        # pyarrow takes strings for times of its own notion
-        times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
-        cells = _parsed(lines, pa.schema([(name, pa.string()) for name in times]))
-        return {
-            field.name: inferred_type(cells[field.name]) if field.name in times else _type_of(table[field.name])
-            for field in table.schema
-        }
+        lines = self.inferred_text().split(b"\n", INFERRED_ROWS)[:INFERRED_ROWS]
+        while lines and not lines[-1].strip():
+            lines.pop()
+        return first_types(lines)
 
 
 def _json_type(raw: str) -> pa.DataType:
@@ -114,19 +107,6 @@ def _json_type(raw: str) -> pa.DataType:
     if pa.types.is_fixed_size_list(stored):
         return pa.list_(stored.value_type)
     return pa.string() if raw in ("date", "timestamp") else stored
-
-
-def _type_of(values: pa.ChunkedArray) -> str:
-    """Return the raw type of values of JSON: that of a list if all have one length."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_list(values.type):
-        lengths = pc.unique(pc.list_value_length(values)).drop_null()
-        raw = f"{raw_type(values.type.value_type)}[{lengths[0]}]" if len(lengths) == 1 else ""
-        return raw if is_raw_type(raw) else str(values.type)
-    raw = raw_type(values.type)
-    return inferred_type(values) if raw == "string" else raw
 
 
 def _values(values: pa.ChunkedArray, name: str, raw: str) -> pa.ChunkedArray:
@@ -142,21 +122,19 @@ def _values(values: pa.ChunkedArray, name: str, raw: str) -> pa.ChunkedArray:
         raise value_fault(name, raw, f"a list of {len(values[record])}", record, ADVICE) from None
 
 
-def _parsed(lines: bytes, schema: pa.Schema | None) -> pa.Table:
-    """Return the columns of a schema, or all; nothing else is checked."""
+def _parsed(lines: bytes, schema: pa.Schema) -> pa.Table:
+    """Return the columns of a schema; nothing else is checked."""
     import pyarrow as pa
     from pyarrow import json as arrow_json
 
     return arrow_json.read_json(
         pa.BufferReader(lines or b"\n"),
         arrow_json.ReadOptions(use_threads=False, block_size=len(lines) + 2),
-        arrow_json.ParseOptions(
-            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
-        ),
+        arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
     )
 
 
-def _checked(lines: bytes, schema: pa.Schema | None, types: Mapping[str, str]) -> pa.Table:
+def _checked(lines: bytes, schema: pa.Schema, types: Mapping[str, str]) -> pa.Table:
     """Return columns of lines, each of which holds an object."""
     import pyarrow as pa
 
@@ -166,13 +144,15 @@ def _checked(lines: bytes, schema: pa.Schema | None, types: Mapping[str, str]) -
     except (pa.ArrowException, UnicodeDecodeError) as error:
         every = lines.split(b"\n")
         record = first_fault(len(every), lambda n: _decoded(every[:n], schema))
-        raise _fault_in(every[record], types, str(error), record) from None
+        raise line_fault(every[record], types, IN_ROW.sub("", str(error))[:160], record) from None
     if table.num_rows != (lines.count(b"\n") + 1 if lines else 0):
-        raise _wrong_lines(lines)
+        for record, line in enumerate(lines.split(b"\n")):
+            object_of(line, record)
+        raise RecordError("expected an object of JSON in each line")
     return table
 
 
-def _decoded(lines: list[bytes], schema: pa.Schema | None) -> None:
+def _decoded(lines: list[bytes], schema: pa.Schema) -> None:
     """Parse lines, for the error of pyarrow."""
     import pyarrow as pa
 
@@ -182,54 +162,3 @@ def _decoded(lines: list[bytes], schema: pa.Schema | None) -> None:
     except UnicodeDecodeError as error:
         raise pa.ArrowInvalid(str(error)) from None
     _parsed(text, schema)
-
-
-def _fault_in(line: bytes, types: Mapping[str, str], reason: str, record: int) -> RecordError:
-    """Return what is wrong with the first line that pyarrow does not take."""
-    try:
-        values = json.loads(line)
-    except UnicodeDecodeError:
-        return RecordError(f"expected UTF-8, got {line[:40]!r}; convert the file to UTF-8", record)
-    except ValueError:
-        return RecordError(f"expected an object of JSON, got {line[:60].decode(errors='replace')!r}", record)
-    if not isinstance(values, dict):
-        return RecordError(f"expected an object of JSON, got {line[:60].decode()!r}", record)
-    for name, raw in types.items():
-        value = values.get(name)
-        if value is not None and not _is_value(value, raw):
-            items = (
-                value if isinstance(value, list) else [value]
-            )  # an integer that int64 does not hold would lose digits
-            # an integer that int64 does not hold would lose digits
-            fits = all(isinstance(item, float) or item is None or _is_value(item, "int64") for item in items)
-            widens = fits and raw.startswith("int64") and _is_value(value, raw.replace("int64", "float64"))
-            return value_fault(name, raw, json.dumps(value)[:40], record, ADVICE, widens=widens)
-    return RecordError(f"pyarrow refuses the line: {IN_ROW.sub('', reason)[:160]}", record)
-
-
-def _is_value(value: Any, raw: str) -> bool:
-    """Return whether a value of JSON has a raw type."""
-    element, is_array, _ = raw.partition("[")
-    if is_array:
-        return isinstance(value, list) and all(item is None or _is_value(item, element) for item in value)
-    match element:
-        case "int64":
-            return type(value) is int and -(2**63) <= value < 2**63
-        case "float32" | "float64":
-            return type(value) in (int, float)
-        case "bool":
-            return isinstance(value, bool)
-        case _:
-            return isinstance(value, str)
-
-
-def _wrong_lines(lines: bytes) -> RecordError:
-    """Return the fault of lines of which one is blank, or holds more or less than an object."""
-    for record, line in enumerate(lines.split(b"\n")):
-        try:
-            if isinstance(json.loads(line), dict):
-                continue
-        except ValueError:
-            pass
-        return RecordError(f"expected an object of JSON in each line, got {line[:60].decode()!r}", record)
-    return RecordError("expected an object of JSON in each line")

@@ -21,7 +21,7 @@ NOT_DATA = ("_", ".")
 
 
 def list_files(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], suffixes: Sequence[str]
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], suffixes: str | Sequence[str]
 ) -> tuple[DataFile, ...]:
     """Return the files that some paths stand for.
 
@@ -32,7 +32,7 @@ def list_files(
         names end with one of `suffixes`, ordered by path; a glob for all files that it matches, and for those below
         folders that it matches. In both, names that begin with ``_`` or ``.`` are no data. What exists under a name
         with the characters of a glob is no glob.
-    suffixes : sequence of str
+    suffixes : str or sequence of str
         How the names of files in a folder end: ``(".csv",)``.
 
     Returns
@@ -46,6 +46,7 @@ def list_files(
         If a path stands for no file, a file cannot be read, is empty or compressed, or is there twice, or a URL holds
         a credential. All faulty paths are reported together.
     """
+    suffixes = (suffixes,) if isinstance(suffixes, str) else tuple(suffixes)
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
         raise InputError(("no files are given: expected a file, a folder, a glob or a list of these",))
@@ -53,7 +54,7 @@ def list_files(
     faults = []
     for path in given:
         try:
-            for file in _files_of(os.fspath(path), tuple(suffixes)):
+            for file in _files_of(os.fspath(path), suffixes):
                 if file.url in found:
                     faults.append(f"{file.shown} is there twice: expected each file once")
                 found[file.url] = file

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Parquet"]
 
 MAX_ROW_GROUP_BYTES = 64 * 1024**2
-"""A row group whose columns hold more is read in slices."""
+"""A row group that holds more is read in slices."""
 SLICE_BYTES = 16 * 1024**2
 VALUE_BYTES = 8
 """What a value takes in memory at least, however it is compressed."""
@@ -81,11 +81,11 @@ class OpenParquet(OpenRecords):
         """Return the types of some columns; see `OpenRecords.types`."""
         return stored_types(self._schema, names)
 
-    def places(self, names: Sequence[str], chunk_bytes: int) -> Iterator[Place]:
+    def places(self, chunk_bytes: int) -> Iterator[Place]:
         """Return the rows of each chunk; see `OpenRecords.places`."""
         for group, start in enumerate(self._bounds[:-1].tolist()):
             stop = int(self._bounds[group + 1])
-            rows = max(1, self._slice_rows(group, frozenset(names)))
+            rows = self._slice_rows(group, stop - start)
             for first in range(start, stop, rows):
                 yield Place(first, min(first + rows, stop))
 
@@ -95,6 +95,7 @@ class OpenParquet(OpenRecords):
 
         with whole_file("Parquet"):
             table = pa.Table.from_batches(self._batches(place, tuple(types)))
+            table.validate(full=True)  # pyarrow does not check that strings are UTF-8
         return as_raw_columns(table, types, self._set_types)
 
     def bytes_up_to(self, place: Place) -> int:
@@ -105,13 +106,12 @@ class OpenParquet(OpenRecords):
         """Close the file. Idempotent."""
         self._opened.close()
 
-    def _slice_rows(self, group: int, names: frozenset[str]) -> int:
-        """Return how many rows of a row group are a chunk: all of them, if its columns are not large."""
-        found = self._parquet.metadata.row_group(group)
-        columns = [found.column(i) for i in range(found.num_columns)]
-        stored = sum(c.total_uncompressed_size for c in columns if c.path_in_schema.partition(".")[0] in names)
-        num_bytes = max(stored, found.num_rows * len(names) * VALUE_BYTES)
-        return int(found.num_rows if num_bytes <= MAX_ROW_GROUP_BYTES else found.num_rows * SLICE_BYTES // num_bytes)
+    def _slice_rows(self, group: int, num_rows: int) -> int:
+        """Return how many rows of a row group are a chunk: all of them, if it is not large."""
+        # not by column: pyarrow ends the process where it looks at a column of a damaged file
+        stored = self._parquet.metadata.row_group(group).total_byte_size
+        num_bytes = max(stored, num_rows * len(self.names) * VALUE_BYTES)
+        return max(1, num_rows if num_bytes <= MAX_ROW_GROUP_BYTES else num_rows * SLICE_BYTES // num_bytes)
 
     def _batches(self, place: Place, names: tuple[str, ...]) -> list[pa.RecordBatch]:
         """Return the rows of one chunk, which lies in one row group."""

@@ -104,6 +104,11 @@ class Scan:
         return tuple(RawColumn(name, raw) for name, raw in self._types.items())
 
     @property
+    def num_bytes(self) -> int:
+        """What there is in all files."""
+        return self._num_bytes
+
+    @property
     def unreadable(self) -> tuple[str, ...]:
         """Further columns, of types that cannot be read, where all columns are asked for."""
         return tuple(self._unreadable)
@@ -139,7 +144,7 @@ class Scan:
         """Return the types of the columns that are read, those of others that cannot be, and the file that says so."""
         for file in self._files:
             with unchanged(file), self._opened(file) as records:
-                if next(records.places((), CHUNK_BYTES), None) is not None:
+                if next(records.places(CHUNK_BYTES), None) is not None:
                     return *self._types_in(records, file, columns), file
         raise self._no_records()
 
@@ -167,7 +172,7 @@ class Scan:
                 for name in records.lacking(tuple(self._types)):
                     fault = f"{file.shown} has no column {name!r}, which {self._first_file.shown} has"
                     raise InputError((f"{fault}: expected the same columns in all files",))
-            places = records.places(tuple(self._types), self._chunk_bytes)
+            places = records.places(self._chunk_bytes)
             while True:
                 try:
                     with unchanged(file):

@@ -87,5 +87,11 @@ def _column(values: pa.ChunkedArray, name: str, raw: str, is_set: bool) -> pa.Ch
         raise RecordError(f"column {name!r} is {found}, which cannot be read as {raw}", column=name) from None
     except pa.ArrowInvalid:
         record = first_fault(len(values), lambda n: cast_values(values.slice(0, n), raw))
-        got = repr(values[record].as_py())[:40]
-        raise value_fault(name, raw, got, record) from None
+        raise value_fault(name, raw, _shown(values[record]), record) from None
+
+
+def _shown(value: pa.Scalar) -> str:
+    try:
+        return repr(value.as_py())[:40]
+    except (OverflowError, ValueError):  # Python's times end with the year 9999
+        return "a time beyond the year 9999"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from psflow.ps_runtime.record_files.base import CHUNK_BYTES, OpenRecords, Place, RecordError
 from psflow.ps_runtime.record_files.files import DataFile, open_file, read_bytes
@@ -67,7 +67,7 @@ class OpenText(OpenRecords):
     def check_end(self, text: bytes) -> None:
         """Raise RecordError if the file cannot end with `text`."""
 
-    def places(self, names: Sequence[str], chunk_bytes: int) -> Iterator[Place]:
+    def places(self, chunk_bytes: int) -> Iterator[Place]:
         """Return where each chunk lies; see `OpenRecords.places`."""
         start = self.first_byte
         while start < self.file.size:

@@ -14,10 +14,10 @@ from psflow.ps_runtime.data.files import check_file
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.non_finite_policy import dataset_with_policy
-from psflow.ps_runtime.data.plain_columns import plain_preprocessing
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.data.whole_files import whole_dataset
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -108,15 +108,23 @@ def read_input(
     """
     data = source.kind.for_prediction(source.location, schema.table_columns, schema.names).read()
     if isinstance(data, RecordInput):
-        preprocessing = schema.preprocessing or plain_preprocessing(schema)
-        opened = data.open(preprocessing, source.non_finite, str(source), needs_labels=False)
-        if unused := tuple(name for name in opened.unused if name != schema.label):
-            on_unused(unused)
-        return opened
-    if schema.preprocessing is not None:
+        if schema.preprocessing is not None:
+            return _preprocessed(source, data, schema, on_unused)
+        data = whole_dataset(data, schema, needs_labels=False)
+    elif schema.preprocessing is not None:
         raise InputError((f"{source} has arrays: expected columns by name, as in CSV or Parquet, as in training",))
     dataset = dataset_with_policy(data, source.non_finite, str(source))
     return Enforcement(schema.unscaled(), str(source), needs_labels=False, on_unused=on_unused).dataset(dataset)
+
+
+def _preprocessed(
+    source: PredictionInput, data: RecordInput, schema: InputSchema, on_unused: Callable[[tuple[str, ...]], None]
+) -> RecordDataset:
+    assert schema.preprocessing is not None
+    opened = data.open(schema.preprocessing, source.non_finite, str(source), needs_labels=False)
+    if unused := tuple(name for name in opened.unused if name != schema.label):
+        on_unused(unused)
+    return opened
 
 
 def rows_for_model(data: SplittableInput, schema: InputSchema, start: int, stop: int) -> Any:

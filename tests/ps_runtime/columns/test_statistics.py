@@ -18,28 +18,23 @@ def test_moments_are_stable_far_from_zero() -> None:
     assert moments.standard_deviation == pytest.approx(22.5**0.5, rel=1e-9)
 
 
-@pytest.fixture
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "RESERVOIR_SIZE", 50)
-
-
-@pytest.mark.usefixtures("_small")
-def test_each_number_has_the_same_chance_to_be_in_a_reservoir() -> None:
-    chosen = np.zeros(200)
-    for seed in range(400):
+@pytest.mark.parametrize("parts", [1, 3])
+def test_each_number_has_the_same_chance_to_be_in_a_reservoir(monkeypatch: pytest.MonkeyPatch, parts: int) -> None:
+    monkeypatch.setattr(statistics, "RESERVOIR_SIZE", 2)
+    chosen = np.zeros(5)
+    for seed in range(1500):
         reservoir = Reservoir(seed, "x")
-        for chunk in np.array_split(np.arange(200), 3):
+        for chunk in np.array_split(np.arange(5), parts):
             reservoir.update(chunk)
-        chosen[reservoir.quantiles(np.linspace(0, 1, 50)).round().astype(int)] += 1
-    # 100 of 400 are expected, with a standard deviation of 8.7
-    assert chosen.sum() == 400 * 50
-    assert chosen.min() > 60
-    assert chosen.max() < 140
-    assert chosen[:50].mean() == pytest.approx(100, abs=6)
+        chosen[reservoir.quantiles([0, 1]).astype(int)] += 1
+    # 600 of 1500 are expected, with a standard deviation of 19
+    assert chosen.sum() == 2 * 1500
+    assert chosen.min() > 600 - 4 * 19
+    assert chosen.max() < 600 + 4 * 19
 
 
-@pytest.mark.usefixtures("_small")
-def test_a_reservoir_depends_on_seed_and_column_and_not_on_chunks() -> None:
+def test_a_reservoir_depends_on_seed_and_column_and_not_on_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "RESERVOIR_SIZE", 50)
     shares = np.linspace(0, 1, 50)
 
     def sampled(seed: int, column: str, parts: int) -> list[float]:

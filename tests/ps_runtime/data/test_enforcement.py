@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.data.csv_table import Csv
 from psflow.ps_runtime.data.dataset import MATRIX, Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
 from psflow.ps_runtime.data.formats import open_dataset
+from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.npz_arrays import Npz
+from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import InputSchema, Scaling
 
@@ -157,8 +159,9 @@ def test_another_scaling_is_refused(given: Scaling | None, trained: Dataset, wor
 def test_words_among_other_columns_do_not_matter(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("who,c,y,b,a\nann,3,0,2,1\nbob,6,1,5,4\n")
     schema, unused = TABLE.schema(), []
-    data = open_dataset(Csv(path=tmp_path / "t.csv", label="y"), input_schema=schema)
-    np.testing.assert_array_equal(enforced(data, on_unused=unused.extend).features[MATRIX], ROWS)
+    read = partial(open_dataset, Csv(path=str(tmp_path / "t.csv"), label="y"))
+    opened = open_input(read, enforcement=Enforcement(schema, "the eval input", on_unused=unused.extend))
+    np.testing.assert_array_equal(opened.read(0, 0, 2)[0][MATRIX], ROWS)
     assert unused == ["who"]
 
 

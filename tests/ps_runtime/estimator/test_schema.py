@@ -12,9 +12,9 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.data.csv_table import Csv
 from psflow.ps_runtime.data.dataset import MATRIX, Dataset
 from psflow.ps_runtime.data.formats import open_dataset
+from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import InputError, ModelDirError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
@@ -90,7 +90,7 @@ def test_a_blank_cell_of_a_column_in_another_place_is_named_or_its_row_left_out(
     def read(path: Path) -> Any:
         return partial(open_dataset, Csv(path=str(path), label="y"), batch_size=8)
 
-    words = r"holed\.csv: column 'a' has 1 cell that is blank, .* the first in row 4 \(the header is row 1\)"
+    words = r"holed\.csv: column 'a' has 1 cell that is blank, .* the first in row 4 \(the header is row 1"
     with pytest.raises(InputError, match=words):
         trained.evaluate(read(holed))
     assert trained.evaluate(read(holed), non_finite="drop") == trained.evaluate(read(whole))

@@ -153,6 +153,7 @@ def test_a_wrong_value_in_a_late_row_is_named_with_its_row(
     [
         ("a,b\n1,2\n\n3,4,5\n", f"row 3{NOTE}expected 2 cells, got 3: '3,4,5'; a cell with the delimiter"),
         ("a,b\n" + "1,2\n" * 30 + "3\n" + "1,2\n" * 30, f"row 32{NOTE}expected 2 cells, got 1: '3'"),
+        (b"a,b\n1,2\n\xff,3,4\n", f"row 3{NOTE}expected 2 cells, got 3: "),
         ('a,b\n1,"x\n2,y\n', f"row 2{NOTE}the quote that begins .* does not close"),
         ("a,b\n" + "1,2\n" * 30 + '1,"cut', f"row 32{NOTE}the quote that begins '\"cut' does not close"),
         ('a,"b\n1,2\n', "t.csv: a quote in the first row does not close; the first row must name"),
@@ -233,6 +234,9 @@ def test_all_wrong_options_are_reported_together() -> None:
             encoding="utf-16",
             types={"a": "dat", "b": "float32[2]", "c": "string[2]"},
         )
+    for option, value in (("na_values", "NA"), ("column_names", "abc")):
+        with pytest.raises(InputError, match=f"{option} is '{value}': expected a list of texts"):
+            DelimitedText(**{option: value})
     kinds = "int64, float32, float64, string, bool, date, timestamp"
     arrays = f"expected one of {kinds}, number, or a number type with a length, such as float32[64]"
     assert caught.value.faults == (

@@ -44,7 +44,7 @@ ALL = ["a.csv", "b.csv", "x.csv/part-0.csv", "x.csv/part-1.csv"]
     ],
 )
 def test_what_a_path_stands_for(folder: Path, given: str, found: list[str]) -> None:
-    assert names(list_files(folder / given, [".csv"]), folder) == found
+    assert names(list_files(folder / given, ".csv"), folder) == found
 
 
 def test_a_list_keeps_its_order(folder: Path) -> None:

@@ -59,7 +59,7 @@ def test_chunks_that_are_none_are_refused(index: RecordIndex) -> None:
             RecordReader(index).read_chunk(number)
 
 
-def test_a_changed_file_is_refused_before_it_is_read(folder: Path, index: RecordIndex) -> None:
+def test_a_changed_file_is_refused(folder: Path, index: RecordIndex) -> None:
     with RecordReader(index) as reader:
         reader.read(0, 1)
         content = (folder / "0.csv").read_bytes()

@@ -196,6 +196,14 @@ def test_damage_is_an_error(form: tuple[Write, type[RecordFormat]], tmp_path: Pa
             table_of(path, record_format())
 
 
+def test_strings_that_are_no_text_are_damage(form: tuple[Write, type[RecordFormat]], tmp_path: Path) -> None:
+    write, record_format = form
+    no_text = pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff"]).buffers())
+    path = write(pa.table({"s": no_text}), tmp_path / "t")
+    with pytest.raises(InputError, match=r"the file cannot be read as .* \(.*UTF8.*\); it may be damaged"):
+        table_of(path, record_format())
+
+
 def test_two_columns_of_one_name_are_refused(form: tuple[Write, type[RecordFormat]], tmp_path: Path) -> None:
     write, record_format = form
     path = write(pa.table([[1], [2]], ["a", "a"]), tmp_path / "t")
@@ -239,10 +247,10 @@ def test_large_row_groups_are_read_in_slices_and_in_any_order(large: Path) -> No
     index = index_of(large, Parquet(), ["a"])
     sizes = [index.first_records[i + 1] - index.first_records[i] for i in range(index.num_chunks)]
     assert sizes[-1] == 60
-    assert len(sizes) == 11
-    assert max(sizes) == min(sizes[:-2])
+    assert len(sizes) > 11
+    assert max(sizes[:-1]) == min(sizes[:-2])
     with RecordReader(index) as reader:
-        for chunk in (10, 9, 3, 4, 5, 0, 9, 10, 8, 9):
+        for chunk in (11, 9, len(sizes) - 1, 3, 4, 5, 0, len(sizes) - 2, 8, 9):
             start, stop = index.first_records[chunk : chunk + 2].tolist()
             assert reader.read_chunk(chunk)["a"].to_pylist() == list(range(start, stop))
         assert reader.read(120, 1080)["a"].to_pylist() == list(range(120, 1080))

@@ -8,8 +8,8 @@ from typing import Any, Self
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.data.csv_table import Csv
 from psflow.ps_runtime.data.digits import Digits
+from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, Scaling
 from psflow.tasks.prediction.inputs import prediction_input, read_input, same_input
@@ -87,7 +87,8 @@ def test_input_that_changes(table: str, make_schema: MakeSchema) -> None:
 def test_a_suffix_that_no_format_has(tmp_path: Path, make_schema: MakeSchema) -> None:
     (tmp_path / "rows.txt").write_text("a\n1\n")
     with pytest.raises(
-        InputError, match=r"rows.txt: expected a file that ends in .csv, .tsv, .npz, -ubyte, -ubyte.gz; or say"
+        InputError,
+        match=r"rows.txt: expected a file that ends in .csv, .tsv, .parquet, .*, .npz, -ubyte, -ubyte.gz; or say",
     ):
         prediction_input(str(tmp_path / "rows.txt"))
     source = prediction_input(str(tmp_path / "rows.txt"), Csv)
@@ -138,9 +139,12 @@ def test_pixels_in_a_table_are_those_that_are_stored_or_refused(tmp_path: Path) 
         read_input(prediction_input(str(path)), scaled(2))
 
 
-def test_a_number_that_a_table_cannot_tell_from_its_neighbour_is_no_id(tmp_path: Path) -> None:
+def test_an_id_of_any_size_is_the_one_that_is_written(tmp_path: Path) -> None:
     path = tmp_path / "ids.csv"
-    path.write_text("user\n16777216\n16777219\n")
+    path.write_text(f"user\n16777216\n16777219\n{2**60 + 1}\n")
     schema = InputSchema((ArraySpec("user", "int64", ()),))
-    with pytest.raises(InputError, match=r"'user' has 16777220.0 \(float32\) in row 1, which int64 cannot hold"):
+    read = read_input(prediction_input(str(path)), schema).read(0, 0, 3)[0]["user"]
+    assert (read.tolist(), read.dtype) == ([16777216, 16777219, 2**60 + 1], np.int64)
+    path.write_text("user\n16777219.5\n")
+    with pytest.raises(InputError, match=r"'user' has 16777219.5 \(float64\) in row 0, which int64 cannot hold"):
         read_input(prediction_input(str(path)), schema)

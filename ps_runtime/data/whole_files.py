@@ -1,0 +1,81 @@
+"""Record files as arrays in memory, for a model that was trained on arrays: the numbers of each column as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.reading import NUMBERS
+from psflow.ps_runtime.columns.values import numbers_of
+from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.files import MAX_FILE_BYTES
+from psflow.ps_runtime.data.input_scan import source_of
+from psflow.ps_runtime.data.record_input import RecordInput
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
+
+__all__ = ["whole_dataset"]
+
+
+def whole_dataset(given: RecordInput, schema: InputSchema, *, needs_labels: bool) -> Dataset:
+    """Return all records of some files.
+
+    Parameters
+    ----------
+    given : RecordInput
+        The files; what is said of their columns does not count.
+    schema : InputSchema
+        Of a training input that was no record files.
+    needs_labels : bool
+        Whether labels are read, if there were some in training.
+
+    Returns
+    -------
+    Dataset
+        Features by name, or the matrix that the model reads; float64 with NaN where a number is blank.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read, lacks a column, has words where numbers are wanted, or if all are too large.
+    """
+    own = None if given.label is None else given.label.column
+    label = (own or schema.label) if needs_labels else None
+
+    def chosen(known: Sequence[str]) -> list[str]:
+        names = list(schema.table_columns or [name for name in known if name not in (own, label, *given.key_columns)])
+        return names if label is None else [*names, label]
+
+    scan, known = given.scan(chosen)
+    if scan.num_bytes > MAX_FILE_BYTES:
+        fault = f"have {scan.num_bytes} bytes: at most {MAX_FILE_BYTES} are read for a model that was trained on arrays"
+        raise InputError((f"the files {fault}",))
+    if words := [column for column in scan.columns if column.type not in NUMBERS]:
+        raise InputError(tuple(f"column {column.name!r} is {column.type}: expected numbers" for column in words))
+    columns = _columns(scan)
+    labels = None if label is None else columns.pop(label)
+    source = source_of(scan.index(), None if labels is None else _label_dtype(schema))
+    unused = tuple(name for name in known if name not in (*columns, label, *given.key_columns))
+    if schema.table_columns and not schema.columns:
+        dataset = Dataset(columns, labels, label=label, unused=unused, source=source)
+    else:
+        matrix = np.stack(list(columns.values()), axis=1)
+        dataset = Dataset({MATRIX: matrix}, labels, columns=tuple(columns), label=label, unused=unused, source=source)
+    return given.batching.applied_to(dataset)
+
+
+def _columns(scan: Any) -> dict[str, NDArray[Any]]:
+    parts: dict[str, list[NDArray[Any]]] = {column.name: [] for column in scan.columns}
+    for chunk in scan:
+        for name, found in parts.items():
+            found.append(numbers_of(chunk.table.column(name).combine_chunks()))
+    return {name: np.concatenate(found) for name, found in parts.items()}
+
+
+def _label_dtype(schema: InputSchema) -> str | None:
+    """Return what labels are once blank ones are left out; None: as they are."""
+    is_whole = bool(schema.labels) and np.dtype(schema.labels[0].dtype).kind in "iu"
+    return "int64" if is_whole else None

@@ -1,0 +1,121 @@
+"""Values of JSON as Python reads them: the types that the first lines have, and what is wrong with a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from psflow.ps_runtime.columns.raw_types import wider_type
+from psflow.ps_runtime.record_files.base import RecordError
+from psflow.ps_runtime.record_files.text_cells import inferred_type, value_fault
+
+__all__ = ["ADVICE", "first_types", "line_fault", "object_of"]
+
+ADVICE = "correct the line, or leave the column out"
+NUMBERS = ("int64", "float64")
+
+
+def object_of(line: bytes, record: int) -> dict[str, Any]:
+    """Return the object that a line holds.
+
+    Raises
+    ------
+    RecordError
+        If it holds something else; `record` is its number.
+    """
+    try:
+        value = json.loads(line)
+    except UnicodeDecodeError:
+        raise RecordError(f"expected UTF-8, got {line[:40]!r}; convert the file to UTF-8", record) from None
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        got = line[:60].decode(errors="replace")
+        raise RecordError(f"expected an object of JSON in each line, got {got!r}", record)
+    return value
+
+
+def first_types(lines: Sequence[bytes]) -> dict[str, str]:
+    """Return the type of each name in some lines; where values have several, or one that cannot be read, a text of it.
+
+    Integers and fractions together are float64. Strings that are all dates, or all times, are of such a type. What is
+    null everywhere is float64.
+
+    Raises
+    ------
+    RecordError
+        If a line holds no object.
+    """
+    import pyarrow as pa
+
+    values: dict[str, list[Any]] = {}
+    for record, line in enumerate(lines):
+        for name, value in object_of(line, record).items():
+            values.setdefault(name, []).append(value)
+    types = {}
+    for name, given in values.items():
+        kinds = {_kind(value) for value in given if value is not None}
+        kind = _common(kinds)
+        types[name] = inferred_type(pa.chunked_array([given], pa.string())) if kind == "string" else kind
+    return types
+
+
+def _common(kinds: set[str]) -> str:
+    """Return what values of some kinds are together: numbers that of the widest; float64 if there are none."""
+    if len(kinds) <= 1:
+        return next(iter(kinds), "float64")
+    wider = {wider_type(kind) or kind for kind in kinds}
+    if len(wider) == 1:
+        return wider.pop()
+    return " or ".join(sorted(kinds))
+
+
+def _kind(value: Any) -> str:
+    """Return the raw type of a value, or a text if it has none."""
+    match value:
+        case bool():
+            return "bool"
+        case int():
+            return "int64" if -(2**63) <= value < 2**63 else "integer beyond int64"
+        case float():
+            return "float64"
+        case str():
+            return "string"
+        case list():
+            kind = _common({_kind(item) for item in value if item is not None})
+            return f"{kind}[{len(value)}]" if kind in NUMBERS and value else "list"
+        case _:
+            return "object"
+
+
+def line_fault(line: bytes, types: Mapping[str, str], reason: str, record: int) -> RecordError:
+    """Return what is wrong with a line that pyarrow does not take for `reason`."""
+    try:
+        values = object_of(line, record)
+    except RecordError as error:
+        return error
+    for name, raw in types.items():
+        value = values.get(name)
+        if value is None or _is_value(value, raw):
+            continue
+        wider = wider_type(raw)
+        widens = wider is not None and _kind(value) == wider
+        return value_fault(name, raw, json.dumps(value)[:40], record, ADVICE, widens=widens)
+    return RecordError(f"pyarrow refuses the line: {reason}", record)
+
+
+def _is_value(value: Any, raw: str) -> bool:
+    """Return whether pyarrow reads a value as a raw type; the length of a list is not judged."""
+    element, is_array, _ = raw.partition("[")
+    if is_array:
+        return isinstance(value, list) and all(item is None or _is_value(item, element) for item in value)
+    match element:
+        case "int64":
+            return _kind(value) == "int64"
+        case "float32" | "float64":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "bool":
+            return isinstance(value, bool)
+        case _:
+            return isinstance(value, str)

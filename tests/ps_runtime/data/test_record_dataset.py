@@ -1,0 +1,210 @@
+"""Files of records as an input: what is learned, what is read again, in which order, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
+from psflow.ps_runtime.data import record_dataset
+from psflow.ps_runtime.data.enforcement import Enforcement
+from psflow.ps_runtime.data.formats import open_dataset
+from psflow.ps_runtime.data.input_pipeline import open_input
+from psflow.ps_runtime.data.record_dataset import RecordDataset
+from psflow.ps_runtime.data.record_formats import Csv
+from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.record_files import scan
+
+CENSUS = """\
+id,age,work,hours,income
+1,20,Private,40,<=50K
+2,30,Gov,,>50K
+3,40,Private,20,>50K
+4,50,Self,30,<=50K
+"""
+COLUMNS = {"age": ColumnOptions(normalize="min_max"), "hours": ColumnOptions(impute="mean", indicator=True)}
+
+
+def write(folder: Path, text: str, name: str = "t.csv") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+def opened(path: Any, trained: RecordDataset | None = None, policy: Any = "error", **keys: Any) -> RecordDataset:
+    batching = {name: keys.pop(name) for name in ("batch_size", "shuffle", "seed", "epochs") if name in keys}
+    enforcement = Enforcement(None if trained is None else trained.schema(), "the input")
+    data = Csv(**{"path": path, "label": "income", **keys})
+    found = open_input(partial(open_dataset, data, **batching), non_finite=policy, enforcement=enforcement)
+    assert isinstance(found, RecordDataset)
+    return found
+
+
+def census(folder: Path, **keys: Any) -> RecordDataset:
+    return opened(write(folder, CENSUS), columns=COLUMNS, key_columns=["id"], **keys)
+
+
+def rows(data: RecordDataset, start: int = 0, stop: int | None = None) -> tuple[Any, Any]:
+    features, labels = data.read(0, start, data.num_records if stop is None else stop)
+    shown = {name: array.astype(float).round(3).tolist() for name, array in features.items()}  # type: ignore[union-attr]
+    return shown, None if labels is None else labels.tolist()  # type: ignore[union-attr]
+
+
+def test_each_column_is_a_feature_as_it_was_learned(tmp_path: Path) -> None:
+    data = census(tmp_path)
+    features, labels = rows(data)
+    assert features == {
+        "age": [0, 0.333, 0.667, 1],
+        "work": [0, 1, 0, 2],
+        "hours": [40, 30, 20, 30],
+        "hours_is_blank": [0, 1, 0, 0],
+    }
+    assert labels == [0, 1, 1, 0]
+    assert {spec.name: (spec.dtype, spec.num_ids) for spec in data.schema().features} == {
+        "age": ("float32", 0),
+        "work": ("int64", 4),
+        "hours": ("float32", 0),
+        "hours_is_blank": ("float32", 0),
+    }
+    assert data.distinct_labels().tolist() == [0, 1]  # type: ignore[union-attr]
+
+
+def test_a_further_input_is_read_as_the_training_input_was(tmp_path: Path) -> None:
+    unused: list[str] = []
+    path = write(tmp_path, "more,income,hours,age,work\nx,>50K,,60,Gov\ny,<=50K,10,20,Army\n", "u.csv")
+    schema = census(tmp_path).schema()
+    enforcement = Enforcement(schema, "the eval input", on_unused=unused.extend)
+    data = open_input(partial(open_dataset, Csv(path=path)), enforcement=enforcement)
+    assert isinstance(data, RecordDataset)
+    assert rows(data) == (
+        {"age": [1.333, 0], "work": [1, 3], "hours": [30, 10], "hours_is_blank": [1, 0]},
+        [1, 0],
+    )
+    assert unused == ["more"]
+    assert data.schema() == schema
+
+
+def test_labels_may_have_another_name_unless_the_name_of_training_is_there(tmp_path: Path) -> None:
+    trained = census(tmp_path)
+    renamed = write(tmp_path, CENSUS.replace("income", "pay"), "u.csv")
+    assert rows(opened(renamed, trained, label="pay"))[1] == [0, 1, 1, 0]
+    with pytest.raises(InputError, match=r"the input: the label is 'work', expected 'income' as in training"):
+        opened(write(tmp_path, CENSUS), trained, label="work")
+
+
+def test_a_group_is_one_matrix_and_a_weight_a_feature(tmp_path: Path) -> None:
+    data = opened(
+        write(tmp_path, CENSUS.replace(",,", ",5,")),
+        groups={"dense": "numeric"},
+        weight="hours",
+        features=["age", "work"],
+    )
+    features, _ = rows(data)
+    assert features == {"dense": [[20], [30], [40], [50]], "work": [0, 1, 0, 2], "hours": [40, 5, 20, 30]}
+
+
+def test_blanks_are_refused_left_out_or_kept_with_their_places(tmp_path: Path) -> None:
+    path = write(tmp_path, CENSUS)
+    with pytest.raises(InputError, match=r"column 'hours' has 1 cell that is blank, .* in row 3 \(the header is row 1"):
+        opened(path)
+    dropped = opened(path, policy="drop")
+    assert rows(dropped)[0]["id"] == [1, 3, 4]
+    assert (dropped.num_records, str(dropped.non_finite)) == (
+        3,
+        "1 row that has a blank, NaN or infinite cell left out",
+    )
+    kept = opened(path, policy="keep")
+    assert np.isnan(rows(kept)[0]["hours"][1])
+    assert kept.first_non_finite_cell(0, 0, 4).startswith("column 'hours', row 3 of ")
+    assert kept.first_non_finite_cell(0, 2, 4) == ""
+
+
+def test_a_value_that_was_not_there_in_training_is_named_with_its_row(tmp_path: Path) -> None:
+    trained = census(tmp_path)
+    path = write(tmp_path, CENSUS.replace("20,>50K", "20,rich"), "u.csv")
+    with pytest.raises(InputError, match=r"u\.csv: column 'income', row 4 .*: 'rich' is not a class, expected '<=50K'"):
+        opened(path, trained).read(0, 0, 4)
+    # rows that are left out count where the files count
+    path = write(tmp_path, CENSUS.replace("20,>50K", "20,rich").replace("1,20,", "1,,"), "v.csv")
+    with pytest.raises(InputError, match=r"v\.csv: column 'income', row 4 "):
+        opened(path, trained, policy="drop").read(0, 0, 3)
+
+
+def test_what_cannot_be_learned_from_is_named_with_its_row(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,income\n1,x\n,x\n-3,y\n")
+    with pytest.raises(InputError, match=r"t\.csv: column 'a', row 4 \(the header is row 1"):
+        opened(path, columns={"a": ColumnOptions(normalize="log1p")}, policy="drop")
+
+
+def test_options_that_do_not_go_with_the_columns_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"options of column 'aeg', .*did you mean 'age'"):
+        opened(write(tmp_path, CENSUS), columns={"aeg": ColumnOptions()})
+    with pytest.raises(InputError, match="has no column 'wage'"):
+        opened(write(tmp_path, CENSUS), label="wage")
+
+
+def test_a_file_that_changes_is_refused(tmp_path: Path) -> None:
+    data = census(tmp_path)
+    path = tmp_path / "t.csv"
+    path.write_text(CENSUS.replace("Self", "Army"))
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(InputError, match=r"t\.csv has changed"):
+        data.read(0, 0, 1)
+
+
+def test_several_files_are_one_input_and_its_errors_name_the_file(tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    write(folder, "a,income\n1,0\n2,1\n", "1.csv")
+    write(folder, "income,a\n1,3\n0,\n", "2.csv")
+    assert rows(opened(str(folder), policy="drop"))[0] == {"a": [1, 2, 3]}
+    with pytest.raises(InputError, match=r"the first in row 3 of .*/2\.csv \(the header is row 1"):
+        opened([str(folder / "1.csv"), str(folder / "2.csv")])
+
+
+def test_the_digest_is_of_the_files_and_what_was_learned(tmp_path: Path) -> None:
+    first = census(tmp_path)
+    assert census(tmp_path).digest() != first.digest()  # it was written anew
+    assert (
+        opened(str(tmp_path / "t.csv"), policy="keep").digest()
+        != opened(str(tmp_path / "t.csv"), policy="keep", columns={"age": ColumnOptions(normalize="standard")}).digest()
+    )
+
+
+@given(st.data(), st.integers(1, 40), st.none() | st.integers(0, 9), st.integers(1, 60), st.integers(0, 2))
+def test_each_record_once_an_epoch_whatever_chunks_and_windows_are(
+    tmp_path_factory: Any, draw: Any, num_records: int, seed: int | None, chunk_bytes: int, epoch: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_dataset, "WINDOW_BYTES", draw.draw(st.sampled_from([1, 20, 10**6])))
+        patch.setattr(scan, "CHUNK_BYTES", chunk_bytes)
+        text = "a,income\n" + "".join(f"{i},{i * 10}\n" for i in range(num_records))
+        path = write(tmp_path_factory.mktemp("t"), text)
+        data = opened(path, batch_size=1, shuffle=seed is not None, seed=seed or 0)
+        cuts = sorted(draw.draw(st.sets(st.integers(0, num_records))) | {0, num_records})
+        parts = [data.read(epoch, start, stop) for start, stop in draw.draw(st.permutations(list(pairwise(cuts))))]
+    seen = np.concatenate([features["a"] for features, _ in parts])  # type: ignore[call-overload, index]
+    labels = np.concatenate([part for _, part in parts])  # type: ignore[misc]
+    assert sorted(seen.tolist()) == list(range(num_records))
+    np.testing.assert_array_equal(labels, seen * 10)
+
+
+def test_a_label_beyond_the_classes_is_seen_before_anything_starts(tmp_path: Path) -> None:
+    data = opened(write(tmp_path, "a,income\n1,0\n2,7\n3,7\n"))
+    assert data.distinct_labels().tolist() == [0, 7]  # type: ignore[union-attr]
+    words = opened(write(tmp_path, CENSUS), policy="keep", label=LabelOptions("work", ["Self", "Gov", "Private"]))
+    assert rows(words)[1] == [2, 1, 2, 0]
+
+
+def test_what_is_read_is_read_only(tmp_path: Path) -> None:
+    features, labels = census(tmp_path).read(0, 0, 2)
+    for array in (*features.values(), labels):  # type: ignore[union-attr]
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1  # type: ignore[index]
