@@ -11,8 +11,8 @@ from psflow.ps_runtime.data.record_formats import RecordFiles
 
 __all__ = ["check_further_inputs"]
 
-OF_TRAINING = ("features", "columns", "groups", "weight", "key_columns")
-"""Keys of record files that say what is learned, which later inputs take over."""
+LEARNED = ("features", "columns", "groups", "weight")
+"""Keys of record files that say what a model learns to read, which later inputs take over."""
 ADVICE = "later inputs are read as the model learned to read its training input; leave it out"
 
 RECORD_FILES = tuple(MODELS[name] for name, kind in FORMATS.items() if issubclass(kind, RecordFiles))
@@ -43,9 +43,10 @@ def check_further_inputs(train: SourceParameters, further: Mapping[str, SourcePa
 def _faults(train: SourceParameters, source: SourceParameters) -> Iterator[tuple[str, str]]:
     if not isinstance(source, RECORD_FILES):
         return
-    for key in OF_TRAINING:
+    is_alike = isinstance(train, RECORD_FILES)  # the model reads columns as it has learned, else numbers as they are
+    for key in (*LEARNED, "key_columns") if is_alike else LEARNED:
         value = getattr(source, key)
-        learned = getattr(train, key, None) if isinstance(train, RECORD_FILES) else None
+        learned = getattr(train, key) if is_alike else None
         default = type(source).model_fields[key].get_default(call_default_factory=True)
         if value not in (default, learned):
             yield key, f"differs from input.train.{key}: {ADVICE}"

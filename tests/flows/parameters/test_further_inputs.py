@@ -99,7 +99,7 @@ def test_columns_of_an_evaluation_are_refused_if_training_reads_arrays(tmp_path:
     path = conf(tmp_path, "features: [age]")
     with pytest.raises(ConfigError, match=r"input\.eval\.features: differs"):
         read(path, "input.train={format: digits}")
-    assert read(conf(tmp_path, "label: y"), "input.train={format: digits}")
+    assert read(conf(tmp_path, "label: y\nkey_columns: [id]"), "input.train={format: digits}")
 
 
 def test_forms_refuse_it_too(tmp_path: Path) -> None:
