@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -152,10 +153,8 @@ def _shown(value: Any) -> str:
         return ", ".join(f"`{key}: {inner}`" for key, inner in value.model_dump(exclude_unset=True).items())
     if value in ((), {}):
         return "empty"
-    if value == "\t":
-        return '`"\\t"`'
-    if isinstance(value, tuple):
-        return ", ".join(_shown(item) if item != "" else '`""`' for item in value)
+    if isinstance(value, tuple) or value == "\t":
+        return f"`{json.dumps(value)}`"
     words = {None: "null", True: "true", False: "false"}
     return f"`{words[value] if value is None or isinstance(value, bool) else value}`"
 
