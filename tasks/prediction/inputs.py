@@ -15,10 +15,12 @@ from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.non_finite_policy import dataset_with_policy
 from psflow.ps_runtime.data.record_dataset import RecordDataset
+from psflow.ps_runtime.data.record_formats import RecordFiles
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.data.whole_files import whole_dataset
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.schema import InputSchema
 
@@ -60,7 +62,8 @@ def prediction_input(text: str, kind: type[Format] | None = None, non_finite: No
     Parameters
     ----------
     text : str
-        A file or an fsspec URL of one; or ``digits:test``, the name of a format and its location.
+        A file, of records also a folder or a glob; an fsspec URL of one; or ``digits:test``, the name of a format and
+        its location.
     kind : type of Format, optional
         Its format; else the one that it names, or that has its suffix.
     non_finite : {"error", "keep"}
@@ -69,7 +72,7 @@ def prediction_input(text: str, kind: type[Format] | None = None, non_finite: No
     Raises
     ------
     InputError
-        If there is no such file, or its suffix is that of no format.
+        If there is no such file, or its suffix is that of no format; a folder has none.
     """
     location, named = text, _registered(text)
     if named is not None and kind in (None, named):
@@ -82,7 +85,10 @@ def prediction_input(text: str, kind: type[Format] | None = None, non_finite: No
         raise InputError((f"{shown_path(text)}: expected a file that ends in {known}; or say which format it has",))
     if kind.reads_a_file():
         location = location if "://" in location else os.path.abspath(location)  # of workers, too
-        check_file(location)
+        if issubclass(kind, RecordFiles):
+            list_files(location, kind.suffixes)
+        else:
+            check_file(location)
     return PredictionInput(kind, location, non_finite)
 
 
