@@ -45,6 +45,13 @@ def test_rows_fill_their_body(nbytes):
         )
 
 
+@pytest.mark.parametrize(("num_rows", "num_shards", "most"), [(10, 1, 10), (10, 3, 4), (10**9, 2, 4_194_304)])
+def test_a_message_holds_no_more_rows_of_a_table_than_a_shard_has(num_rows, num_shards, most):
+    items = TableSpec("items", num_rows, 2, "float32", 0, {"name": "zeros"}, seed=1)
+    assert RowLayout((items,)).max_counts(num_shards) == [most]
+    assert RowLayout((items,)).max_nbytes(num_shards) == 8 + most * (8 + 2 * 4)
+
+
 def test_what_is_filled_in_is_read_out_of_the_bytes():
     sent = PushBuffer.empty(LAYOUT)
     sent.num_examples = 32
