@@ -110,6 +110,13 @@ def test_rows_of_tables_come_after_the_gradients():
     assert [values.tolist() for _, values in received.rows()] == [[[2, 3], [4, 5]], [[2, 3]]]
 
 
+def test_a_push_takes_what_its_rows_need_of_a_buffer_with_room_for_more():
+    push = PushBuffer.empty(WITH_ROWS, [9, 9])
+    push.write_rows(ROWS)
+    assert len(push.body) == WITH_ROWS.nbytes([2, 1])
+    assert [ids.tolist() for ids, _ in PushBuffer(WITH_ROWS, push.body).rows()] == [[3, 99], [5]]
+
+
 @pytest.mark.parametrize("is_copied", [False, True])
 def test_ids_that_were_checked_stay_as_they_are_though_the_peer_changes_them(is_copied):
     push = PushBuffer.empty(WITH_ROWS, [2, 1])
