@@ -254,7 +254,7 @@ def test_a_gap_in_the_log_is_refused() -> None:
     assert first(shard)["a"] == 0.0
 
 
-@pytest.mark.parametrize("held", [None, 1])
+@pytest.mark.parametrize("held", [None, 1, 3])
 def test_a_decision_about_a_push_that_never_came_is_refused_unless_it_is_to_forget_it(held: int | None) -> None:
     shard = make()
     if held is not None:
@@ -263,7 +263,7 @@ def test_a_decision_about_a_push_that_never_came_is_refused_unless_it_is_to_forg
         shard.settle(0, [applied(WORKER, 2)])
     assert (shard.num_settled, first(shard)["a"]) == (0, 0.0)
     shard.settle(0, [decided(Decision.DROP, WORKER, 2)])
-    assert shard.num_settled == 1
+    assert (shard.num_settled, shard.statistics()["held_pushes"]) == (1, int(held is not None))
 
 
 def test_a_dropped_push_is_forgotten() -> None:
