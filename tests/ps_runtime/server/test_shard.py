@@ -167,6 +167,7 @@ def test_the_learning_rate_is_divided_by_the_staleness_where_that_is_asked_for(
 
 def test_a_repeated_push_is_told_from_a_new_one() -> None:
     shard = make()
+    assert not shard.hold(CHIEF, 0, 0, push_of(shard, a=100.0)), "the first push has number 1"
     assert shard.hold(CHIEF, 1, 0, push_of(shard, a=1.0))
     assert not shard.hold(CHIEF, 1, 0, push_of(shard, a=100.0))
     shard.settle(0, [applied(CHIEF, 1)])
