@@ -213,12 +213,12 @@ def test_pushes_kept_at_the_same_time_have_buffers_of_their_own() -> None:
 def test_a_round_is_one_update_by_the_mean_where_a_missing_gradient_counts_as_zero() -> None:
     shard = make()
     shard.hold(CHIEF, 1, 0, push_of(shard, rate=0.5, a=1.0, b=4.0))
-    shard.hold(WORKER, 1, 0, push_of(shard, rate=0.5, a=3.0))
+    shard.hold(WORKER, 1, 0, push_of(shard, rate=0.5, a=3.0, d=8.0))
     entries = [decided(Decision.SUM, CHIEF, 1), decided(Decision.SUM, WORKER, 1)]
     shard.settle(0, entries)
     assert (shard.version, first(shard)["a"]) == (0, 0.0)
     shard.settle(2, [Entry.close(2)])
-    assert (shard.version, first(shard)) == (1, {"a": -1.0, "b": -1.0, "c": 0.0, "d": 0.0})
+    assert (shard.version, first(shard)) == (1, {"a": -1.0, "b": -1.0, "c": 0.0, "d": -2.0})
 
 
 @pytest.mark.parametrize("num_gradients", [0, 1, 3])
