@@ -7,7 +7,8 @@
     │   ├── ConfigError          a configuration file, flag or environment variable
     │   ├── ModelFnError         a model_fn, or what it returned
     │   ├── InputError           an input_fn, a data file, a row of it
-    │   │   └── CellError        a value of one column in one row
+    │   │   ├── CellError        a value of one column in one row
+    │   │   └── LabelError       a label that the model cannot learn
     │   ├── ModelDirError        a model_dir of another model, or of a living job
     │   └── CapacityError        more roles than the cluster has slots
     ├── ClusterError             a Dask cluster of our own that does not come up
@@ -52,6 +53,7 @@ __all__ = [
     "EvaluationFailedError",
     "FlowFailedError",
     "InputError",
+    "LabelError",
     "ModelDirError",
     "ModelFnError",
     "NanGradientError",
@@ -158,6 +160,22 @@ class CellError(InputError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.column, self.row, self.reason)
+
+
+@dataclass(eq=False)
+class LabelError(InputError):
+    """The label of row `row`, counted from 0 in what the caller has given, is none that the model can learn."""
+
+    faults: tuple[str, ...] = field(init=False)
+    row: int
+    where: str
+    reason: str
+
+    def __post_init__(self) -> None:
+        self.faults = (f"the label of row {self.row} of {self.where} {self.reason}",)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.row, self.where, self.reason)
 
 
 class ModelDirError(UsageError):

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.errors import InputError, ModelFnError
+from psflow.ps_runtime.errors import LabelError, ModelFnError
 
 __all__ = ["FloatArray", "check_class_ids", "mean_squared_error", "sigmoid_cross_entropy", "softmax_cross_entropy"]
 
@@ -32,15 +32,13 @@ def check_class_ids(class_ids: NDArray[np.integer[Any]], num_classes: int, where
 
     Raises
     ------
-    InputError
+    LabelError
         Names the first such row and its value.
     """
     if not class_ids.size or (class_ids.min() >= 0 and class_ids.max() < num_classes):
         return
     row = int(np.argmax((class_ids < 0) | (class_ids >= num_classes)))
-    raise InputError(
-        (f"the label of row {row} of {where} is {class_ids[row]}, expected an integer in [0, {num_classes})",)
-    )
+    raise LabelError(row, where, f"is {class_ids[row]}, expected an integer in [0, {num_classes})")
 
 
 def softmax_cross_entropy(labels: NDArray[np.integer[Any]], logits: FloatArray) -> tuple[float, FloatArray]:

@@ -177,6 +177,10 @@ class Dataset(SplittableInput):
         """Return all labels."""
         return self.labels
 
+    def place_of_label(self, index: int, where: str) -> str:
+        """Return the row `index`: each has a label."""
+        return f"row {index} of {where}"
+
     def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
         """Return column and row of such a cell; see `SplittableInput.first_non_finite_cell`."""
         rows = self._rows(epoch, start, stop)

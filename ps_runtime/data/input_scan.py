@@ -42,14 +42,17 @@ class InputScan:
         How many records of each chunk the input has, once faulty ones are left out.
     non_finite : NonFiniteCells
         The blank, NaN and infinite cells that it has, or had.
-    labels : array
+    labels : (labels,) array
         All numbers that are labels, each once, or the least and the greatest of very many; none if labels are words.
+    label_records : (labels,) array of int64
+        The first record of each.
     """
 
     index: RecordIndex
     kept_records: NDArray[np.int64]
     non_finite: NonFiniteCells
     labels: NDArray[Any]
+    label_records: NDArray[np.int64]
 
 
 def faulty_rows(table: pa.Table, filled: Collection[str]) -> dict[str, NDArray[np.bool_]]:
@@ -143,7 +146,7 @@ def scan_input(
         raise located(learning.error, index, learning.error.row)
     if not sum(kept):
         raise InputError((*found.lines(), f"{where}: non_finite is drop, which leaves no row"))
-    return InputScan(index, np.array(kept, np.int64), found, labels.values)
+    return InputScan(index, np.array(kept, np.int64), found, labels.values, labels.records)
 
 
 class _Learning:
@@ -174,18 +177,26 @@ class _Labels:
 
     def __init__(self, column: str | None) -> None:
         self._column = column
-        self.values: NDArray[Any] = np.empty(0)
+        self._num_records = 0
+        self.values: NDArray[Any] = np.empty(0, np.int64)
+        self.records: NDArray[np.int64] = np.empty(0, np.int64)
 
     def add(self, table: pa.Table) -> None:
         """Take in the labels of a chunk, those of rows that are left out, too."""
         import pyarrow as pa
 
-        if self._column is None or not pa.types.is_primitive(table.column(self._column).type):
-            return
-        numbers = numbers_of(table.column(self._column).combine_chunks().drop_null())
-        found = np.unique(numbers[np.isfinite(numbers)])
-        values = np.union1d(self.values, found) if self.values.size else found
-        self.values = values if values.size <= MAX_LABELS else values[[0, -1]]
+        if self._column is not None and pa.types.is_primitive(table.column(self._column).type):
+            numbers = numbers_of(table.column(self._column).combine_chunks())
+            rows = np.flatnonzero(np.isfinite(numbers))
+            found, firsts = np.unique(numbers[rows], return_index=True)
+            self._merge(found, self._num_records + rows[firsts])
+        self._num_records += table.num_rows
+
+    def _merge(self, found: NDArray[Any], records: NDArray[np.int64]) -> None:
+        values, places = np.concatenate([self.values, found]), np.concatenate([self.records, records])
+        values, firsts = np.unique(values, return_index=True)  # of equal ones the first, which came first
+        kept = slice(None) if values.size <= MAX_LABELS else [0, -1]
+        self.values, self.records = values[kept], places[firsts][kept]
 
 
 class _Cells:

@@ -92,7 +92,7 @@ class RecordDataset(SplittableInput):
         self._filled = preprocessing.filled_columns
         self._label = preprocessing.label
         self._drops = drops
-        self._labels = scan.labels
+        self._labels, self._label_records = scan.labels, scan.label_records
         self._weight = preprocessing.weight
         names = [column.name for column in preprocessing.raw_columns]
         names += [column.name for column in (self._label.column if self._label else None, self._weight) if column]
@@ -151,6 +151,11 @@ class RecordDataset(SplittableInput):
         if self._label.classes is not None:
             return np.arange(len(self._label.classes))
         return self._labels.astype(self._label.dtype)
+
+    def place_of_label(self, index: int, where: str) -> str:
+        """Return the first row of that label with its file; see `SplittableInput.place_of_label`."""
+        file, row = self._index.place(int(self._label_records[index]))
+        return f"row {row} of {file} ({self.source.note}), {where},"
 
     def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
         """Return column and row of such a cell; see `SplittableInput.first_non_finite_cell`."""

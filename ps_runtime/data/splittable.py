@@ -69,6 +69,13 @@ class SplittableInput(ABC):
         """Return labels among which each that occurs is found, or, of very many numbers, the least and the greatest."""
 
     @abstractmethod
+    def place_of_label(self, index: int, where: str) -> str:
+        """Return the first row that has the label ``distinct_labels()[index]``, as the source counts rows.
+
+        `where` is what error texts call the input.
+        """
+
+    @abstractmethod
     def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
         """Return column and row, as the source counts it, of such a cell among records ``[start, stop)`` of an epoch.
 

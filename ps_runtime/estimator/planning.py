@@ -13,7 +13,7 @@ from psflow.ps_runtime.data.arrays import num_rows as count_rows
 from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.data.splittable import SplittableInput
-from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
+from psflow.ps_runtime.errors import InputError, LabelError, ModelFnError, UsageError
 from psflow.ps_runtime.estimator.user_code import user_code
 from psflow.ps_runtime.model.best import is_better
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
@@ -218,7 +218,13 @@ def _eval_inputs(caller: ModelCaller, eval_specs: Sequence[EvalSpec], schema: In
 def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck) -> None:
     for data in inputs:
         if isinstance(data.opened, SplittableInput):
-            check_labels(data.opened.distinct_labels(), data.where)
+            labels = data.opened.distinct_labels()
+            try:
+                check_labels(labels, data.where)
+            except LabelError as error:
+                raise InputError(
+                    (f"the label of {data.opened.place_of_label(error.row, data.where)} {error.reason}",)
+                ) from None
 
 
 def _datasets(inputs: Mapping[str, _Input]) -> dict[str, SplittableInput]:

@@ -150,7 +150,7 @@ class OpenRecords(ABC):
 
     @abstractmethod
     def places(self, chunk_bytes: int) -> Iterator[Place]:
-        """Return where each chunk lies, in order; one of text has about `chunk_bytes`.
+        """Return where each chunk lies, in order; one of text has about `chunk_bytes`, and at least a record.
 
         Raises
         ------

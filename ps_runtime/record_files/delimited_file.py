@@ -122,7 +122,7 @@ class OpenDelimited(OpenText):
     def _utf8(self, text: bytes) -> bytes:
         """Return records in UTF-8, which pyarrow checks in the columns that are read."""
         if (nul := text.find(b"\0")) >= 0:
-            what = "expected text, got a NUL byte: the file is damaged, or no text of a byte for each character"
+            what = "expected text, got a NUL byte: the file is damaged, or UTF-16 or UTF-32; convert it to UTF-8"
             raise RecordError(what, self._record_at(text[:nul]))
         if self._is_utf8:
             return text
@@ -159,7 +159,7 @@ class OpenDelimited(OpenText):
         return _names_in(row, self._delimiter, self._encoding)
 
     def _read_csv(self, text: bytes, stored: Mapping[str, pa.DataType]) -> pa.Table:
-        """Parse records, and return the columns `stored`; all if there are none."""
+        """Parse records, and return the columns `stored` of these types."""
         import pyarrow as pa
         from pyarrow import csv
 

@@ -49,6 +49,8 @@ class RecordReader:
         shown = index.files[0].shown
         faults = [unreadable_fault(shown, name, index.unreadable[name]) for name in names if name in index.unreadable]
         faults += missing_faults(shown, "column", [name for name in names if name not in index.unreadable], list(types))
+        if not names:
+            faults.append(f"{shown}: expected at least one column to read, got none")
         if faults:
             raise InputError(tuple(faults))
         self._types = {name: types[name] for name in names}

@@ -158,7 +158,7 @@ class Scan:
         found = records.types([name for name in (names if columns is None else columns) if name])
         types = {name: self._format.types.get(name, raw) for name, raw in found.items()}
         if not types:
-            raise InputError((f"{file.shown} has no columns",))
+            raise InputError((f"{file.shown}: expected at least one column to read, got none",))
         unreadable = {name: raw for name, raw in types.items() if not is_raw_type(raw)}
         if unreadable and (columns is not None or len(unreadable) == len(types)):
             raise InputError(tuple(unreadable_fault(file.shown, *column) for column in unreadable.items()))

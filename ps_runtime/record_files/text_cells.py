@@ -39,7 +39,9 @@ def value_fault(
 ) -> RecordError:
     """Return the fault of a value that does not have the type of its column; `advice` says what to do."""
     what = f"column {column!r} expects {EXPECTED.get(raw, raw)}, got {got}"
-    advice = advice or f"if the value is right, set types, such as {{{column}: string}}"
+    if advice is None:
+        is_cell = raw in EXPECTED
+        advice = f"if the value is right, set types, such as {{{column}: string}}" if is_cell else "correct the value"
     return RecordError(f"{what}; {advice}", record, column, widens)
 
 

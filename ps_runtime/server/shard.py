@@ -279,9 +279,8 @@ class Shard:
         self._update(*self._round.mean())
 
     def _apply(self, held: _Held) -> None:
-        staleness = self.version - held.version
-        if self._staleness_aware and staleness > 1:
-            held.push.learning_rates /= staleness
+        if self._staleness_aware:
+            held.push.learning_rates /= max(1, self.version - held.version)
         self._update(held.push, held.push.rows())
 
     def _tear(self, life: Life) -> None:

@@ -41,8 +41,16 @@ def test_what_is_right_is_planned_and_writes_nothing(directory: Path) -> None:
         (["input.train.path=nope.csv"], InputError, r"there is no file /.*/nope\.csv"),
         (["input.train.label=z"], InputError, r"t\.csv has no column 'z'; its columns are 'a', 'b', 'y'"),
         (["input.eval.path=less.csv"], InputError, r"less\.csv has no column 'b'; did you mean 'bb'\?"),
-        (["input.eval.label=b"], InputError, r"t\.csv: column 'b' is asked for twice, among features and label"),
-        (["input.eval.label=null"], InputError, r"^the eval input has no labels: expected some as in training, 'y'$"),
+        (
+            ["input.eval.label=b"],
+            InputError,
+            r"^the eval input: the label is 'b', expected 'y' as in training; correct its label$",
+        ),
+        (
+            ["input.eval.path=unlabelled.csv"],
+            InputError,
+            r"unlabelled\.csv has no column 'y'; its columns are 'a', 'b'",
+        ),
         (
             ["input.eval={format: idx, path: x, scale: [1, 0]}"],
             ConfigError,
@@ -102,6 +110,7 @@ def test_each_fault_has_its_sentence(
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     Path("empty.csv").write_text("a,b,y\n")
     Path("less.csv").write_text("a,bb,y\n1,2,0\n")
+    Path("unlabelled.csv").write_text("a,b\n1,2\n")
     Path("user_bad.py").write_text("import nmupy\n")
     Path("user_worse.py").write_text("x\n")
     Path("user_failing.py").write_text("def line(features):\n    return len(3)\n")
@@ -126,7 +135,10 @@ def test_labels_are_judged_beyond_the_first_batch() -> None:
     labels[321] = 7
     rows = np.column_stack([np.ones((500, 2)), labels])
     np.savetxt("late.csv", rows, "%d", delimiter=",", header="a,b,y", comments="")
-    with pytest.raises(InputError, match=r"the label of row 321 of the eval input is 7"):
+    with pytest.raises(
+        InputError,
+        match=r"the label of row 323 of .*late\.csv \(the header is row 1.*\), the eval input, is 7, expected",
+    ):
         plan("input.eval.path=late.csv")
 
 

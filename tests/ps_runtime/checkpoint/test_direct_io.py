@@ -93,6 +93,28 @@ def test_any_range_is_read(tmp_path: Any) -> None:
             assert read(path, start, min(stop, len(CONTENT))) == CONTENT[start:stop]
 
 
+def test_what_goes_past_the_cache_is_aligned_as_any_device_asks(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else each access is refused and goes through the cache, which holds a whole checkpoint then."""
+    numbers: list[int] = []
+    preadv, write_ = os.preadv, os.write
+
+    def reading(descriptor: int, into: list[memoryview], at: int) -> int:
+        numbers.extend([at, len(into[0]), np.frombuffer(into[0], np.uint8).ctypes.data])
+        return preadv(descriptor, into, at)
+
+    def writing(descriptor: int, data: memoryview) -> int:
+        numbers.append(len(data))
+        return write_(descriptor, data)
+
+    monkeypatch.setattr(os, "preadv", reading)
+    monkeypatch.setattr(os, "write", writing)
+    write(tmp_path / "file", CONTENT)
+    assert numbers.pop() == 12_345, "the end goes through the cache, however long it is"
+    for start in (1, 5000, BLOCK_BYTES + 1):
+        assert read(tmp_path / "file", start, len(CONTENT)) == CONTENT[start:]
+    assert [number for number in numbers if number % 4096] == []
+
+
 def test_a_file_that_ends_too_early(tmp_path: Any) -> None:
     (tmp_path / "file").write_bytes(CONTENT[:5000])
     with pytest.raises(OSError, match="the file ends at byte 5000, expected 5001 bytes at least"):
@@ -103,13 +125,14 @@ def test_a_file_that_ends_too_early(tmp_path: Any) -> None:
 def test_another_failure_is_told_also_if_it_comes_once(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    real = os.write
+    failures, real = [OSError(number, "the disk says no")], os.write
 
-    def fail(*_: Any) -> int:
-        monkeypatch.setattr(os, "write", real)
-        raise OSError(number, "the disk says no")
+    def fail_once(*args: Any) -> int:
+        if failures:
+            raise failures.pop()
+        return real(*args)
 
-    monkeypatch.setattr(os, "write", fail)
+    monkeypatch.setattr(os, "write", fail_once)
     with pytest.raises(OSError, match="the disk says no"):
         write(tmp_path / "file", CONTENT)
 

@@ -279,7 +279,7 @@ def test_rows_that_cannot_be_are_refused_even_under_a_right_checksum(
         CheckpointReader(store, 10).table(MODEL.tables[index])
 
 
-@pytest.mark.parametrize("ids", [[-1, 1], [5, 7, 3]])
+@pytest.mark.parametrize("ids", [[-1, 1], [5, 7, 6], [5, 7, 7]])
 def test_ids_of_a_table_ascend_from_zero_over_all_its_blocks(
     store: CheckpointStore, monkeypatch: pytest.MonkeyPatch, ids: list[int]
 ) -> None:
@@ -288,7 +288,7 @@ def test_ids_of_a_table_ascend_from_zero_over_all_its_blocks(
     lies = table.tensors() | {"ids": np.array(ids)}
     monkeypatch.setattr(table, "tensors", lambda: lies)
     save(store, 1, [[table, other]])
-    monkeypatch.setattr(table_blocks, "BLOCK_BYTES", 2 * (8 + 3 * 12))  # two rows: id, weights and two slots
+    monkeypatch.setattr(table_blocks, "BLOCK_BYTES", 2 * (8 + 12))  # two rows, each an id and weights
     with pytest.raises(CheckpointError, match="the ids of table 'items' are not ascending"):
         CheckpointReader(store, 1).table(ITEMS)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.errors import CheckpointError, StorageError, UsageError
-from psflow.ps_runtime.model.best import not_finite
+from psflow.ps_runtime.model.best import best_of, not_finite
 from psflow.ps_runtime.model.exporters import (
     BestExporter,
     ExportBundle,
@@ -305,6 +305,14 @@ def test_better_compares_one_metric() -> None:
         assert better("x", "min")({"x": -best}, {"x": -current}) is answer
     with pytest.raises(UsageError, match="mode: expected 'min' or 'max', got 'mx'; did you mean 'max'"):
         better("accuracy", "mx")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("losses", "best"),
+    [([], None), ([math.nan, math.inf], None), ([math.nan, 0.5, 0.7, 0.4, 0.4, -math.inf], 3), ([0.1, 0.2], 0)],
+)
+def test_the_best_of_a_record_is_the_first_of_the_best_that_are_finite(losses: list[float], best: int | None) -> None:
+    assert best_of([{"loss": loss} for loss in losses], better("loss", "min")) == best
 
 
 def test_a_metric_that_is_not_there_is_an_error_at_the_first_evaluation(tmp_path: Any, writer: Writer) -> None:

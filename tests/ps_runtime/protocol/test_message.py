@@ -10,6 +10,7 @@ from psflow.ps_runtime.errors import ProtocolError, RefusedError
 from psflow.ps_runtime.protocol.message import (
     HEADER,
     IN_MAILBOX,
+    MAX_JSON_BYTES,
     NO_BODY,
     NO_REPLICA,
     REPLY_IN_SECOND_HALF,
@@ -22,6 +23,7 @@ from psflow.ps_runtime.protocol.message import (
     refusal,
     refused_error,
 )
+from psflow.ps_runtime.protocol.row_payloads import MAX_ROWS
 
 PAGE = Path(__file__).parents[3] / "docs" / "protocol.md"
 
@@ -49,6 +51,13 @@ def test_the_numbers_on_the_wire_are_those_of_the_protocol_page():
         1,
         2**32 - 1,
     )
+
+
+def test_the_bounds_of_what_is_sent_are_those_of_the_protocol_page():
+    bounds = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", PAGE.read_text(), re.MULTILINE))
+    assert bounds["SNAPSHOT, PULL, and the log of a PULL_ROWS"] == "16 MB"
+    assert bounds["rows of one table in a PUSH or PULL_ROWS"].startswith("4,194,304, and not more than the shard has")
+    assert (MAX_JSON_BYTES, MAX_ROWS) == (16 << 20, 4_194_304)
 
 
 def test_what_is_left_out_of_a_message_is_zero():

@@ -45,6 +45,13 @@ def test_rows_fill_their_body(nbytes):
         )
 
 
+@pytest.mark.parametrize(("num_rows", "num_shards", "most"), [(10, 1, 10), (10, 3, 4), (10**9, 2, 4_194_304)])
+def test_a_message_holds_no_more_rows_of_a_table_than_a_shard_has(num_rows, num_shards, most):
+    items = TableSpec("items", num_rows, 2, "float32", 0, {"name": "zeros"}, seed=1)
+    assert RowLayout((items,)).max_counts(num_shards) == [most]
+    assert RowLayout((items,)).max_nbytes(num_shards) == 8 + most * (8 + 2 * 4)
+
+
 def test_what_is_filled_in_is_read_out_of_the_bytes():
     sent = PushBuffer.empty(LAYOUT)
     sent.num_examples = 32
@@ -101,6 +108,13 @@ def test_rows_of_tables_come_after_the_gradients():
     received = PushBuffer(WITH_ROWS, bytes(push.bytes))
     assert [ids.tolist() for ids, _ in received.rows()] == [[3, 99], [5]]
     assert [values.tolist() for _, values in received.rows()] == [[[2, 3], [4, 5]], [[2, 3]]]
+
+
+def test_a_push_takes_what_its_rows_need_of_a_buffer_with_room_for_more():
+    push = PushBuffer.empty(WITH_ROWS, [9, 9])
+    push.write_rows(ROWS)
+    assert len(push.body) == WITH_ROWS.nbytes([2, 1])
+    assert [ids.tolist() for ids, _ in PushBuffer(WITH_ROWS, push.body).rows()] == [[3, 99], [5]]
 
 
 @pytest.mark.parametrize("is_copied", [False, True])

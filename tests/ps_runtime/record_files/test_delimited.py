@@ -105,6 +105,11 @@ def test_blanks_with_spaces_around_are_blanks_in_columns_of_any_type(path: Path)
     assert [str(kind) for kind in table.schema.types] == ["int64", "string", "date32[day]", "timestamp[us]", "bool"]
 
 
+def test_an_empty_cell_is_blank_whatever_na_values_are(path: Path) -> None:
+    table = table_of(write(path, 'n,s\n1,x\n,""\n?,NA\n'), DelimitedText(na_values=["?"]))
+    assert table.to_pydict() == {"n": [1, None, None], "s": ["x", None, "NA"]}
+
+
 def test_types_can_be_set(path: Path) -> None:
     types = {"zip": "string", "n": "number", "f": "float32", "b": "bool", "t": "timestamp"}
     table = table_of(write(path, "zip,n,f,b,t\n00123,1,1.5,1,2024-01-01\n"), DelimitedText(types=types))

@@ -45,6 +45,8 @@ def test_columns_are_read_in_the_order_asked_for(index: RecordIndex) -> None:
     assert RecordReader(index, ["b"]).read(31, 32).to_pylist() == [{"b": "x31"}]
     with pytest.raises(InputError, match=r"/0.csv has no column 'c'; its columns are 'a', 'b'"):
         RecordReader(index, ["c"])
+    with pytest.raises(InputError, match=r"/0.csv: expected at least one column to read, got none"):
+        RecordReader(index, [])
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 2), (3, 2), (0, 51)])

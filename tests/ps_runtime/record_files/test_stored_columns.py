@@ -96,6 +96,7 @@ def test_other_types_are_no_fault_until_someone_asks(form: tuple[Write, type[Rec
         (pa.array([" 1 ", None]), "int64", [1, None]),
         (pa.array(["2024-01-01"]), "timestamp", [datetime.datetime(2024, 1, 1)]),
         (pa.array([[1, 2]]), "float32[2]", [[1.0, 2.0]]),
+        (pa.array([[1.0, 2.5]]), "float32[2]", [[1.0, 2.5]]),
         (pa.array([True]), "number", [1.0]),
         (pa.nulls(1), "string", [None]),
     ],
@@ -119,7 +120,11 @@ def test_types_can_be_set(
         (pa.array([1.0, 2.0, 2.5]), "int64", "row 2 .*: column 'a' expects a whole number .*, got 2.5"),
         (pa.array([1, 2, 2**53 + 1]), "number", "row 2 .*: column 'a' expects a number, got 9007199254740993"),
         (pa.array(["1", "2", "x"]), "int64", "row 2 .*: column 'a' expects a whole number .*, got 'x'"),
-        (pa.array([[1], [2], [3, 4]]), "float32[1]", r"row 2 .*: column 'a' expects float32\[1\], got \[3, 4\]"),
+        (
+            pa.array([[1], [2], [3, 4]]),
+            "float32[1]",
+            r"row 2 .*: column 'a' expects float32\[1\], got \[3, 4\]; correct",
+        ),
         (pa.array([{"x": 1}] * 3), "string", "column 'a' is struct<x: int64>, which cannot be read as string"),
     ],
 )
@@ -255,6 +260,20 @@ def test_large_row_groups_are_read_in_slices_and_in_any_order(large: Path) -> No
             assert reader.read_chunk(chunk)["a"].to_pylist() == list(range(start, stop))
         assert reader.read(120, 1080)["a"].to_pylist() == list(range(120, 1080))
     assert index.place(1035) == (str(large), 1035)
+
+
+@pytest.mark.parametrize("batch_size", [7, 1000])
+def test_slices_are_put_together_of_batches_of_any_size(
+    large: Path, monkeypatch: pytest.MonkeyPatch, batch_size: int
+) -> None:
+    iter_batches = pq.ParquetFile.iter_batches
+
+    def other(self: pq.ParquetFile, asked: int, row_groups: list[int], **options: Any) -> Any:
+        return iter_batches(self, batch_size, row_groups, **options)
+
+    index = index_of(large, Parquet())
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", other)
+    assert read_all(index)["a"].to_pylist() == list(range(1090))
 
 
 def test_slices_that_follow_are_decoded_once(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:

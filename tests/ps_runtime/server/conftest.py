@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.errors import CheckpointError, ProtocolError
-from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message
+from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message, encode_header
 from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
@@ -96,7 +96,9 @@ class Servers:
     def deliver(self, ps: int, replies: Any) -> None:
         for peer, reply in replies:
             assert (ps, peer) not in self.inbox, "a second reply to one request"
-            self.inbox[ps, peer] = reply.with_body(bytes(memoryview(reply.body).cast("B")))
+            body = bytes(memoryview(reply.body).cast("B"))
+            encode_header(reply, len(body))  # fails for numbers that cannot travel
+            self.inbox[ps, peer] = reply.with_body(body)
 
     def disconnect(self, ps: int, peer: int) -> None:
         self.inbox.pop((ps, peer), None)

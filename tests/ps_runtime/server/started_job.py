@@ -34,7 +34,8 @@ class StartedJob:
     def join(self, ps: int, purpose: Purpose, replica: int) -> int:
         peer = self.servers.connect()
         incarnation = 0 if replica == NO_REPLICA else 5
-        assert self.servers.send(ps, peer, self.servers.hello(purpose, replica, incarnation)).kind is Kind.DONE
+        reply = self.servers.send(ps, peer, self.servers.hello(purpose, replica, incarnation))
+        assert (reply.kind, reply.sequence) == (Kind.DONE, 0), "it has pushed nothing"
         return peer
 
     def open(self) -> StartedJob:

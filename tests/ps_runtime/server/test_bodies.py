@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.protocol.decisions import Decision, Entry, EntryLog
 from psflow.ps_runtime.protocol.message import NO_REPLICA, Kind, Message
 from psflow.ps_runtime.specs.input import InputSpec
@@ -30,7 +31,7 @@ def test_a_hello_that_is_no_object_breaks_the_protocol(job, body):
     job.breaks("the body of HELLO is not", job.servers.connect(), Message(Kind.HELLO, body=body))
 
 
-GOOD_CUT = {"step": 0, "lives": [[0, 5, 0]], "input": {}, "num_examples": 0}
+GOOD_CUT = {"step": 0, "lives": [[0, 5, 0]], "input": {}, "num_examples": 0, "log": [0, [1, 0, 5, 1]]}
 BAD_PARTS = [None, True, "x", -1, 1.5, [], {}, [[]], [[1]], [["a", 1, 1]], [[0, -1, 0]], [[0, 1, None]], {"a": 1}]
 
 
@@ -38,11 +39,16 @@ BAD_FACTS = [
     (name, value)
     for name, good in GOOD_CUT.items()
     for value in BAD_PARTS
-    if type(value) is not type(good) or value not in ([], {}, {"a": 1})
+    if (name, value) not in (("lives", []), ("input", {}), ("input", {"a": 1}))
 ]
+BAD_LOGS = [[0, 1], [0, [1, 0, 5]], [0, [5, 0, 5, 1]], [0, [1, -1, 5, 1]], [0, [1, 0, None, 1]], [0, [1, 0, 5, 1.5]]]
 
 
-@pytest.mark.parametrize(("name", "value"), BAD_FACTS)
+def test_the_cut_that_these_change_is_one():
+    assert Cut.from_facts(GOOD_CUT).to_facts() == GOOD_CUT
+
+
+@pytest.mark.parametrize(("name", "value"), [*BAD_FACTS, *(("log", log) for log in BAD_LOGS)])
 @pytest.mark.parametrize("ps", [0, 1])
 def test_facts_of_a_wrong_type_are_no_cut(job, name, value, ps):
     body = json.dumps(GOOD_CUT | {name: value}).encode()

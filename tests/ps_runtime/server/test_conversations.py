@@ -82,6 +82,23 @@ def test_parameters_are_sent_unless_the_replica_reads_them_by_itself(talk: Talk)
     assert (read.version, bytes(read.body)) == (0, b"")
 
 
+def test_each_push_counts_as_it_is_though_all_lie_in_two_places_in_turn(servers_of: Any) -> None:
+    """As in shared memory: the transport gives the same view of a place whenever a body lies there."""
+    talk = Talk(servers_of(MODEL))
+    handler = talk.servers.handlers[0]
+    for replica in (0, 1):
+        peer = talk.come(replica)
+        talk.say(peer, Message(Kind.NEXT), replica)
+        places = [memoryview(bytearray(handler.shard.push_layout.nbytes())) for _ in range(2)]
+        for sequence in range(1, 6):
+            place = places[sequence % 2]
+            place[:] = talk.servers.push_body(0, {"w": np.full(2, 10.0**sequence, np.float32)})
+            push = talk.servers.signed(Message(Kind.PUSH, sequence=sequence, body=place), replica, 1)
+            talk.post(handler.handle(peer, push))
+            granted(talk.hears(peer))
+    assert talk.servers.variables()["w"].tolist() == [1 - 2 * 111_110] * 2
+
+
 @pytest.mark.parametrize("step", [0, 2])
 def test_nothing_is_restored_over_values_of_another_step(talk: Talk, step: int) -> None:
     peer = talk.come()

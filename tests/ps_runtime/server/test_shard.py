@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from psflow.ps_runtime.server.shard import BLOCK_SIZE, Shard
 from psflow.ps_runtime.specs.layout import piece_views, place
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
-from psflow.ps_runtime.transport.arena import Arena
+from psflow.ps_runtime.transport.arena import HEADER_BYTES, REACHED, VERSION, Arena, header_words
 
 SIZES = {"a": 2, "b": 3, "c": 2, "d": 1}
 SGD = GradientDescent(learning_rate=1.0)
@@ -28,16 +29,25 @@ ITEMS = TableSpec("items", 6, 2, "float32", 0, {"name": "zeros"}, seed=1)
 
 
 class Readers:
-    """Whoever reads the arena while it changes: notes how far each change goes."""
+    """Whoever reads the arena while it changes: notes which bytes are changed next, as its header says too."""
 
-    def __init__(self) -> None:
-        self.stops: list[int] = []
+    def __init__(self, block: Any) -> None:
+        self.words = header_words(block)
+        self.parts: list[tuple[int, int]] = []
 
     def begin(self, counter: int) -> None:
         pass
 
     def await_past(self, stop: int) -> None:
-        self.stops.append(stop)
+        self.parts.append((self.words[REACHED], stop))
+
+
+def read_arena(num_bytes: int) -> tuple[Arena, Readers]:
+    """Return an arena, and those who read it."""
+    block = np.zeros(HEADER_BYTES + num_bytes, np.uint8)
+    arena = Arena(block, None)
+    arena.readers = readers = Readers(block)
+    return arena, readers
 
 
 def make(rule: Any = SGD, tables: Sequence[TableSpec] = (), sizes: dict[str, int] = SIZES, **options: Any) -> Shard:
@@ -107,25 +117,36 @@ def test_a_variable_without_a_gradient_is_left_alone_and_its_slots_too() -> None
 
 
 @pytest.mark.parametrize(
-    ("named", "stops"), [("ab", [20]), ("abd", [20, 32]), ("bd", [20, 32]), ("bcd", [32]), ("d", [32]), ("", [])]
+    ("named", "parts"),
+    [
+        ("ab", [(0, 20)]),
+        ("abd", [(0, 20), (28, 32)]),
+        ("bd", [(8, 20), (28, 32)]),
+        ("bcd", [(8, 32)]),
+        ("d", [(28, 32)]),
+        ("", []),
+    ],
 )
-def test_neighbours_with_a_gradient_are_updated_in_one_run(named: str, stops: list[int]) -> None:
-    shard = make()
-    shard.arena.readers = readers = Readers()
+def test_neighbours_with_a_gradient_are_updated_in_one_run(named: str, parts: list[tuple[int, int]]) -> None:
+    arena, readers = read_arena(32)
+    shard = make(arena=arena)
+    readers.parts.clear()
     shard.hold(CHIEF, 1, 0, push_of(shard, **dict.fromkeys(named, 1.0)))
     shard.settle(0, [applied(CHIEF, 1)])
-    assert readers.stops == stops
+    assert readers.parts == parts
     assert first(shard) == {name: -1.0 if name in named else 0.0 for name in SIZES}
 
 
 @pytest.mark.parametrize("names", ["a", "ab"])
 def test_a_large_variable_is_updated_a_block_after_the_other(names: str) -> None:
     size = 2 * BLOCK_SIZE + 3
-    shard = make(sizes={"a": size, "b": 1})
-    shard.arena.readers = readers = Readers()
+    arena, readers = read_arena(4 * (size + 1))
+    shard = make(sizes={"a": size, "b": 1}, arena=arena)
+    readers.parts.clear()
     shard.hold(CHIEF, 1, 0, push_of(shard, **dict.fromkeys(names, 1.0)))
     shard.settle(0, [applied(CHIEF, 1)])
-    assert readers.stops == [4 * BLOCK_SIZE, 8 * BLOCK_SIZE, 4 * (size + len(names) - 1)]
+    stops = [4 * BLOCK_SIZE, 8 * BLOCK_SIZE, 4 * (size + len(names) - 1)]
+    assert readers.parts == [*itertools.pairwise([0, *stops])]
     assert values(shard)["a"] == [-1.0] * size
 
 
@@ -146,6 +167,7 @@ def test_the_learning_rate_is_divided_by_the_staleness_where_that_is_asked_for(
 
 def test_a_repeated_push_is_told_from_a_new_one() -> None:
     shard = make()
+    assert not shard.hold(CHIEF, 0, 0, push_of(shard, a=100.0)), "the first push has number 1"
     assert shard.hold(CHIEF, 1, 0, push_of(shard, a=1.0))
     assert not shard.hold(CHIEF, 1, 0, push_of(shard, a=100.0))
     shard.settle(0, [applied(CHIEF, 1)])
@@ -191,12 +213,12 @@ def test_pushes_kept_at_the_same_time_have_buffers_of_their_own() -> None:
 def test_a_round_is_one_update_by_the_mean_where_a_missing_gradient_counts_as_zero() -> None:
     shard = make()
     shard.hold(CHIEF, 1, 0, push_of(shard, rate=0.5, a=1.0, b=4.0))
-    shard.hold(WORKER, 1, 0, push_of(shard, rate=0.5, a=3.0))
+    shard.hold(WORKER, 1, 0, push_of(shard, rate=0.5, a=3.0, d=8.0))
     entries = [decided(Decision.SUM, CHIEF, 1), decided(Decision.SUM, WORKER, 1)]
     shard.settle(0, entries)
     assert (shard.version, first(shard)["a"]) == (0, 0.0)
     shard.settle(2, [Entry.close(2)])
-    assert (shard.version, first(shard)) == (1, {"a": -1.0, "b": -1.0, "c": 0.0, "d": 0.0})
+    assert (shard.version, first(shard)) == (1, {"a": -1.0, "b": -1.0, "c": 0.0, "d": -2.0})
 
 
 @pytest.mark.parametrize("num_gradients", [0, 1, 3])
@@ -233,7 +255,7 @@ def test_a_gap_in_the_log_is_refused() -> None:
     assert first(shard)["a"] == 0.0
 
 
-@pytest.mark.parametrize("held", [None, 1])
+@pytest.mark.parametrize("held", [None, 1, 3])
 def test_a_decision_about_a_push_that_never_came_is_refused_unless_it_is_to_forget_it(held: int | None) -> None:
     shard = make()
     if held is not None:
@@ -242,7 +264,7 @@ def test_a_decision_about_a_push_that_never_came_is_refused_unless_it_is_to_forg
         shard.settle(0, [applied(WORKER, 2)])
     assert (shard.num_settled, first(shard)["a"]) == (0, 0.0)
     shard.settle(0, [decided(Decision.DROP, WORKER, 2)])
-    assert shard.num_settled == 1
+    assert (shard.num_settled, shard.statistics()["held_pushes"]) == (1, int(held is not None))
 
 
 def test_a_dropped_push_is_forgotten() -> None:
@@ -288,12 +310,11 @@ def test_a_restored_shard_goes_on_where_the_snapshot_was() -> None:
 
 
 def test_each_change_of_the_arena_covers_it_and_names_its_version() -> None:
-    arena = Arena.private(32)
-    arena.readers = readers = Readers()
+    arena, readers = read_arena(32)
     shard = make(arena=arena)
-    assert (shard.is_ready, readers.stops) == (True, [32])
+    assert (shard.is_ready, readers.words[VERSION], readers.parts) == (True, 0, [(0, 32)])
     shard.restore(3)
-    assert readers.stops == [32, 32]
+    assert (readers.words[VERSION], readers.parts) == (3, [(0, 32), (0, 32)])
 
 
 def test_a_shard_without_anything_skips_the_log() -> None:
