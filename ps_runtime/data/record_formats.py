@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.record_input import RecordInput
+from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.record_files.arrow_file import ArrowFile
 from psflow.ps_runtime.record_files.base import RecordFormat
@@ -40,6 +41,21 @@ class RecordFiles(Format):
         Mapping[str, Sequence[str] | Literal["numeric"]],
         Key("Columns that arrive as one matrix, by the name of that; numeric: all numbers in no other group."),
     ] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        label = self.label.column if isinstance(self.label, LabelOptions) else self.label
+        named = [] if label is None else [("label", label)]
+        named += [] if self.weight is None else [("weight", self.weight)]
+        named += [("key_columns", name) for name in self.key_columns]
+        named += [("features", name) for name in self.features or ()]
+        keys: dict[str, list[str]] = {}
+        for key, name in named:
+            keys.setdefault(name, []).append(key)
+        twice = {name: " and ".join(found) for name, found in keys.items() if len(found) > 1}
+        if twice:
+            raise UsageError(
+                tuple(f"column {name!r} is named by {found}: name it once" for name, found in twice.items())
+            )
 
     def read(self) -> RecordInput:
         """Return the files, which are opened when it is known what a model reads of them."""

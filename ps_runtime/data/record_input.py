@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Literal
@@ -20,7 +20,7 @@ from psflow.ps_runtime.record_files.base import RecordFormat
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.listing import list_files
-from psflow.ps_runtime.record_files.scan import Scan
+from psflow.ps_runtime.record_files.scan import Scan, unreadable_fault
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 
 __all__ = ["RecordInput"]
@@ -88,9 +88,16 @@ class RecordInput:
             columns.
         """
         scan, known = self.scan(self._asked)
+        keys = [RawColumn(name, known[name]) for name in self.key_columns]
         try:
             learner = Learner(
-                scan.columns, self.columns, self.groups, SAMPLE_SEED, label=self.label, weight=self.weight
+                [*scan.columns, *keys],
+                self.columns,
+                self.groups,
+                SAMPLE_SEED,
+                label=self.label,
+                weight=self.weight,
+                keys=self.key_columns,
             )
         except UsageError as error:
             raise InputError(tuple(f"{where}: {fault}" for fault in error.faults)) from None
@@ -99,7 +106,11 @@ class RecordInput:
             scan, filled, non_finite, where, label=None if self.label is None else self.label.column, learner=learner
         )
         return RecordDataset(
-            found, learner.finish(), self.batching, self._unused(known, scan), drops=non_finite == "drop"
+            found,
+            learner.finish(),
+            self.batching,
+            _unused(known, scan, self.key_columns),
+            drops=non_finite == "drop",
         )
 
     def open(
@@ -133,24 +144,26 @@ class RecordInput:
             found,
             replace(preprocessing, label=label, weight=weight),
             self.batching,
-            self._unused(known, scan),
+            _unused(known, scan, [*self.key_columns, *(key.name for key in preprocessing.keys)]),
             drops=non_finite == "drop",
         )
 
     def scan(
         self, chosen: Callable[[Sequence[str]], Sequence[str]], learned: Mapping[str, str] = NOTHING_LEARNED
-    ) -> tuple[Scan, list[str]]:
-        """Return a scan of the columns that are `chosen`, and the names of all that there are.
+    ) -> tuple[Scan, dict[str, str]]:
+        """Return a scan of the columns that are `chosen`, and the names of all that there are, with their types.
 
         Text is parsed as of the types that training has `learned`: none are inferred anew, where a zip code would
         become a number.
         """
         files = list_files(self.paths, self.record_format.suffixes)
         look = Scan(files, self.record_format)
-        known = [*(column.name for column in look.columns), *look.unreadable]
-        names = chosen(known)
-        if faults := missing_faults(files[0].shown, "column", names, known):
+        known = {column.name: column.type for column in look.columns} | look.unreadable
+        names = chosen(list(known))
+        if faults := missing_faults(files[0].shown, "column", [*names, *self.key_columns], list(known)):
             raise InputError(tuple(faults))
+        if strange := [name for name in self.key_columns if name in look.unreadable]:
+            raise InputError(tuple(unreadable_fault(files[0].shown, name, known[name]) for name in strange))
         record_format = self.record_format
         if isinstance(record_format, DelimitedText | JsonLines):
             record_format = replace(record_format, types={**record_format.types, **learned})
@@ -163,9 +176,10 @@ class RecordInput:
             return [*(name for name in known if name not in (*apart, *self.key_columns)), *apart]
         return [*self.features, *apart]
 
-    def _unused(self, known: Sequence[str], scan: Scan) -> tuple[str, ...]:
-        read = {*self.key_columns, *(column.name for column in scan.columns)}
-        return tuple(name for name in known if name not in read)
+
+def _unused(known: Iterable[str], scan: Scan, keys: Sequence[str]) -> tuple[str, ...]:
+    read = {*keys, *(column.name for column in scan.columns)}
+    return tuple(name for name in known if name not in read)
 
 
 def _types_of_text(columns: Sequence[RawColumn]) -> dict[str, str]:
@@ -173,7 +187,7 @@ def _types_of_text(columns: Sequence[RawColumn]) -> dict[str, str]:
     return {column.name: column.type for column in columns if column.type in TYPES and column.type != "int64"}
 
 
-def _check_label(label: Label | None, learned: Label | None, known: Sequence[str], where: str) -> None:
+def _check_label(label: Label | None, learned: Label | None, known: Collection[str], where: str) -> None:
     """Refuse labels from another column than in training, if that one is there."""
     if label is None or learned is None or label.column.name == learned.column.name:
         return

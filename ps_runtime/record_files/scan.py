@@ -20,7 +20,7 @@ from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Scan", "ScannedChunk"]
+__all__ = ["Scan", "ScannedChunk", "unreadable_fault"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +109,9 @@ class Scan:
         return self._num_bytes
 
     @property
-    def unreadable(self) -> tuple[str, ...]:
-        """Further columns, of types that cannot be read, where all columns are asked for."""
-        return tuple(self._unreadable)
+    def unreadable(self) -> dict[str, str]:
+        """Further columns, of types that cannot be read, where all columns are asked for, and what they are."""
+        return dict(self._unreadable)
 
     def index(self) -> RecordIndex:
         """Return what the scan has found; only behind its end."""
