@@ -97,6 +97,10 @@ class RecordDataset(SplittableInput):
         names = [column.name for column in preprocessing.raw_columns]
         names += [column.name for column in (self._label.column if self._label else None, self._weight) if column]
         self._reader = RecordReader(scan.index, names)
+        keys = {key.name for key in preprocessing.keys}.difference(names)
+        self._raw_reader = RecordReader(
+            scan.index, [*names, *(column.name for column in scan.index.columns if column.name in keys)]
+        )
         self._lock = threading.Lock()
         self._windows: OrderedDict[tuple[int, ...], Batch] = OrderedDict()
         specs = self._specs()
@@ -139,10 +143,10 @@ class RecordDataset(SplittableInput):
         return read[0] if len(read) == 1 else _joined(read)
 
     def raw(self, start: int, stop: int) -> pa.Table:
-        """Return records ``[start, stop)`` as the files have them, of an input of which none are left out."""
+        """Return records ``[start, stop)`` as the files have them, with their key columns; none may be left out."""
         assert not self._drops, "records have other numbers in the files"
         with self._lock:
-            return self._reader.read(start, stop)
+            return self._raw_reader.read(start, stop)
 
     def distinct_labels(self) -> Columns | None:
         """Return the classes that words stand for, or the numbers that are labels."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -10,6 +10,8 @@ from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.raw_types import is_raw_type
 from psflow.ps_runtime.data.input_scan import scan_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
@@ -83,6 +85,12 @@ class RecordInput:
             columns.
         """
         scan, known = self.scan(self._asked)
+        if faults := missing_faults(where, "key column", self.key_columns, list(known)):
+            raise InputError(tuple(faults))
+        if nested := [name for name in self.key_columns if not is_raw_type(known[name])]:
+            raise InputError(
+                tuple(f"{where}: key column {name!r} is {known[name]}, which cannot be written" for name in nested)
+            )
         try:
             learner = Learner(
                 scan.columns, self.columns, self.groups, SAMPLE_SEED, label=self.label, weight=self.weight
@@ -93,8 +101,13 @@ class RecordInput:
         found = scan_input(
             scan, filled, non_finite, where, label=None if self.label is None else self.label.column, learner=learner
         )
+        keys = tuple(RawColumn(name, known[name]) for name in self.key_columns)
         return RecordDataset(
-            found, learner.finish(), self.batching, self._unused(known, scan), drops=non_finite == "drop"
+            found,
+            replace(learner.finish(), keys=keys),
+            self.batching,
+            _unused(known, scan, self.key_columns),
+            drops=non_finite == "drop",
         )
 
     def open(
@@ -114,11 +127,12 @@ class RecordInput:
         weight = preprocessing.weight if needs_labels else None
         names = [column.name for column in preprocessing.raw_columns]
         names += [column.name for column in (None if label is None else label.column, weight) if column is not None]
-        scan, known = self.scan(lambda _: names)
+        keys = [key.name for key in preprocessing.keys]
+        scan, known = self.scan(lambda known: names if needs_labels else [*names, *_there(keys, names, known)])
         _check_label(label, preprocessing.label, known, where)
         found = scan_input(
             scan,
-            preprocessing.filled_columns,
+            {*preprocessing.filled_columns, *keys},
             non_finite,
             where,
             label=None if label is None else label.column.name,
@@ -127,17 +141,17 @@ class RecordInput:
             found,
             replace(preprocessing, label=label, weight=weight),
             self.batching,
-            self._unused(known, scan),
+            _unused(known, scan, keys),
             drops=non_finite == "drop",
         )
 
-    def scan(self, chosen: Callable[[Sequence[str]], Sequence[str]]) -> tuple[Scan, list[str]]:
-        """Return a scan of the columns that are `chosen`, and the names of all that there are."""
+    def scan(self, chosen: Callable[[Sequence[str]], Sequence[str]]) -> tuple[Scan, Mapping[str, str]]:
+        """Return a scan of the columns that are `chosen` by name, and the types of all that there are."""
         files = list_files(self.paths, self.record_format.suffixes)
         look = Scan(files, self.record_format)
-        known = [*(column.name for column in look.columns), *look.unreadable]
-        names = chosen(known)
-        if faults := missing_faults(files[0].shown, "column", names, known):
+        known = {column.name: column.type for column in look.columns} | dict(look.unreadable)
+        names = chosen(list(known))
+        if faults := missing_faults(files[0].shown, "column", names, list(known)):
             raise InputError(tuple(faults))
         return Scan(files, self.record_format, names), known
 
@@ -148,12 +162,18 @@ class RecordInput:
             return [*(name for name in known if name not in (*apart, *self.key_columns)), *apart]
         return [*self.features, *apart]
 
-    def _unused(self, known: Sequence[str], scan: Scan) -> tuple[str, ...]:
-        read = {*self.key_columns, *(column.name for column in scan.columns)}
-        return tuple(name for name in known if name not in read)
+
+def _there(keys: Sequence[str], names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the key columns of training that an input has, and that are not read anyway."""
+    return [key for key in keys if key in known and key not in names]
 
 
-def _check_label(label: Label | None, learned: Label | None, known: Sequence[str], where: str) -> None:
+def _unused(known: Iterable[str], scan: Scan, keys: Sequence[str]) -> tuple[str, ...]:
+    read = {*keys, *(column.name for column in scan.columns)}
+    return tuple(name for name in known if name not in read)
+
+
+def _check_label(label: Label | None, learned: Label | None, known: Iterable[str], where: str) -> None:
     """Refuse labels from another column than in training, if that one is there."""
     if label is None or learned is None or label.column.name == learned.column.name:
         return

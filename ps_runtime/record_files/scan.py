@@ -109,9 +109,9 @@ class Scan:
         return self._num_bytes
 
     @property
-    def unreadable(self) -> tuple[str, ...]:
+    def unreadable(self) -> dict[str, str]:
         """Further columns, of types that cannot be read, where all columns are asked for."""
-        return tuple(self._unreadable)
+        return dict(self._unreadable)
 
     def index(self) -> RecordIndex:
         """Return what the scan has found; only behind its end."""
