@@ -185,5 +185,5 @@ def test_arrays_are_no_input_of_a_model_that_reads_columns(tmp_path: Path) -> No
     (tmp_path / "t.csv").write_text("a,y\n1,0\n")
     schema = open_input(partial(open_dataset, Csv(path=str(tmp_path / "t.csv"), label="y"))).schema()
     np.savez(tmp_path / "a.npz", a=np.ones(3))
-    with pytest.raises(InputError, match="a.npz has arrays: expected columns by name, as in CSV or Parquet"):
+    with pytest.raises(InputError, match=r"a\.npz has arrays: expected columns by name, as in CSV or Parquet"):
         read_input(prediction_input(str(tmp_path / "a.npz")), schema)
