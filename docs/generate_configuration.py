@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,7 +60,10 @@ def configuration() -> str:
 
 
 def _tables(model: type[BaseModel], prefix: str, shown: dict[type[BaseModel], str] | None = None) -> Iterator[str]:
-    """Yield the table of a mapping, then those of the mappings below it; of one that is `shown` already, where."""
+    """Yield the table of a mapping, then those of the mappings below it; of one that is `shown` already, where.
+
+    A mapping that has one key in several formats is shown below the first of them.
+    """
     shown = {} if shown is None else shown
     rows = ["| key | type | default | meaning |", "|---|---|---|---|"]
     below: dict[str, list[type[BaseModel]]] = {}
@@ -70,8 +74,9 @@ def _tables(model: type[BaseModel], prefix: str, shown: dict[type[BaseModel], st
         below[key] = _models_in(field.annotation)
     yield "\n".join(rows)
     for key, kinds in below.items():
-        if len(kinds) > 1 and kinds[0] in shown:
-            yield f"### `{key}`\n\nAs `{shown[kinds[0]]}`."
+        if kinds and kinds[0] in shown:
+            if shown[kinds[0]] != key:
+                yield f"### `{key}`\n\nAs `{shown[kinds[0]]}`."
             continue
         for kind in kinds:
             shown[kind] = key
@@ -121,7 +126,8 @@ def _type_of(annotation: Any) -> str:
     if origin is Literal:
         return " or ".join(f"`{value}`" for value in arguments)
     if origin is tuple:
-        return f"list of {_type_of(arguments[0])}s"
+        items = _type_of(arguments[0]).split(" or ")
+        return "list of " + " or ".join(item if item.startswith("`") else f"{item}s" for item in items)
     if origin is dict or _models_in(annotation):
         return "mapping"
     return NAMES[annotation]
@@ -145,8 +151,10 @@ def _has_no_defaults(kind: type[BaseModel]) -> bool:
 def _shown(value: Any) -> str:
     if isinstance(value, BaseModel):
         return ", ".join(f"`{key}: {inner}`" for key, inner in value.model_dump(exclude_unset=True).items())
-    if value == ():
+    if value in ((), {}):
         return "empty"
+    if isinstance(value, tuple) or value == "\t":
+        return f"`{json.dumps(value)}`"
     words = {None: "null", True: "true", False: "false"}
     return f"`{words[value] if value is None or isinstance(value, bool) else value}`"
 

@@ -17,6 +17,7 @@ import pytest
 
 import psflow
 from psflow.flows.cli import app
+from psflow.flows.looking.plan import plan
 from psflow.flows.parameters.train import parse_parameters
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.config.files import load
@@ -29,6 +30,7 @@ PROTOCOL = ROOT / "docs" / "protocol.md"
 EMBEDDINGS = ROOT / "docs" / "embeddings.md"
 ESTIMATOR = ROOT / "docs" / "estimator.md"
 REPLAY = ROOT / "docs" / "howto" / "replay.md"
+RECORD_FILES = ROOT / "docs" / "howto" / "tables.md"
 PAGES = sorted([README, ROOT / "CHANGELOG.md", *ROOT.glob("docs/**/*.md")])
 PACKAGES = ("flows", "tasks", "ps_runtime", "benchmarks")
 
@@ -99,6 +101,16 @@ def test_the_canned_models_of_the_page_on_estimators_run() -> None:
 def test_the_program_of_the_page_on_replay_runs() -> None:
     run(blocks(REPLAY, "python"))
     assert {e.name for e in EvaluationLog("runs/line").read()} == {"", "again"}
+
+
+@pytest.mark.usefixtures("_elsewhere")
+def test_the_example_of_the_page_on_record_files_is_planned_as_it_says() -> None:
+    run(blocks(RECORD_FILES, "python"))
+    Path("people.yaml").write_text(blocks(RECORD_FILES, "yaml")[0])
+    answer = plan(["people.yaml"])
+    assert answer.facts["faults"] == []
+    [shown] = (text for text in blocks(RECORD_FILES, "") if text.startswith("columns"))
+    assert shown in "\n".join([*(answer.lines or []), ""])
 
 
 @pytest.mark.cluster

@@ -22,8 +22,8 @@ def predict(
         typer.Option(
             "--input",
             metavar="PATH",
-            help="File or URL to score: csv, tsv, npz, IDX, or another format with the override format=NAME; "
-            "or digits:test.",
+            help="File, folder, glob or URL to score: CSV, TSV, Parquet, Arrow, JSON lines, npz, IDX, or another "
+            "format with the override format=NAME, which a folder needs; or digits:test.",
         ),
     ],
     output: Annotated[

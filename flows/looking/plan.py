@@ -25,6 +25,7 @@ from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.admission import check_capacity, free_slots
 from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.errors import CheckpointError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.specs.layout import place
@@ -144,8 +145,18 @@ def _tell_input(seen: _Plan, attempt: Attempt) -> None:
             {name: cells.facts() | {"dropped": cells.is_dropped} for name, cells in found.items()},
         )
         seen.lines += [f"{'':<12} {line}" for cells in found.values() for line in cells.lines()]
+    schema = attempt.plan.model.schema
+    if schema is not None and schema.preprocessing is not None:
+        _tell_columns(seen, schema.preprocessing)
     if attempt.plan.ignored:
         seen.tell("ignored", "; ".join(attempt.plan.ignored), list(attempt.plan.ignored))
+
+
+def _tell_columns(seen: _Plan, learned: Preprocessing) -> None:
+    num_columns, lines = len(learned.columns), learned.lines()
+    what = f"{num_columns} column{'s' * (num_columns != 1)} read for features, of {learned.num_records:,} records"
+    seen.tell("columns", what, lines)
+    seen.lines += [f"{'':<12} {line}" for line in lines]
 
 
 def _check_prediction_input(stages: PipelineParameters, attempt: Attempt | None) -> None:

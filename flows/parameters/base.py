@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-__all__ = ["FUNCTION", "Alternatives", "FlowParameters", "KeyFaultError", "NamesCode", "Strings", "value_of"]
+__all__ = ["FUNCTION", "Alternatives", "FlowParameters", "KeyFaultsError", "NamesCode", "Strings", "value_of"]
 
 FUNCTION = r"^[A-Za-z_][\w.]*:[A-Za-z_][\w.]*$"
 """``package.module:function``."""
@@ -29,12 +29,23 @@ class FlowParameters(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Let forms offer the only value of a field: of a ``const`` the Prefect UI sends none."""
+        """Let forms offer the only value of a field or of an alternative: of a ``const`` the Prefect UI sends none."""
         found = super().__get_pydantic_json_schema__(schema, handler)
         for field in handler.resolve_ref_schema(found).get("properties", {}).values():
             if "const" in field:
-                field["enum"] = [field.setdefault("default", field.pop("const"))]
+                field.setdefault("default", field["const"])
+            for part in _parts(field):
+                if "const" in part:
+                    part["enum"] = [part.pop("const")]
         return found
+
+
+def _parts(schema: JsonSchemaValue) -> Iterator[JsonSchemaValue]:
+    """Yield the schema of a field, and those of its alternatives and of the values that it holds."""
+    yield schema
+    below = [schema[key] for key in ("items", "additionalProperties") if isinstance(schema.get(key), dict)]
+    for part in (*schema.get("anyOf", ()), *below):
+        yield from _parts(part)
 
 
 class NamesCode:
@@ -55,12 +66,18 @@ class Alternatives:
         return found
 
 
-class KeyFaultError(ValueError):
-    """A fault of one key of a mapping, which is found out before the others are looked at."""
+class KeyFaultsError(ValueError):
+    """Faults of keys of a mapping that are found where the mapping is looked at as a whole.
 
-    def __init__(self, key: str, fault: str) -> None:
-        super().__init__(fault)
-        self.key = key
+    Parameters
+    ----------
+    faults : mapping of str to str
+        What is wrong, by the dotted key below that mapping.
+    """
+
+    def __init__(self, faults: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{key}: {fault}" for key, fault in faults.items()))
+        self.faults = faults
 
 
 def value_of(parameters: Any, key: str) -> Any:

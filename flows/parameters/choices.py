@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Discriminator, Tag
 
-from psflow.flows.parameters.base import Alternatives, KeyFaultError, value_of
+from psflow.flows.parameters.base import Alternatives, KeyFaultsError, value_of
 from psflow.ps_runtime.errors import did_you_mean
 
 __all__ = ["ONE_OF_YOURS", "Choice"]
@@ -67,10 +67,10 @@ class Choice:
             return given
         name = value_of(given, self.key)
         if name is None:
-            raise KeyFaultError(self.key, f"is missing: expected one of {known}")
+            raise KeyFaultsError({self.key: f"is missing: expected one of {known}"})
         if not isinstance(name, str) or not (name in self.models or (self.own and ":" in name)):
             near = did_you_mean(name, self.models) if isinstance(name, str) else ""
-            raise KeyFaultError(self.key, f"unknown {self.noun} {name!r}, expected one of {known}{near}")
+            raise KeyFaultsError({self.key: f"unknown {self.noun} {name!r}, expected one of {known}{near}"})
         return given
 
     def _tag(self, value: Any) -> str | None:

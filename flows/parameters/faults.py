@@ -8,7 +8,7 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from psflow.flows.parameters.base import EVAL_NAME, EXPERIMENT, FUNCTION, KeyFaultError
+from psflow.flows.parameters.base import EVAL_NAME, EXPERIMENT, FUNCTION, KeyFaultsError
 from psflow.ps_runtime.config.files import Origin
 from psflow.ps_runtime.errors import did_you_mean
 
@@ -57,19 +57,33 @@ def faults_of(error: ValidationError, model: type[BaseModel], origins: Mapping[s
         Where each dotted key was set; a key without an origin has that of the key above it.
     """
     details = error.errors(include_url=False)
-    told = (_sentence(d, model, origins) for d in details if d["type"] != "default_factory_not_called")  # follows
+    kinds = {kind.__name__: kind for kind in _models_below(model)}
+    told = [
+        _sentence(path, origins, what, is_missing=detail["type"] == "missing")
+        for detail in details
+        if detail["type"] != "default_factory_not_called"  # follows
+        for path, what in _faults_in(detail, model, kinds)
+    ]
     return tuple(dict.fromkeys(told))
 
 
-def _sentence(detail: ErrorDetails, model: type[BaseModel], origins: Mapping[str, Origin]) -> str:
-    kinds = {kind.__name__: kind for kind in _models_below(model)}
+def _faults_in(
+    detail: ErrorDetails, model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]
+) -> Iterator[tuple[list[str], str]]:
+    """Yield the path of each key that is at fault, and what is wrong with it."""
     path = [str(part) for part in detail["loc"] if part not in kinds and part != KEY]
-    if isinstance(cause := detail.get("ctx", {}).get("error"), KeyFaultError):
-        path.append(cause.key)
-    where = [*_upwards(path), *([ALL_FILES] if detail["type"] == "missing" else [])]
+    if isinstance(cause := detail.get("ctx", {}).get("error"), KeyFaultsError):
+        for key, fault in cause.faults.items():
+            yield [*path, *key.split(".")], fault
+    else:
+        yield path, _what_is_wrong(detail, model, kinds)
+
+
+def _sentence(path: list[str], origins: Mapping[str, Origin], what: str, *, is_missing: bool) -> str:
+    where = [*_upwards(path), *([ALL_FILES] if is_missing else [])]
     origin = next((str(origins[key]) for key in where if key in origins), "")
     key = "" if origin == f"--{'-'.join(path).replace('_', '-')}" else ".".join(path)  # the option has its name
-    return ": ".join(filter(None, (origin, key, _what_is_wrong(detail, model, kinds))))
+    return ": ".join(filter(None, (origin, key, what)))
 
 
 def _what_is_wrong(detail: ErrorDetails, model: type[BaseModel], kinds: Mapping[str, type[BaseModel]]) -> str:

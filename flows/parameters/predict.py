@@ -21,7 +21,9 @@ class PredictParameters(FlowParameters):
 
     model: str = Field(min_length=1, description="URI of an MLflow model, such as models:/psflow-digits@best.")
     input: str = Field(
-        min_length=1, description="File to score, or its fsspec URL; or digits:test, the test images of the digits."
+        min_length=1,
+        description="File to score, or folder or glob of record files, or its fsspec URL; or digits:test, the test "
+        "images of the digits.",
     )
     format: FormatName | None = Field(
         None, description="Its format, as input.train.format names one; null: that of its suffix."

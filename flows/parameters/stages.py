@@ -37,7 +37,10 @@ class PredictStage(FlowParameters):
     """Data to score with the best model."""
 
     input: str | None = Field(
-        None, min_length=1, description="File, or fsspec URL of one, or digits:test; null: nothing is predicted."
+        None,
+        min_length=1,
+        description="File, folder or glob of record files, or fsspec URL of one, or digits:test; null: nothing is "
+        "predicted.",
     )
     format: FormatName | None = Field(
         None, description="Its format, as input.train.format names one; null: that of its suffix."

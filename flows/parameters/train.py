@@ -11,6 +11,7 @@ from psflow.flows.parameters.base import EXPERIMENT, FlowParameters
 from psflow.flows.parameters.cluster import ClusterParameters
 from psflow.flows.parameters.consistency import KINDS, ConsistencyParameters
 from psflow.flows.parameters.evals import EvalName, EvalParameters, NamedEvalParameters
+from psflow.flows.parameters.further_inputs import check_further_inputs
 from psflow.flows.parameters.input import DataInput, InputParameters, SourceParameters
 from psflow.flows.parameters.model import ModelParameters
 from psflow.flows.parameters.on_resume import OnResume, check_declared
@@ -178,6 +179,12 @@ class TrainParameters(FlowParameters):
         """Return every input: ``train``, ``eval``, and ``eval_<name>`` for each of `evals`."""
         further = {f"eval_{name}": evaluation.input for name, evaluation in self.evals.items()}
         return {"train": self.input.train, "eval": self.input.eval, **further}
+
+    @model_validator(mode="after")
+    def _columns_are_those_of_training(self) -> Self:
+        further = {f"evals.{name}.input": evaluation.input for name, evaluation in self.evals.items()}
+        check_further_inputs(self.input.train, {"input.eval": self.input.eval, **further})
+        return self
 
     @model_validator(mode="after")
     def _ends(self) -> Self:

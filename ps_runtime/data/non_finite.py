@@ -31,8 +31,8 @@ NonFinite = Literal["error", "drop", "keep"]
 
 POLICIES: tuple[NonFinite, ...] = get_args(NonFinite)
 NON_FINITE = (
-    "Rows with a blank, NaN or infinite cell, labels included; error: refuse the input; drop: leave them out; "
-    "keep: give them to the model, blanks as NaN."
+    "Rows with a cell, labels included, that is NaN, infinite, or blank and not filled by impute; error: refuse the "
+    "input; drop: leave them out; keep: give them to the model, blanks as NaN."
 )
 """Describes the key of that name."""
 

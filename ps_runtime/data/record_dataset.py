@@ -22,7 +22,7 @@ from psflow.ps_runtime.data.splittable import SplittableInput, batching_faults
 from psflow.ps_runtime.data.window_order import Part, Window, WindowOrder
 from psflow.ps_runtime.errors import CellError, InputError
 from psflow.ps_runtime.record_files.reader import RecordReader
-from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, TextReading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,6 +72,8 @@ class RecordDataset(SplittableInput):
         Columns of the files that are not read.
     drops : bool
         Whether records with a blank, NaN or infinite cell are left out.
+    text : TextReading or None
+        How the training input was read, where that is delimited text.
 
     Notes
     -----
@@ -86,12 +88,14 @@ class RecordDataset(SplittableInput):
         unused: tuple[str, ...],
         *,
         drops: bool,
+        text: TextReading | None,
     ) -> None:
         self._index = scan.index
         self._preprocessing = preprocessing
         self._filled = preprocessing.filled_columns
         self._label = preprocessing.label
         self._drops = drops
+        self._text = text
         self._labels, self._label_records = scan.labels, scan.label_records
         self._weight = preprocessing.weight
         names = [column.name for column in preprocessing.raw_columns]
@@ -185,7 +189,7 @@ class RecordDataset(SplittableInput):
             ArraySpec(spec.name, spec.dtype, spec.shape, spec.num_ids or 0, spec.embedding or 0)
             for spec in self._specs()
         )
-        return InputSchema(features, labels, label=name, preprocessing=self._preprocessing)
+        return InputSchema(features, labels, label=name, preprocessing=self._preprocessing, text=self._text)
 
     def digest(self) -> str:
         """Return 32 hexadecimal digits that differ for other files, or files that have changed."""

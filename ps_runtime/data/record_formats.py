@@ -80,7 +80,7 @@ class Csv(RecordFiles):
     column_names: Annotated[
         Sequence[str] | None, Key("Names of the columns where the first row does not name them; null: it does.")
     ] = None
-    na_values: Annotated[Sequence[str], Key("Cells that are blank.")] = NA_VALUES
+    na_values: Annotated[Sequence[str], Key("Cells that are blank, beside empty ones.")] = NA_VALUES
     encoding: Annotated[str, Key("Of the text: utf-8, or one with a byte for each character, such as latin-1.")] = (
         "utf-8"
     )

@@ -192,7 +192,8 @@ def _training_input(
     # What is wrong with it otherwise is raised again, and leaves nothing to hold the others against.
     kept = _Input(replace(train_spec, non_finite="keep"), ModeKeys.TRAIN, caller.params, "train", None, context)
     try:
-        _eval_inputs(caller, eval_specs, kept.schema(kept.first_batch()))
+        schema = kept.opened.schema() if isinstance(kept.opened, SplittableInput) else kept.schema(kept.first_batch())
+        _eval_inputs(caller, eval_specs, schema)
     except InputError as error:
         raise InputError(tuple(dict.fromkeys([*refused.faults, *error.faults]))) from error.__cause__
     raise refused

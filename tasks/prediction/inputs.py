@@ -15,10 +15,12 @@ from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.non_finite_policy import dataset_with_policy
 from psflow.ps_runtime.data.record_dataset import RecordDataset
+from psflow.ps_runtime.data.record_formats import RecordFiles
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.data.whole_files import whole_dataset
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.schema import InputSchema
 
@@ -68,7 +70,8 @@ def prediction_input(text: str, kind: type[Format] | None = None, non_finite: No
     Parameters
     ----------
     text : str
-        A file or an fsspec URL of one; or ``digits:test``, the name of a format and its location.
+        A file, of records also a folder or a glob; an fsspec URL of one; or ``digits:test``, the name of a format and
+        its location.
     kind : type of Format, optional
         Its format; else the one that it names, or that has its suffix.
     non_finite : {"error", "keep"}
@@ -77,7 +80,7 @@ def prediction_input(text: str, kind: type[Format] | None = None, non_finite: No
     Raises
     ------
     InputError
-        If there is no such file, or its suffix is that of no format.
+        If there is no such file, or its suffix is that of no format; a folder has none.
     """
     location, named = text, _registered(text)
     if named is not None and kind in (None, named):
@@ -90,7 +93,10 @@ def prediction_input(text: str, kind: type[Format] | None = None, non_finite: No
         raise InputError((f"{shown_path(text)}: expected a file that ends in {known}; or say which format it has",))
     if kind.reads_a_file():
         location = location if "://" in location else os.path.abspath(location)  # of workers, too
-        check_file(location)
+        if issubclass(kind, RecordFiles):
+            list_files(location, kind.suffixes)
+        else:
+            check_file(location)
     return PredictionInput(kind, location, non_finite)
 
 
@@ -128,8 +134,7 @@ def read_input(
 def _preprocessed(
     source: PredictionInput, data: RecordInput, schema: InputSchema, on_unused: Callable[[tuple[str, ...]], None]
 ) -> RecordDataset:
-    assert schema.preprocessing is not None
-    opened = data.open(schema.preprocessing, source.non_finite, str(source), needs_labels=False)
+    opened = data.open(schema, source.non_finite, str(source), needs_labels=False)
     if unused := tuple(name for name in opened.unused if name != schema.label):
         on_unused(unused)
     return opened

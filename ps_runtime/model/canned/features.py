@@ -55,8 +55,8 @@ def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | 
     Raises
     ------
     InputError
-        If an array is not of numbers, has another shape, or the arrays of a mapping differ in length; or if there is
-        none.
+        If an array is not of numbers, has another shape, or the arrays of a mapping differ in length; if there is
+        none; or if one of them is weights of the records, which a canned model would take for something to learn from.
 
     Examples
     --------
@@ -67,6 +67,9 @@ def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | 
     named = features if isinstance(features, Mapping) else {"": features}
     if not named:
         raise InputError(("expected at least one feature, got an empty mapping",))
+    if schema.preprocessing is not None and (weight := schema.preprocessing.weight) is not None:
+        expected = "a canned model weighs all records alike; leave weight out, or write a model_fn that reads it"
+        raise InputError((f"the input has weights, column {weight.name!r}: {expected}",))
     spec_of = {spec.name: spec for spec in schema.features}
     found: dict[str, FloatArray | Ids] = {}
     lengths: dict[str, int] = {}

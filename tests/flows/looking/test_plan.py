@@ -101,6 +101,55 @@ def test_what_an_evaluation_has_beside_is_told() -> None:
     assert answer.facts["ignored"] == ["the eval input has 'who', which the model does not read: ignored"]
 
 
+PEOPLE_CONF = """
+experiment: p
+model: {name: LinearClassifier, params: {n_classes: 2}}
+input:
+  train:
+    {format: csv, path: p.csv, label: income, batch_size: 2, columns: {age: {normalize: standard, impute: mean}}}
+  eval: {format: csv, path: p.csv}
+train: {max_steps: 2}
+"""
+PEOPLE = "age,job,income\n20,clerk,low\n,smith,high\n40,clerk,low\n"
+
+
+@pytest.fixture
+def people(directory: Path) -> str:
+    Path("p.csv").write_text(PEOPLE)
+    Path("p.yaml").write_text(PEOPLE_CONF)
+    return "p.yaml"
+
+
+def test_what_was_learned_of_columns_is_told(people: str) -> None:
+    answer = plan([people])
+    assert answer.facts["faults"] == []
+    learned = [
+        "age: mean 30, standard deviation 10, 1 blank becomes 30",
+        "job: 2 words; the most frequent is 'clerk'",
+        "income: labels, classes 'high', 'low'",
+    ]
+    assert answer.facts["columns"] == learned
+    assert answer.lines is not None
+    place = answer.lines.index("columns      2 columns read for features, of 3 records")
+    assert answer.lines[place + 1 : place + 4] == [f"{'':<13}{line}" for line in learned]
+
+
+def test_a_resumed_job_is_held_against_what_was_learned_of_columns_before_anything_starts(people: str) -> None:
+    settings = read_settings([people])
+    training = build_training(parse_parameters(settings.values, settings.origins))
+    training.estimator.train(training.train_spec.input_fn, max_steps=1)
+    assert plan([people]).facts["faults"] == []
+    Path("p.csv").write_text(PEOPLE.replace("40", "60").replace("smith", "Smith"))
+    first, *differences = plan([people]).facts["faults"]
+    assert first.startswith(f"{Path.cwd()}/runs/p holds checkpoints of another model (the latest is of step 1)")
+    assert [line.partition(" expected")[0] for line in differences] == [
+        "training input: column 'age' has fill 40.0,",
+        "training input: column 'age' has mean 40.0,",
+        "training input: column 'age' has standard deviation 20.0,",
+        "training input: column 'job' has other words: new 'Smith'; missing 'smith'",
+    ]
+
+
 def test_many_roles_are_summed_up_and_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     few, many = (plan(["t.yaml", f"cluster.ps={ps}", "cluster.workers=2"]).lines or [] for ps in (4, 1000))

@@ -13,9 +13,9 @@ from psflow.flows.parameters.predict import PredictParameters, parse_predict_par
 from psflow.flows.parameters.train import TrainParameters, parse_parameters
 from psflow.flows.planning.building import build_training
 from psflow.ps_runtime.config.files import COMMAND_LINE, Origin, load
-from psflow.ps_runtime.data.csv_table import Csv
 from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.data.formats import FORMATS
+from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import ConfigError
 from psflow.ps_runtime.optimizers import Adagrad, Adam, Momentum
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, BoundedStaleness, Hogwild, Sync

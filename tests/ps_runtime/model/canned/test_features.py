@@ -1,6 +1,9 @@
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.columns.preprocessing import Preprocessing
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.reading import Column
 from psflow.ps_runtime.data.arrays import array_specs
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS, Ids, one_hot, read_features
@@ -69,3 +72,10 @@ def test_so_many_ids_have_a_column_each_and_no_more():
     words = r"feature 'word' has 1001 ids: .* at most 1000 without .* give it one, such as Dataset\(\.\.\., embedding="
     with pytest.raises(InputError, match=words):
         one_hot(Ids(np.array([0]), MAX_DENSE_IDS + 1, 0), "word")
+
+
+def test_weights_are_no_features_of_a_canned_model():
+    weight = Column(RawColumn("w", "float64"), "float64")
+    schema = InputSchema((ArraySpec("w", "float32", ()),), preprocessing=Preprocessing((), (), weight=weight))
+    with pytest.raises(InputError, match="the input has weights, column 'w': a canned model weighs all records alike"):
+        read_features({"w": [1.0]}, schema)

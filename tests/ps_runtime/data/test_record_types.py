@@ -1,0 +1,101 @@
+"""The types of text in further inputs: those that training has read, not what a file happens to look like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from psflow.ps_runtime.columns.options import ColumnOptions
+from psflow.ps_runtime.data.record_formats import Csv, JsonLinesInput, RecordFiles
+from psflow.ps_runtime.errors import InputError
+
+TRAINING = {
+    "zip": ["00501", "X9", "10115"],
+    "day": ["2026-01-31", "2026-02-01", "2026-02-02"],
+    "share": ["0.5", "1.5", "2.5"],
+    "y": ["no", "yes", "no"],
+}
+NUMBERS = {"share": [0.5, 1.5, 2.5]}
+OPTIONS = {"day": ColumnOptions(type="string")}
+
+
+def written(path: Path, columns: Mapping[str, list[Any]]) -> Path:
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if path.suffix == ".csv":
+        lines = [",".join(columns), *(",".join(map(str, row.values())) for row in rows)]
+    else:
+        lines = [json.dumps(row) for row in rows]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def learned(kind: type[RecordFiles], path: Path, **columns: list[Any]) -> Any:
+    path = written(path, {**TRAINING, **columns})
+    return kind(path=str(path), label="y", columns=OPTIONS).read().learn("error", "the input of training")
+
+
+def test_cells_that_look_like_numbers_stay_the_words_of_training(tmp_path: Path) -> None:
+    training = learned(Csv, tmp_path / "a.csv")
+    words = training.read(0, 0, 3)[0]["zip"].tolist()
+    later = written(tmp_path / "b.csv", {**TRAINING, "zip": ["00501", "501", "10115"], "y": ["no", "no", "yes"]})
+    opened = (
+        Csv(path=str(later), label="y")
+        .read()
+        .open(training.schema().preprocessing, "error", "input.eval", needs_labels=True)
+    )
+    features, labels = opened.read(0, 0, 3)
+    assert features["zip"].tolist() == [words[0], 3, words[2]]  # 501 is none of the three words
+    assert labels.tolist() == [0, 0, 1]
+
+
+@pytest.mark.parametrize(("kind", "name"), [(Csv, "b.csv"), (JsonLinesInput, "b.jsonl")])
+def test_text_that_looks_like_days_stays_text_as_in_training(
+    tmp_path: Path, kind: type[RecordFiles], name: str
+) -> None:
+    training = learned(kind, tmp_path / f"training_{name}", **NUMBERS)
+    opened = (
+        kind(path=str(written(tmp_path / name, {**TRAINING, **NUMBERS})))
+        .read()
+        .open(training.schema().preprocessing, "error", "input.eval", needs_labels=False)
+    )
+    assert opened.read(0, 0, 3)[0]["day"].tolist() == training.read(0, 0, 3)[0]["day"].tolist()
+
+
+def test_whole_numbers_in_place_of_fractions_are_taken_and_words_refused_with_their_row(tmp_path: Path) -> None:
+    preprocessing = learned(Csv, tmp_path / "a.csv").schema().preprocessing
+    whole = written(tmp_path / "b.csv", {**TRAINING, "share": ["1", "2", "3"]})
+    opened = Csv(path=str(whole)).read().open(preprocessing, "error", "input.eval", needs_labels=False)
+    assert opened.read(0, 0, 3)[0]["share"].tolist() == [1, 2, 3]
+    wrong = written(tmp_path / "c.csv", {**TRAINING, "share": ["1", "2", "much"]})
+    with pytest.raises(InputError, match=r"c\.csv, row 4 .*column 'share' expects a number, got 'much'"):
+        Csv(path=str(wrong)).read().open(preprocessing, "error", "input.eval", needs_labels=False)
+
+
+def test_fractions_in_place_of_whole_numbers_are_taken(tmp_path: Path) -> None:
+    preprocessing = learned(Csv, tmp_path / "a.csv", share=["1", "2", "3"]).schema().preprocessing
+    later = written(tmp_path / "b.csv", TRAINING)
+    opened = Csv(path=str(later)).read().open(preprocessing, "error", "input.eval", needs_labels=False)
+    assert opened.read(0, 0, 3)[0]["share"].tolist() == [0.5, 1.5, 2.5]
+
+
+def test_columns_that_are_missing_are_told_together(tmp_path: Path) -> None:
+    preprocessing = learned(Csv, tmp_path / "a.csv").schema().preprocessing
+    later = written(tmp_path / "b.csv", {"zip": ["1"]})
+    with pytest.raises(InputError) as caught:
+        Csv(path=str(later)).read().open(preprocessing, "error", "input.eval", needs_labels=False)
+    assert [name for name in ("day", "share") if f"no column {name!r}" in str(caught.value)] == ["day", "share"]
+
+
+def test_the_label_of_a_further_input_that_names_none_is_that_of_training(tmp_path: Path) -> None:
+    training = learned(Csv, tmp_path / "a.csv")
+    opened = (
+        Csv(path=str(tmp_path / "a.csv"))
+        .read()
+        .open(training.schema().preprocessing, "error", "input.eval", needs_labels=True)
+    )
+    _, labels = opened.read(0, 0, 3)
+    assert labels.tolist() == [0, 1, 0]

@@ -1,0 +1,40 @@
+"""Record files to predict: one, several of a folder, those that a glob matches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from psflow.ps_runtime.data.record_formats import Csv
+from psflow.ps_runtime.errors import InputError
+from psflow.tasks.prediction.inputs import prediction_input, read_input
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    Path(tmp_path, "b.csv").write_text("x\n3\n")
+    Path(tmp_path, "a.csv").write_text("x\n1\n2\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("name", "kind"), [("", Csv), ("*.csv", None)])
+def test_files_are_predicted_one_after_the_other(folder: Path, name: str, kind: type[Csv] | None) -> None:
+    trained = Csv(path=str(folder)).read().learn("error", "the train input").schema()
+    opened = read_input(prediction_input(str(folder / name), kind), trained)
+    assert opened.read(0, 0, 3)[0]["x"].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("", None, "say which format it has"),
+        ("c.csv", None, "there is no file"),
+        ("c*.csv", None, "nothing matches"),
+        ("empty", Csv, r"has no files that end with \.csv"),
+    ],
+)
+def test_what_is_not_there_is_refused(folder: Path, name: str, kind: type[Csv] | None, words: str) -> None:
+    Path(folder, "empty").mkdir()
+    with pytest.raises(InputError, match=words):
+        prediction_input(str(folder / name), kind)
