@@ -15,8 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["table_of"]
 
 
-def table_of(given: Mapping[str, Any], columns: Sequence[RawColumn]) -> pa.Table:
+def table_of(given: Mapping[str, Any], columns: Sequence[RawColumn], na_values: Sequence[str] = ()) -> pa.Table:
     """Return those of `columns` that are given; None and NaN are blank.
+
+    White space around words is no part of them, as in a file.
 
     Parameters
     ----------
@@ -24,6 +26,8 @@ def table_of(given: Mapping[str, Any], columns: Sequence[RawColumn]) -> pa.Table
         Values of one length; of a column of text, words.
     columns : sequence of RawColumn
         What is wanted, of which some may be missing.
+    na_values : sequence of str
+        Words that are blank.
 
     Raises
     ------
@@ -39,7 +43,7 @@ def table_of(given: Mapping[str, Any], columns: Sequence[RawColumn]) -> pa.Table
             continue
         try:
             values = pa.array(_flat(given[column.name]), from_pandas=True)
-            arrays[column.name] = _as_column(pa.chunked_array([values]), column.type)
+            arrays[column.name] = _as_column(pa.chunked_array([_words(values, na_values)]), column.type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError) as error:
             faults.append(f"column {column.name!r} is to be {column.type}: {error}")
     if faults:
@@ -50,6 +54,20 @@ def table_of(given: Mapping[str, Any], columns: Sequence[RawColumn]) -> pa.Table
 def _flat(values: Any) -> Any:
     """Return an array of rows as a sequence of rows, which pyarrow takes."""
     return list(values) if getattr(values, "ndim", 1) > 1 else values
+
+
+def _words(values: pa.Array, na_values: Sequence[str]) -> pa.Array:
+    """Return words as they are read from text; what is no words stays as it is."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+        return values
+    words = pc.utf8_trim_whitespace(values.cast(pa.string()))
+    blank = pc.is_in(words, value_set=pa.array(["", *na_values], pa.string()))
+    return pc.if_else(blank, pa.scalar(None, pa.string()), words)
 
 
 def _as_column(values: pa.ChunkedArray, wanted: str) -> pa.ChunkedArray:

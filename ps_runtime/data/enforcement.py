@@ -142,8 +142,7 @@ class Enforcement:
         schema = self.schema
         if schema is None:
             return given.learn(non_finite, self.where)
-        assert schema.preprocessing is not None, "files for a model that was trained on arrays are arrays"
-        opened = given.open(schema.preprocessing, non_finite, self.where, needs_labels=self.needs_labels)
+        opened = given.open(schema, non_finite, self.where, needs_labels=self.needs_labels)
         self._tell(opened.unused, schema)
         return opened
 

@@ -22,7 +22,7 @@ from psflow.ps_runtime.data.splittable import SplittableInput, batching_faults
 from psflow.ps_runtime.data.window_order import Part, Window, WindowOrder
 from psflow.ps_runtime.errors import CellError, InputError
 from psflow.ps_runtime.record_files.reader import RecordReader
-from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, TextReading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,6 +72,8 @@ class RecordDataset(SplittableInput):
         Columns of the files that are not read.
     drops : bool
         Whether records with a blank, NaN or infinite cell are left out.
+    text : TextReading or None
+        How the training input was read, where that is delimited text.
 
     Notes
     -----
@@ -86,17 +88,23 @@ class RecordDataset(SplittableInput):
         unused: tuple[str, ...],
         *,
         drops: bool,
+        text: TextReading | None,
     ) -> None:
         self._index = scan.index
         self._preprocessing = preprocessing
         self._filled = preprocessing.filled_columns
         self._label = preprocessing.label
         self._drops = drops
+        self._text = text
         self._labels, self._label_records = scan.labels, scan.label_records
         self._weight = preprocessing.weight
         names = [column.name for column in preprocessing.raw_columns]
         names += [column.name for column in (self._label.column if self._label else None, self._weight) if column]
         self._reader = RecordReader(scan.index, names)
+        keys = {key.name for key in preprocessing.keys}.difference(names)
+        self._raw_reader = RecordReader(
+            scan.index, [*names, *(column.name for column in scan.index.columns if column.name in keys)]
+        )
         self._lock = threading.Lock()
         self._windows: OrderedDict[tuple[int, ...], Batch] = OrderedDict()
         specs = self._specs()
@@ -139,10 +147,10 @@ class RecordDataset(SplittableInput):
         return read[0] if len(read) == 1 else _joined(read)
 
     def raw(self, start: int, stop: int) -> pa.Table:
-        """Return records ``[start, stop)`` as the files have them, of an input of which none are left out."""
+        """Return records ``[start, stop)`` as the files have them, with their key columns; none may be left out."""
         assert not self._drops, "records have other numbers in the files"
         with self._lock:
-            return self._reader.read(start, stop)
+            return self._raw_reader.read(start, stop)
 
     def distinct_labels(self) -> Columns | None:
         """Return the classes that words stand for, or the numbers that are labels."""
@@ -181,7 +189,7 @@ class RecordDataset(SplittableInput):
             ArraySpec(spec.name, spec.dtype, spec.shape, spec.num_ids or 0, spec.embedding or 0)
             for spec in self._specs()
         )
-        return InputSchema(features, labels, label=name, preprocessing=self._preprocessing)
+        return InputSchema(features, labels, label=name, preprocessing=self._preprocessing, text=self._text)
 
     def digest(self) -> str:
         """Return 32 hexadecimal digits that differ for other files, or files that have changed."""

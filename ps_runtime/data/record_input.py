@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Literal
 
 from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
-from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
+from psflow.ps_runtime.columns.raw_types import is_raw_type
 from psflow.ps_runtime.data.input_scan import scan_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
@@ -20,14 +19,15 @@ from psflow.ps_runtime.record_files.base import RecordFormat
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.listing import list_files
-from psflow.ps_runtime.record_files.scan import Scan, unreadable_fault
+from psflow.ps_runtime.record_files.scan import Scan
+from psflow.ps_runtime.specs.schema import InputSchema, TextReading
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 
 __all__ = ["RecordInput"]
 
+TAB = "\t"
 SAMPLE_SEED = 0
 """Of the samples of which medians and quantiles are learned."""
-NOTHING_LEARNED: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,16 +88,15 @@ class RecordInput:
             columns.
         """
         scan, known = self.scan(self._asked)
-        keys = [RawColumn(name, known[name]) for name in self.key_columns]
+        if faults := missing_faults(where, "key column", self.key_columns, list(known)):
+            raise InputError(tuple(faults))
+        if nested := [name for name in self.key_columns if not is_raw_type(known[name])]:
+            raise InputError(
+                tuple(f"{where}: key column {name!r} is {known[name]}, which cannot be written" for name in nested)
+            )
         try:
             learner = Learner(
-                [*scan.columns, *keys],
-                self.columns,
-                self.groups,
-                SAMPLE_SEED,
-                label=self.label,
-                weight=self.weight,
-                keys=self.key_columns,
+                scan.columns, self.columns, self.groups, SAMPLE_SEED, label=self.label, weight=self.weight
             )
         except UsageError as error:
             raise InputError(tuple(f"{where}: {fault}" for fault in error.faults)) from None
@@ -105,18 +104,21 @@ class RecordInput:
         found = scan_input(
             scan, filled, non_finite, where, label=None if self.label is None else self.label.column, learner=learner
         )
+        keys = tuple(RawColumn(name, known[name]) for name in self.key_columns)
         return RecordDataset(
             found,
-            learner.finish(),
+            replace(learner.finish(), keys=keys),
             self.batching,
             _unused(known, scan, self.key_columns),
             drops=non_finite == "drop",
+            text=_text_of(self.record_format),
         )
 
-    def open(
-        self, preprocessing: Preprocessing, non_finite: NonFinite, where: str, *, needs_labels: bool
-    ) -> RecordDataset:
-        """Open a further input of a model that has learned `preprocessing`.
+    def open(self, schema: InputSchema, non_finite: NonFinite, where: str, *, needs_labels: bool) -> RecordDataset:
+        """Open a further input of a model that was trained on record files.
+
+        Text is read as the training input was, where this input says nothing else: with its cells that are blank, and
+        as of its types, for a zip code must not become a number.
 
         Raises
         ------
@@ -124,6 +126,8 @@ class RecordInput:
             If the files cannot be read, lack a column, or have one of another type; or for a cell that `non_finite`
             refuses.
         """
+        preprocessing = schema.preprocessing
+        assert preprocessing is not None, "files for a model that was trained on arrays are arrays"
         label = preprocessing.label if needs_labels else None
         if label is not None and self.label is not None:
             label = label.named(self.label.column)
@@ -131,11 +135,13 @@ class RecordInput:
         apart = (None if label is None else label.column, weight)
         columns = [*preprocessing.raw_columns, *(column.raw for column in apart if column is not None)]
         names = [column.name for column in columns]
-        scan, known = self.scan(lambda _: names, _types_of_text(columns))
+        keys = [key.name for key in preprocessing.keys]
+        given = replace(self, record_format=_as_in_training(self.record_format, schema.text, columns))
+        scan, known = given.scan(lambda known: names if needs_labels else [*names, *_there(keys, names, known)])
         _check_label(label, preprocessing.label, known, where)
         found = scan_input(
             scan,
-            preprocessing.filled_columns,
+            {*preprocessing.filled_columns, *keys},
             non_finite,
             where,
             label=None if label is None else label.column.name,
@@ -144,30 +150,20 @@ class RecordInput:
             found,
             replace(preprocessing, label=label, weight=weight),
             self.batching,
-            _unused(known, scan, [*self.key_columns, *(key.name for key in preprocessing.keys)]),
+            _unused(known, scan, keys),
             drops=non_finite == "drop",
+            text=schema.text,
         )
 
-    def scan(
-        self, chosen: Callable[[Sequence[str]], Sequence[str]], learned: Mapping[str, str] = NOTHING_LEARNED
-    ) -> tuple[Scan, dict[str, str]]:
-        """Return a scan of the columns that are `chosen`, and the names of all that there are, with their types.
-
-        Text is parsed as of the types that training has `learned`: none are inferred anew, where a zip code would
-        become a number.
-        """
+    def scan(self, chosen: Callable[[Sequence[str]], Sequence[str]]) -> tuple[Scan, Mapping[str, str]]:
+        """Return a scan of the columns that are `chosen` by name, and the types of all that there are."""
         files = list_files(self.paths, self.record_format.suffixes)
-        look = Scan(files, self.record_format)
-        known = {column.name: column.type for column in look.columns} | look.unreadable
+        look = Scan(files, replace(self.record_format, types={}))
+        known = {column.name: column.type for column in look.columns} | dict(look.unreadable)
         names = chosen(list(known))
-        if faults := missing_faults(files[0].shown, "column", [*names, *self.key_columns], list(known)):
+        if faults := missing_faults(files[0].shown, "column", names, list(known)):
             raise InputError(tuple(faults))
-        if strange := [name for name in self.key_columns if name in look.unreadable]:
-            raise InputError(tuple(unreadable_fault(files[0].shown, name, known[name]) for name in strange))
-        record_format = self.record_format
-        if isinstance(record_format, DelimitedText | JsonLines):
-            record_format = replace(record_format, types={**record_format.types, **learned})
-        return Scan(files, record_format, names), known
+        return Scan(files, self.record_format, names), known
 
     def _asked(self, known: Sequence[str]) -> list[str]:
         """Return the columns that training reads, out of all that there are."""
@@ -177,17 +173,51 @@ class RecordInput:
         return [*self.features, *apart]
 
 
+def _there(keys: Sequence[str], names: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the key columns of training that an input has, and that are not read anyway."""
+    return [key for key in keys if key in known and key not in names]
+
+
+def _text_of(record_format: RecordFormat) -> TextReading | None:
+    if not isinstance(record_format, DelimitedText):
+        return None
+    names = record_format.column_names
+    return TextReading(
+        record_format.delimiter,
+        None if names is None else tuple(names),
+        tuple(record_format.na_values),
+        record_format.encoding,
+    )
+
+
+def _as_in_training(
+    record_format: RecordFormat, text: TextReading | None, columns: Sequence[RawColumn]
+) -> RecordFormat:
+    """Return how text is read as in training; what is said of this input goes before."""
+    if not isinstance(record_format, DelimitedText | JsonLines):
+        return record_format
+    # whole numbers may have fractions in a further file
+    types = {column.name: column.type for column in columns if column.type in TYPES and column.type != "int64"}
+    read = replace(record_format, types={**record_format.types, **types})
+    if text is None or not isinstance(read, DelimitedText):
+        return read
+    own = DelimitedText()
+    same = {
+        name: getattr(text, name)
+        for name in ("column_names", "na_values", "encoding")
+        if getattr(read, name) == getattr(own, name)
+    }
+    if read.delimiter == own.delimiter and text.delimiter != TAB:  # which is that of files of another suffix
+        same["delimiter"] = text.delimiter
+    return replace(read, **same)
+
+
 def _unused(known: Iterable[str], scan: Scan, keys: Sequence[str]) -> tuple[str, ...]:
     read = {*keys, *(column.name for column in scan.columns)}
     return tuple(name for name in known if name not in read)
 
 
-def _types_of_text(columns: Sequence[RawColumn]) -> dict[str, str]:
-    """Return the types as which the cells of columns are parsed; whole numbers may have fractions in a further file."""
-    return {column.name: column.type for column in columns if column.type in TYPES and column.type != "int64"}
-
-
-def _check_label(label: Label | None, learned: Label | None, known: Collection[str], where: str) -> None:
+def _check_label(label: Label | None, learned: Label | None, known: Iterable[str], where: str) -> None:
     """Refuse labels from another column than in training, if that one is there."""
     if label is None or learned is None or label.column.name == learned.column.name:
         return

@@ -20,7 +20,7 @@ from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Scan", "ScannedChunk", "unreadable_fault"]
+__all__ = ["Scan", "ScannedChunk"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Scan:
 
     @property
     def unreadable(self) -> dict[str, str]:
-        """Further columns, of types that cannot be read, where all columns are asked for, and what they are."""
+        """Further columns, of types that cannot be read, where all columns are asked for."""
         return dict(self._unreadable)
 
     def index(self) -> RecordIndex:

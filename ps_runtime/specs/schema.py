@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 
-__all__ = ["MATRIX", "ArraySpec", "InputSchema", "Scaling"]
+__all__ = ["MATRIX", "ArraySpec", "InputSchema", "Scaling", "TextReading"]
 
 MATRIX = "features"
 """Name of the one feature array of a table, whose columns have names."""
@@ -96,6 +96,16 @@ class Scaling:
 
 
 @dataclass(frozen=True, slots=True)
+class TextReading:
+    """How delimited text is read; see `psflow.ps_runtime.record_files.delimited.DelimitedText`."""
+
+    delimiter: str
+    column_names: tuple[str, ...] | None
+    na_values: tuple[str, ...]
+    encoding: str
+
+
+@dataclass(frozen=True, slots=True)
 class InputSchema:
     """What the training input of a model looks like; whatever feeds the model later is held against it.
 
@@ -111,6 +121,8 @@ class InputSchema:
         How the feature `MATRIX` is made of stored values; None: it is as stored, as far as psflow knows.
     preprocessing : Preprocessing or None
         How features and labels are made of the columns of record files; None: the input comes from elsewhere.
+    text : TextReading or None
+        How these were read, where they are delimited text: further files are read in the same way.
     """
 
     features: tuple[ArraySpec, ...]
@@ -119,6 +131,7 @@ class InputSchema:
     label: str | None = None
     scaling: Scaling | None = None
     preprocessing: Preprocessing | None = None
+    text: TextReading | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -165,6 +178,7 @@ class InputSchema:
             "label": self.label,
             "scaling": None if self.scaling is None else asdict(self.scaling),
             "preprocessing": None if self.preprocessing is None else self.preprocessing.to_facts(),
+            "text": None if self.text is None else asdict(self.text),
         }
 
     @classmethod
@@ -180,7 +194,18 @@ class InputSchema:
             if scaling is None
             else Scaling(int(scaling["largest"]), float(scaling["low"]), float(scaling["high"])),
             None if facts["preprocessing"] is None else Preprocessing.from_facts(facts["preprocessing"]),
+            None if facts["text"] is None else _text_from(facts["text"]),
         )
+
+
+def _text_from(facts: Mapping[str, Any]) -> TextReading:
+    names = facts["column_names"]
+    return TextReading(
+        str(facts["delimiter"]),
+        None if names is None else tuple(map(str, names)),
+        tuple(map(str, facts["na_values"])),
+        str(facts["encoding"]),
+    )
 
 
 def _facts_of(spec: ArraySpec) -> dict[str, Any]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec
 
-    from psflow.ps_runtime.columns.raw import RawColumn
+    from psflow.ps_runtime.columns.reading import Column
     from psflow.ps_runtime.model.exporters import ExportBundle
     from psflow.ps_runtime.tables.table import Table
 
@@ -34,8 +34,16 @@ __all__ = ["MlflowModelWriter", "check_exportable", "checkpoint_of"]
 
 SCRIPT = Path(__file__).parents[1] / "serving" / "pyfunc_model.py"
 ALWAYS_REQUIRED = ("mlflow", "numpy", "safetensors")
-RAW_TYPES = {"string": "string", "bool": "boolean", "date": "datetime", "timestamp": "datetime"}
-"""MLflow's names of the types of columns that are no numbers."""
+RAW_TYPES = {
+    "int64": "long",
+    "float32": "double",
+    "float64": "double",
+    "string": "string",
+    "bool": "boolean",
+    "date": "datetime",
+    "timestamp": "datetime",
+}
+"""MLflow's names of the types of raw columns."""
 COLUMN_TYPES = {"float32": "float", "float64": "double", "int32": "integer", "int64": "long"}
 """MLflow's names."""
 STORED_DTYPE = "int64"
@@ -99,7 +107,7 @@ def _signature(bundle: ExportBundle) -> ModelSignature:
     outputs = {name: np.asarray(value) for name, value in predictions.items()}
     schema, dtype = bundle.schema, bundle.schema.features[0].dtype
     if schema.preprocessing is not None:
-        inputs = Schema([_column_spec(column) for column in schema.preprocessing.raw_columns])
+        inputs = Schema([_column_spec(column) for column in schema.preprocessing.columns])
         return ModelSignature(inputs, infer_signature(None, outputs).outputs)
     if not schema.is_table or dtype not in COLUMN_TYPES:
         return infer_signature(bundle.features, outputs)
@@ -108,13 +116,19 @@ def _signature(bundle: ExportBundle) -> ModelSignature:
     return ModelSignature(columns, infer_signature(None, outputs).outputs)
 
 
-def _column_spec(column: RawColumn) -> ColSpec:
-    """Return how MLflow calls a raw column; numbers are doubles, so that one of whole numbers may have blanks."""
-    from mlflow.types import ColSpec
-    from mlflow.types.schema import Array
+def _column_spec(column: Column) -> ColSpec:
+    """Return how MLflow calls a raw column.
 
-    element, _, length = column.type.partition("[")
-    kind = RAW_TYPES.get(element, "double")
+    Whole numbers with blanks may come as integers or, from pandas, as floats, which MLflow does not take for one
+    another: the model itself looks at those.
+    """
+    from mlflow.types import ColSpec
+    from mlflow.types.schema import AnyType, Array
+
+    element, _, length = column.raw.type.partition("[")
+    if element == "int64" and column.num_blanks:
+        return ColSpec(AnyType(), column.name, required=False)  # type: ignore[no-untyped-call]
+    kind = RAW_TYPES[element]
     return ColSpec(Array(kind) if length else kind, column.name, required=False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,15 @@ from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["PredictionInput", "input_shown", "prediction_input", "read_input", "rows_for_model", "same_input"]
+__all__ = [
+    "PredictionInput",
+    "input_shown",
+    "key_columns",
+    "prediction_input",
+    "read_input",
+    "rows_for_model",
+    "same_input",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +134,7 @@ def read_input(
 def _preprocessed(
     source: PredictionInput, data: RecordInput, schema: InputSchema, on_unused: Callable[[tuple[str, ...]], None]
 ) -> RecordDataset:
-    assert schema.preprocessing is not None
-    opened = data.open(schema.preprocessing, source.non_finite, str(source), needs_labels=False)
+    opened = data.open(schema, source.non_finite, str(source), needs_labels=False)
     if unused := tuple(name for name in opened.unused if name != schema.label):
         on_unused(unused)
     return opened
@@ -138,6 +145,14 @@ def rows_for_model(data: SplittableInput, schema: InputSchema, start: int, stop:
     if isinstance(data, RecordDataset) and schema.preprocessing is not None:
         return data.raw(start, stop)
     return data.read(0, start, stop)[0]
+
+
+def key_columns(data: SplittableInput, schema: InputSchema, start: int, stop: int) -> Mapping[str, Any]:
+    """Return the key columns of rows ``[start, stop)`` by name: those that the training named and the input has."""
+    if not isinstance(data, RecordDataset) or schema.preprocessing is None:
+        return {}
+    table = data.raw(start, stop)
+    return {key.name: table.column(key.name) for key in schema.preprocessing.keys if key.name in table.column_names}
 
 
 def _registered(text: str) -> type[Format] | None:

@@ -7,13 +7,14 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
-from psflow.ps_runtime.errors import PsflowError, UsageError
+from psflow.ps_runtime.errors import InputError, PsflowError, UsageError
 from psflow.ps_runtime.redaction import shown_path
 
 __all__ = ["Partition", "PredictionFolder", "partitions", "to_csv"]
@@ -138,8 +139,8 @@ class OutputError(PsflowError):
         return f"predictions in {self.path} are not complete: {self.reason}; empty the folder and start again"
 
 
-def to_csv(predictions: Mapping[str, NDArray[Any]]) -> bytes:
-    """Return predictions as CSV with a header.
+def to_csv(predictions: Mapping[str, NDArray[Any]], keys: Mapping[str, Any] = MappingProxyType({})) -> bytes:
+    """Return predictions as CSV with a header, behind columns of pyarrow that name the rows.
 
     An array of shape ``(rows,)`` is a column; one of shape ``(rows, ...)`` is a column for each element of a row,
     ``<name>_0``, ``<name>_1``, ... Numbers are written so that reading them gives the same numbers.
@@ -147,15 +148,17 @@ def to_csv(predictions: Mapping[str, NDArray[Any]]) -> bytes:
     import pyarrow as pa
     from pyarrow import csv
 
-    columns: dict[str, NDArray[Any]] = {}
+    columns: dict[str, Any] = {}
     for name, array in predictions.items():
         if array.ndim == 1:
             columns[name] = array
         else:
             flat = array.reshape(len(array), -1)
             columns |= {f"{name}_{index}": np.ascontiguousarray(flat[:, index]) for index in range(flat.shape[1])}
+    if both := [name for name in keys if name in columns]:
+        raise InputError((f"the key column {both[0]!r} has the name of a prediction: rename it",))
     buffer = io.BytesIO()
-    csv.write_csv(pa.table(columns), buffer)
+    csv.write_csv(pa.table({**keys, **columns}), buffer)
     return buffer.getvalue()
 
 

@@ -13,7 +13,7 @@ from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.config.environment import telemetry_off
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.one_thread import one_thread
-from psflow.tasks.prediction.inputs import PredictionInput, rows_for_model, same_input
+from psflow.tasks.prediction.inputs import PredictionInput, key_columns, rows_for_model, same_input
 from psflow.tasks.prediction.model import ModelInfo, load_model
 from psflow.tasks.prediction.output import Partition, PredictionFolder, to_csv
 
@@ -59,7 +59,7 @@ def predict_partition(model: ModelInfo, source: PredictionInput, digest: str, pa
             predictions = _predicted(model, rows_for_model(dataset, model.schema, start, stop))
             batches.append(_checked(predictions, stop - start))
     columns = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-    PredictionFolder(output).put(part, to_csv(columns))
+    PredictionFolder(output).put(part, to_csv(columns, key_columns(dataset, model.schema, part.start, part.stop)))
     return part.stop - part.start
 
 

@@ -52,20 +52,19 @@ def test_keys_are_no_features_and_are_kept_with_the_model(path: str) -> None:
 
 
 def test_a_later_input_has_the_keys_of_training_beside_what_is_unused(path: str) -> None:
-    preprocessing = learned(path, label="y", features=["a"], key_columns=["id"]).schema().preprocessing
-    assert preprocessing is not None
+    schema = learned(path, label="y", features=["a"], key_columns=["id"]).schema()
     Path(path).write_text("b," + ROWS.replace("\n", "\n3,", 2))
-    opened = Csv(path=path).read().open(preprocessing, "error", "the eval input", needs_labels=True)
+    opened = Csv(path=path).read().open(schema, "error", "the eval input", needs_labels=True)
     assert opened.unused == ("b",)
 
 
 def test_a_key_that_is_no_column_is_refused(path: str) -> None:
-    with pytest.raises(InputError, match=r"t\.csv has no column 'ids'; its columns are 'id', 'a', 'y'"):
+    with pytest.raises(InputError, match="the train input has no key column 'ids'"):
         learned(path, label="y", key_columns=["ids"])
 
 
 def test_a_key_of_a_type_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     file = str(tmp_path / "t.parquet")
     pq.write_table(pa.table({"id": [b"x"], "a": [1.0]}), file)
-    with pytest.raises(InputError, match="column 'id' is binary: expected numbers, strings"):
+    with pytest.raises(InputError, match="key column 'id' is binary, which cannot be written"):
         ParquetInput(path=file, key_columns=["id"]).read().learn("error", "the train input")

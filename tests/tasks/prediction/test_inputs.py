@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,10 +10,12 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.data.digits import Digits
+from psflow.ps_runtime.data.formats import open_dataset
+from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, Scaling
-from psflow.tasks.prediction.inputs import prediction_input, read_input, same_input
+from psflow.tasks.prediction.inputs import key_columns, prediction_input, read_input, rows_for_model, same_input
 
 MakeSchema = Callable[..., InputSchema]
 
@@ -148,3 +151,39 @@ def test_an_id_of_any_size_is_the_one_that_is_written(tmp_path: Path) -> None:
     path.write_text("user\n16777219.5\n")
     with pytest.raises(InputError, match=r"'user' has 16777219.5 \(float64\) in row 0, which int64 cannot hold"):
         read_input(prediction_input(str(path)), schema)
+
+
+def test_rows_of_a_model_that_preprocesses_are_as_the_files_have_them_with_their_keys(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("id,job,age,pay\n7,Sales,20,0\n8,Law,40,1\n")
+    trained = open_input(partial(open_dataset, Csv(path=str(path), label="pay", key_columns=["id"])))
+    schema = trained.schema()
+    later = tmp_path / "later.csv"
+    later.write_text("more,age,id,job\nx,30,a 1,Law\ny,,,Art\n")
+    unused: list[str] = []
+    data = read_input(prediction_input(str(later)), schema, unused.extend)
+    assert unused == ["more"]
+    assert rows_for_model(data, schema, 0, 2).select(["job", "age"]).to_pylist() == [
+        {"job": "Law", "age": 30},
+        {"job": "Art", "age": None},
+    ]
+    assert {name: column.to_pylist() for name, column in key_columns(data, schema, 0, 2).items()} == {
+        "id": ["a 1", None]
+    }
+    later.write_text("age,job\n30,Law\n")
+    assert key_columns(read_input(prediction_input(str(later)), schema), schema, 0, 1) == {}
+
+
+def test_a_key_column_that_is_not_there_in_training_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("id,a,y\n7,1,0\n")
+    with pytest.raises(InputError, match="has no key column 'ids'; did you mean 'id'"):
+        open_input(partial(open_dataset, Csv(path=str(path), label="y", key_columns=["ids"])))
+
+
+def test_arrays_are_no_input_of_a_model_that_reads_columns(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,y\n1,0\n")
+    schema = open_input(partial(open_dataset, Csv(path=str(tmp_path / "t.csv"), label="y"))).schema()
+    np.savez(tmp_path / "a.npz", a=np.ones(3))
+    with pytest.raises(InputError, match=r"a\.npz has arrays: expected columns by name, as in CSV or Parquet"):
+        read_input(prediction_input(str(tmp_path / "a.npz")), schema)
