@@ -42,11 +42,7 @@ def test_cells_that_look_like_numbers_stay_the_words_of_training(tmp_path: Path)
     training = learned(Csv, tmp_path / "a.csv")
     words = training.read(0, 0, 3)[0]["zip"].tolist()
     later = written(tmp_path / "b.csv", {**TRAINING, "zip": ["00501", "501", "10115"], "y": ["no", "no", "yes"]})
-    opened = (
-        Csv(path=str(later), label="y")
-        .read()
-        .open(training.schema().preprocessing, "error", "input.eval", needs_labels=True)
-    )
+    opened = Csv(path=str(later), label="y").read().open(training.schema(), "error", "input.eval", needs_labels=True)
     features, labels = opened.read(0, 0, 3)
     assert features["zip"].tolist() == [words[0], 3, words[2]]  # 501 is none of the three words
     assert labels.tolist() == [0, 0, 1]
@@ -60,42 +56,50 @@ def test_text_that_looks_like_days_stays_text_as_in_training(
     opened = (
         kind(path=str(written(tmp_path / name, {**TRAINING, **NUMBERS})))
         .read()
-        .open(training.schema().preprocessing, "error", "input.eval", needs_labels=False)
+        .open(training.schema(), "error", "input.eval", needs_labels=False)
     )
     assert opened.read(0, 0, 3)[0]["day"].tolist() == training.read(0, 0, 3)[0]["day"].tolist()
 
 
 def test_whole_numbers_in_place_of_fractions_are_taken_and_words_refused_with_their_row(tmp_path: Path) -> None:
-    preprocessing = learned(Csv, tmp_path / "a.csv").schema().preprocessing
+    schema = learned(Csv, tmp_path / "a.csv").schema()
     whole = written(tmp_path / "b.csv", {**TRAINING, "share": ["1", "2", "3"]})
-    opened = Csv(path=str(whole)).read().open(preprocessing, "error", "input.eval", needs_labels=False)
+    opened = Csv(path=str(whole)).read().open(schema, "error", "input.eval", needs_labels=False)
     assert opened.read(0, 0, 3)[0]["share"].tolist() == [1, 2, 3]
     wrong = written(tmp_path / "c.csv", {**TRAINING, "share": ["1", "2", "much"]})
     with pytest.raises(InputError, match=r"c\.csv, row 4 .*column 'share' expects a number, got 'much'"):
-        Csv(path=str(wrong)).read().open(preprocessing, "error", "input.eval", needs_labels=False)
+        Csv(path=str(wrong)).read().open(schema, "error", "input.eval", needs_labels=False)
 
 
 def test_fractions_in_place_of_whole_numbers_are_taken(tmp_path: Path) -> None:
-    preprocessing = learned(Csv, tmp_path / "a.csv", share=["1", "2", "3"]).schema().preprocessing
+    schema = learned(Csv, tmp_path / "a.csv", share=["1", "2", "3"]).schema()
     later = written(tmp_path / "b.csv", TRAINING)
-    opened = Csv(path=str(later)).read().open(preprocessing, "error", "input.eval", needs_labels=False)
+    opened = Csv(path=str(later)).read().open(schema, "error", "input.eval", needs_labels=False)
     assert opened.read(0, 0, 3)[0]["share"].tolist() == [0.5, 1.5, 2.5]
 
 
 def test_columns_that_are_missing_are_told_together(tmp_path: Path) -> None:
-    preprocessing = learned(Csv, tmp_path / "a.csv").schema().preprocessing
+    schema = learned(Csv, tmp_path / "a.csv").schema()
     later = written(tmp_path / "b.csv", {"zip": ["1"]})
     with pytest.raises(InputError) as caught:
-        Csv(path=str(later)).read().open(preprocessing, "error", "input.eval", needs_labels=False)
+        Csv(path=str(later)).read().open(schema, "error", "input.eval", needs_labels=False)
     assert [name for name in ("day", "share") if f"no column {name!r}" in str(caught.value)] == ["day", "share"]
 
 
 def test_the_label_of_a_further_input_that_names_none_is_that_of_training(tmp_path: Path) -> None:
     training = learned(Csv, tmp_path / "a.csv")
-    opened = (
-        Csv(path=str(tmp_path / "a.csv"))
-        .read()
-        .open(training.schema().preprocessing, "error", "input.eval", needs_labels=True)
-    )
+    opened = Csv(path=str(tmp_path / "a.csv")).read().open(training.schema(), "error", "input.eval", needs_labels=True)
     _, labels = opened.read(0, 0, 3)
     assert labels.tolist() == [0, 1, 0]
+
+
+def test_text_is_read_as_in_training_unless_the_later_input_says_otherwise(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("job;y\nBäcker;1\n?;2\nKoch;3\n".encode("latin-1"))
+    keys: dict[str, Any] = {"delimiter": ";", "na_values": ["?"], "encoding": "latin-1"}
+    training = Csv(path=str(tmp_path / "a.csv"), label="y", **keys).read().learn("keep", "the train input")
+    later = Csv(path=str(tmp_path / "a.csv")).read().open(training.schema(), "keep", "eval", needs_labels=True)
+    assert later.read(0, 0, 3)[0]["job"].tolist() == training.read(0, 0, 3)[0]["job"].tolist()
+    (tmp_path / "b.csv").write_text("job|y\nKoch|1\n-|2\n")
+    own = Csv(path=str(tmp_path / "b.csv"), delimiter="|", na_values=["-"]).read()
+    read = own.open(training.schema(), "keep", "eval", needs_labels=True).read(0, 0, 2)[0]["job"]
+    assert read.tolist() == later.read(0, 1, 3)[0]["job"].tolist()[::-1]
