@@ -109,7 +109,7 @@ class PsflowError(Exception):
             cls.__str__ = _public(cls.__str__)  # type: ignore[method-assign]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), {f.name: getattr(self, f.name) for f in fields(self)})
+        return _rebuild, (type(self), {f.name: getattr(self, f.name) for f in fields(self) if f.init})
 
     def __str__(self) -> str:
         return without_secrets(", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self)))
@@ -145,10 +145,7 @@ class InputError(UsageError):
 
 @dataclass(eq=False)
 class CellError(InputError):
-    """A value of a column is not what was expected; `row` counts from 0, in what the caller has given.
-
-    Who knows the file catches it, and says where that row lies.
-    """
+    """A value of a column is not what was expected; `row` counts from 0, in what the caller has given."""
 
     faults: tuple[str, ...] = field(init=False)
     column: str
@@ -157,9 +154,6 @@ class CellError(InputError):
 
     def __post_init__(self) -> None:
         self.faults = (f"column {self.column!r}, row {self.row} (counted from 0): {self.reason}",)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.column, self.row, self.reason)
 
 
 @dataclass(eq=False)
@@ -173,9 +167,6 @@ class LabelError(InputError):
 
     def __post_init__(self) -> None:
         self.faults = (f"the label of row {self.row} of {self.where} {self.reason}",)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.row, self.where, self.reason)
 
 
 class ModelDirError(UsageError):
@@ -193,14 +184,9 @@ class CapacityError(UsageError):
 
     def __post_init__(self) -> None:
         self.faults = (
-            (
-                f"the job has {self.num_roles} roles, but {self.where} has {self.num_slots} free slots; "
-                "start more Dask workers, or ask for fewer roles (cluster.ps, cluster.workers)"
-            ),
+            f"the job has {self.num_roles} roles, but {self.where} has {self.num_slots} free slots; "
+            "start more Dask workers, or ask for fewer roles (cluster.ps, cluster.workers)",
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.num_roles, self.num_slots, self.where)
 
 
 @dataclass(eq=False)
