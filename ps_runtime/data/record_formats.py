@@ -14,9 +14,11 @@ from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.record_files.arrow_file import ArrowFile
 from psflow.ps_runtime.record_files.base import RecordFormat
-from psflow.ps_runtime.record_files.delimited import NA_VALUES, DelimitedText
+from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.parquet import Parquet
+
+TEXT_OPTIONS = ("delimiter", "column_names", "na_values", "encoding")
 
 __all__ = ["ArrowInput", "Csv", "JsonLinesInput", "ParquetInput", "RecordFiles", "Tsv"]
 
@@ -69,12 +71,18 @@ class RecordFiles(Format):
             features=self.features,
             columns=self.columns,
             groups=self.groups,
+            stated=self.stated,
         )
 
     @classmethod
     def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
         """Return the files alone: the model says which columns it reads."""
         return cls(path=location)
+
+    @property
+    def stated(self) -> frozenset[str]:
+        """The options of text that hold for these files whatever training had."""
+        return frozenset()
 
     @abstractmethod
     def record_format(self) -> RecordFormat:
@@ -92,24 +100,33 @@ class Csv(RecordFiles):
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv",)
 
-    delimiter: Annotated[str, Key("What separates cells: one character.")] = ","
-    column_names: Annotated[
-        Sequence[str] | None, Key("Names of the columns where the first row does not name them; null: it does.")
+    usual_delimiter: ClassVar[str] = ","
+
+    delimiter: Annotated[
+        str | None, Key("What separates cells: one character; null: as in training, else a comma in csv, a tab in tsv.")
     ] = None
-    na_values: Annotated[Sequence[str], Key("Cells that are blank, beside empty ones.")] = NA_VALUES
-    encoding: Annotated[str, Key("Of the text: utf-8, or one with a byte for each character, such as latin-1.")] = (
-        "utf-8"
-    )
+    column_names: Annotated[
+        Sequence[str] | None,
+        Key("Names of the columns where the first row does not name them; null: as in training, else that row."),
+    ] = None
+    na_values: Annotated[
+        Sequence[str] | None,
+        Key("Cells that are blank, beside empty ones; null: as in training, else NA, N/A, NaN, nan, null, NULL."),
+    ] = None
+    encoding: Annotated[
+        str | None,
+        Key("utf-8, or one of a byte a character, such as latin-1; null: as in training, else utf-8."),
+    ] = None
 
     def record_format(self) -> RecordFormat:
-        """Return how the files are read."""
-        return DelimitedText(
-            types=self.types,
-            delimiter=self.delimiter,
-            column_names=self.column_names,
-            na_values=self.na_values,
-            encoding=self.encoding,
-        )
+        """Return how the files are read, where training does not say more."""
+        given = {name: getattr(self, name) for name in TEXT_OPTIONS if getattr(self, name) is not None}
+        return DelimitedText(types=self.types, **({"delimiter": self.usual_delimiter} | given))
+
+    @property
+    def stated(self) -> frozenset[str]:
+        """The options of the text that hold whatever training had."""
+        return frozenset(name for name in TEXT_OPTIONS if getattr(self, name) is not None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +134,12 @@ class Tsv(Csv):
     """Text whose cells are separated by tabs, and whose first row names the columns."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".tsv",)
+    usual_delimiter: ClassVar[str] = "\t"
 
-    delimiter: Annotated[str, Key("What separates cells: one character.")] = "\t"
+    @property
+    def stated(self) -> frozenset[str]:
+        """The options of the text that hold whatever training had: the tab, too."""
+        return super().stated | {"delimiter"}
 
 
 @dataclass(frozen=True, kw_only=True)

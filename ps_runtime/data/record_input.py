@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -52,6 +52,8 @@ class RecordInput:
         What becomes of some of them.
     groups : mapping of str to list of str or "numeric"
         Columns that arrive as one matrix.
+    stated : frozenset of str
+        Options of delimited text that hold for these files, if those of training are others.
     batching : Batching
         In which batches, how often and in which order they are read.
     """
@@ -64,6 +66,7 @@ class RecordInput:
     features: Sequence[str] | None = None
     columns: Mapping[str, ColumnOptions] = field(default_factory=dict)
     groups: Mapping[str, Sequence[str] | Literal["numeric"]] = field(default_factory=dict)
+    stated: frozenset[str] = frozenset()
     batching: Batching = field(default_factory=Batching)
 
     def batch(self, batch_size: int | None) -> RecordInput:
@@ -136,7 +139,7 @@ class RecordInput:
         columns = [*preprocessing.raw_columns, *(column.raw for column in apart if column is not None)]
         names = [column.name for column in columns]
         keys = [key.name for key in preprocessing.keys]
-        given = replace(self, record_format=_as_in_training(self.record_format, schema.text, columns))
+        given = replace(self, record_format=_as_in_training(self.record_format, self.stated, schema.text, columns))
         scan, known = given.scan(lambda known: names if needs_labels else [*names, *_there(keys, names, known)])
         _check_label(label, preprocessing.label, known, where)
         found = scan_input(
@@ -191,9 +194,9 @@ def _text_of(record_format: RecordFormat) -> TextReading | None:
 
 
 def _as_in_training(
-    record_format: RecordFormat, text: TextReading | None, columns: Sequence[RawColumn]
+    record_format: RecordFormat, stated: Collection[str], text: TextReading | None, columns: Sequence[RawColumn]
 ) -> RecordFormat:
-    """Return how text is read as in training; what is said of this input goes before."""
+    """Return how text is read as in training, but for what is `stated` of this input."""
     if not isinstance(record_format, DelimitedText | JsonLines):
         return record_format
     # whole numbers may have fractions in a further file
@@ -201,15 +204,10 @@ def _as_in_training(
     read = replace(record_format, types={**record_format.types, **types})
     if text is None or not isinstance(read, DelimitedText):
         return read
-    own = DelimitedText()
-    same = {
-        name: getattr(text, name)
-        for name in ("column_names", "na_values", "encoding")
-        if getattr(read, name) == getattr(own, name)
-    }
-    if read.delimiter == own.delimiter and text.delimiter != TAB:  # which is that of files of another suffix
-        same["delimiter"] = text.delimiter
-    return replace(read, **same)
+    options = {"column_names", "na_values", "encoding"}
+    if text.delimiter != TAB:  # which is that of files of another suffix
+        options.add("delimiter")
+    return replace(read, **{name: getattr(text, name) for name in options.difference(stated)})
 
 
 def _unused(known: Iterable[str], scan: Scan, keys: Sequence[str]) -> tuple[str, ...]:

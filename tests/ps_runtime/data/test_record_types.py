@@ -99,6 +99,10 @@ def test_text_is_read_as_in_training_unless_the_later_input_says_otherwise(tmp_p
     training = Csv(path=str(tmp_path / "a.csv"), label="y", **keys).read().learn("keep", "the train input")
     later = Csv(path=str(tmp_path / "a.csv")).read().open(training.schema(), "keep", "eval", needs_labels=True)
     assert later.read(0, 0, 3)[0]["job"].tolist() == training.read(0, 0, 3)[0]["job"].tolist()
+    (tmp_path / "c.csv").write_text("job,y\nBäcker,1\nNA,2\nKoch,3\n")  # what is usual can be stated, too
+    usual = Csv(path=str(tmp_path / "c.csv"), delimiter=",", na_values=["NA"], encoding="utf-8").read()
+    read = usual.open(training.schema(), "keep", "eval", needs_labels=True).read(0, 0, 3)[0]["job"]
+    assert read.tolist() == later.read(0, 0, 3)[0]["job"].tolist()
     (tmp_path / "b.csv").write_text("job|y\nKoch|1\n-|2\n")
     own = Csv(path=str(tmp_path / "b.csv"), delimiter="|", na_values=["-"]).read()
     read = own.open(training.schema(), "keep", "eval", needs_labels=True).read(0, 0, 2)[0]["job"]
