@@ -108,5 +108,10 @@ def dataset_info(context: str, dataset: SplittableInput, parameters: TrainParame
         context=context,
         digest=dataset.digest(),
         schema=dataset.schema().to_facts(),
-        source=shown_path(named["path"]) if "path" in named else name,
+        source=_shown(named["path"]) if "path" in named else name,
     )
+
+
+def _shown(path: str | list[str]) -> str:
+    """Return a path, or several, as people read them."""
+    return shown_path(path) if isinstance(path, str) else ", ".join(map(shown_path, path))

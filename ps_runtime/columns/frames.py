@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["table_of"]
 
 
-def table_of(given: Mapping[str, Any], columns: Sequence[RawColumn], na_values: Sequence[str] = ()) -> pa.Table:
+def table_of(
+    given: Mapping[str, Any], columns: Sequence[RawColumn], na_values: Sequence[str] | None = None
+) -> pa.Table:
     """Return those of `columns` that are given; None and NaN are blank.
-
-    White space around words is no part of them, as in a file.
 
     Parameters
     ----------
@@ -26,8 +26,9 @@ def table_of(given: Mapping[str, Any], columns: Sequence[RawColumn], na_values: 
         Values of one length; of a column of text, words.
     columns : sequence of RawColumn
         What is wanted, of which some may be missing.
-    na_values : sequence of str
-        Words that are blank.
+    na_values : sequence of str, optional
+        For a model that has learned from delimited text: the words that are blank there, where white space around words
+        is no part of them. Default: words are as they are.
 
     Raises
     ------
@@ -56,16 +57,16 @@ def _flat(values: Any) -> Any:
     return list(values) if getattr(values, "ndim", 1) > 1 else values
 
 
-def _words(values: pa.Array, na_values: Sequence[str]) -> pa.Array:
-    """Return words as they are read from text; what is no words stays as it is."""
+def _words(values: pa.Array, na_values: Sequence[str] | None) -> pa.Array:
+    """Return words as they are read from delimited text, if `na_values` are those of it; all else stays as it is."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
-    if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+    if na_values is None or not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
         return values
-    words = pc.utf8_trim_whitespace(values.cast(pa.string()))
+    words = pc.ascii_trim_whitespace(values.cast(pa.string()))
     blank = pc.is_in(words, value_set=pa.array(["", *na_values], pa.string()))
     return pc.if_else(blank, pa.scalar(None, pa.string()), words)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ __all__ = ["Becomes", "Intent", "intend"]
 
 NUMBER_OPTIONS = ("number", *NUMBERS)
 DATES = ("date", "timestamp")
+WHOLE = re.compile("0|-?[1-9][0-9]*")
 
 SOURCES = {
     **dict.fromkeys(("number", "float32", "float64"), (*NUMBERS, "bool", "date", "timestamp", "string")),
@@ -131,7 +133,20 @@ def _intent(raw: RawColumn, options: ColumnOptions) -> Intent:
     if faults := tuple(_faults(options, becomes, is_number, scalar)):
         raise UsageError(faults)
     words = _vocabulary(options)
+    if words is not None and (strange := _strange_word(words, scalar if asked is None else asked)) is not None:
+        raise UsageError(
+            (f"vocabulary has {strange!r}, which no value is as text; set type: string if they are words",)
+        )
     return Intent(raw, _read_as(scalar, asked), becomes, options, words)
+
+
+def _strange_word(words: Sequence[str], type_: str) -> str | None:
+    """Return the first word that no value of a type is, as text: whole numbers in decimal, ``true`` and ``false``."""
+    if type_ == "bool":
+        return next((word for word in words if word not in ("true", "false")), None)
+    if type_ in NUMBER_OPTIONS:
+        return next((word for word in words if WHOLE.fullmatch(word) is None), None)
+    return None
 
 
 def _array_intent(raw: RawColumn, scalar: str, options: ColumnOptions) -> Intent:

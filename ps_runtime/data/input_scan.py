@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.learner import Learner
-from psflow.ps_runtime.columns.values import blank_rows, numbers_of
+from psflow.ps_runtime.columns.values import array_of, blank_rows, numbers_of
 from psflow.ps_runtime.data.non_finite import NonFinite, NonFiniteCells, NonFiniteColumn, Source
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CellError, InputError
@@ -26,6 +26,7 @@ __all__ = ["InputScan", "faulty_rows", "located", "scan_input", "source_of"]
 logger = logging.getLogger(__name__)
 
 PROGRESS_EVERY_SECS = 10.0
+FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_LABELS = 10_000
 """More numbers are no classes."""
 
@@ -65,17 +66,25 @@ def faulty_rows(table: pa.Table, filled: Collection[str]) -> dict[str, NDArray[n
     filled : collection of str
         Those whose blanks become something else: they are no fault.
     """
-    import pyarrow as pa
-
     found = {}
     for name in table.column_names:
         array = table.column(name).combine_chunks()
         rows = np.zeros(len(array), np.bool_) if name in filled else blank_rows(array)
-        if pa.types.is_floating(array.type):
-            rows = rows | np.isinf(array.to_numpy(zero_copy_only=False))
+        rows = rows | _beyond_float32(array)
         if rows.any():
             found[name] = rows
     return found
+
+
+def _beyond_float32(array: pa.Array) -> NDArray[np.bool_]:
+    """Return which rows have a number that becomes infinite."""
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(array.type):
+        return np.asarray(np.isinf(array_of(array)).any(axis=1))
+    if not pa.types.is_floating(array.type):
+        return np.zeros(len(array), np.bool_)
+    return np.asarray(np.abs(array.to_numpy(zero_copy_only=False)) > FLOAT32_MAX)
 
 
 def source_of(index: RecordIndex, label_dtype: str | None = None) -> Source:
@@ -131,7 +140,7 @@ def scan_input(
     for chunk in scan:
         faulty = cells.add(chunk.table, faulty_rows(chunk.table, filled))
         rows = np.flatnonzero(~faulty) if non_finite == "drop" and faulty is not None else None
-        labels.add(chunk.table)
+        labels.add(chunk.table, rows)
         kept.append(chunk.table.num_rows if rows is None else len(rows))
         if learning is not None:
             learning.add(chunk.table, rows)
@@ -181,13 +190,15 @@ class _Labels:
         self.values: NDArray[Any] = np.empty(0, np.int64)
         self.records: NDArray[np.int64] = np.empty(0, np.int64)
 
-    def add(self, table: pa.Table) -> None:
-        """Take in the labels of a chunk, those of rows that are left out, too."""
+    def add(self, table: pa.Table, kept: NDArray[np.int64] | None) -> None:
+        """Take in the labels of the `kept` rows of a chunk; None: of all."""
         import pyarrow as pa
 
         if self._column is not None and pa.types.is_primitive(table.column(self._column).type):
             numbers = numbers_of(table.column(self._column).combine_chunks())
             rows = np.flatnonzero(np.isfinite(numbers))
+            if kept is not None:
+                rows = np.intersect1d(rows, kept, assume_unique=True)
             found, firsts = np.unique(numbers[rows], return_index=True)
             self._merge(found, self._num_records + rows[firsts])
         self._num_records += table.num_rows

@@ -101,10 +101,9 @@ class RecordDataset(SplittableInput):
         names = [column.name for column in preprocessing.raw_columns]
         names += [column.name for column in (self._label.column if self._label else None, self._weight) if column]
         self._reader = RecordReader(scan.index, names)
-        keys = {key.name for key in preprocessing.keys}.difference(names)
-        self._raw_reader = RecordReader(
-            scan.index, [*names, *(column.name for column in scan.index.columns if column.name in keys)]
-        )
+        there = {column.name for column in scan.index.columns}
+        self._keys = [key.name for key in preprocessing.keys if key.name in there]
+        self._key_reader = RecordReader(scan.index, self._keys or names)
         self._lock = threading.Lock()
         self._windows: OrderedDict[tuple[int, ...], Batch] = OrderedDict()
         specs = self._specs()
@@ -147,10 +146,18 @@ class RecordDataset(SplittableInput):
         return read[0] if len(read) == 1 else _joined(read)
 
     def raw(self, start: int, stop: int) -> pa.Table:
-        """Return records ``[start, stop)`` as the files have them, with their key columns; none may be left out."""
+        """Return records ``[start, stop)`` as the files have them, of an input of which none are left out."""
         assert not self._drops, "records have other numbers in the files"
         with self._lock:
-            return self._raw_reader.read(start, stop)
+            return self._reader.read(start, stop)
+
+    def keys(self, start: int, stop: int) -> pa.Table:
+        """Return the key columns that the files have of records ``[start, stop)``; see `raw`."""
+        import pyarrow as pa
+
+        assert not self._drops, "records have other numbers in the files"
+        with self._lock:
+            return self._key_reader.read(start, stop) if self._keys else pa.table({})
 
     def distinct_labels(self) -> Columns | None:
         """Return the classes that words stand for, or the numbers that are labels."""
@@ -242,6 +249,9 @@ class RecordDataset(SplittableInput):
         except CellError as error:
             row = error.row if rows is None else int(rows[error.row])
             raise located(error, self._index, int(self._index.first_records[number]) + row) from None
+        except InputError as error:
+            file = self._index.file_of(number).shown
+            raise InputError(tuple(f"{file}: {fault}" for fault in error.faults)) from None
 
     def _table(self, number: int) -> tuple[pa.Table, NDArray[np.int64] | None]:
         """Return the records of a chunk that are kept, and which of its rows they are; None: all."""

@@ -150,7 +150,7 @@ class ParquetInput(RecordFiles):
 
     def record_format(self) -> RecordFormat:
         """Return how the files are read."""
-        return Parquet()
+        return Parquet(types=self.types)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +161,7 @@ class ArrowInput(RecordFiles):
 
     def record_format(self) -> RecordFormat:
         """Return how the files are read."""
-        return ArrowFile()
+        return ArrowFile(types=self.types)
 
 
 @dataclass(frozen=True, kw_only=True)

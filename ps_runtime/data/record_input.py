@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -10,12 +11,11 @@ from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
-from psflow.ps_runtime.columns.raw_types import is_raw_type
 from psflow.ps_runtime.data.input_scan import scan_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.record_files.base import RecordFormat
+from psflow.ps_runtime.record_files.base import RecordError, RecordFormat
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.listing import list_files
@@ -26,6 +26,8 @@ from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 __all__ = ["RecordInput"]
 
 TAB = "\t"
+PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+"""What pandas calls a column that is the index of a frame and has no name."""
 SAMPLE_SEED = 0
 """Of the samples of which medians and quantiles are learned."""
 
@@ -93,7 +95,7 @@ class RecordInput:
         scan, known = self.scan(self._asked)
         if faults := missing_faults(where, "key column", self.key_columns, list(known)):
             raise InputError(tuple(faults))
-        if nested := [name for name in self.key_columns if not is_raw_type(known[name])]:
+        if nested := [name for name in self.key_columns if known[name] not in TYPES]:
             raise InputError(
                 tuple(f"{where}: key column {name!r} is {known[name]}, which cannot be written" for name in nested)
             )
@@ -139,7 +141,7 @@ class RecordInput:
         columns = [*preprocessing.raw_columns, *(column.raw for column in apart if column is not None)]
         names = [column.name for column in columns]
         keys = [key.name for key in preprocessing.keys]
-        given = replace(self, record_format=_as_in_training(self.record_format, self.stated, schema.text, columns))
+        given = replace(self, record_format=_as_in_training(self, schema.text, columns, keys))
         scan, known = given.scan(lambda known: names if needs_labels else [*names, *_there(keys, names, known)])
         _check_label(label, preprocessing.label, known, where)
         found = scan_input(
@@ -166,13 +168,15 @@ class RecordInput:
         names = chosen(list(known))
         if faults := missing_faults(files[0].shown, "column", names, list(known)):
             raise InputError(tuple(faults))
-        return Scan(files, self.record_format, names), known
+        types = {name: raw for name, raw in self.record_format.types.items() if name in names}
+        return Scan(files, replace(self.record_format, types=types), names), known
 
     def _asked(self, known: Sequence[str]) -> list[str]:
         """Return the columns that training reads, out of all that there are."""
         apart = [*([] if self.label is None else [self.label.column]), *([] if self.weight is None else [self.weight])]
         if self.features is None:
-            return [*(name for name in known if name not in (*apart, *self.key_columns)), *apart]
+            others = (*apart, *self.key_columns)
+            return [*(name for name in known if name not in others and not PANDAS_INDEX.fullmatch(name)), *apart]
         return [*self.features, *apart]
 
 
@@ -194,20 +198,37 @@ def _text_of(record_format: RecordFormat) -> TextReading | None:
 
 
 def _as_in_training(
-    record_format: RecordFormat, stated: Collection[str], text: TextReading | None, columns: Sequence[RawColumn]
+    given: RecordInput, text: TextReading | None, columns: Sequence[RawColumn], keys: Sequence[str]
 ) -> RecordFormat:
-    """Return how text is read as in training, but for what is `stated` of this input."""
+    """Return how files are read as in training, but for what is stated of them."""
+    record_format = given.record_format
     if not isinstance(record_format, DelimitedText | JsonLines):
         return record_format
     # whole numbers may have fractions in a further file
     types = {column.name: column.type for column in columns if column.type in TYPES and column.type != "int64"}
+    if not isinstance(record_format, DelimitedText):
+        return replace(record_format, types={**record_format.types, **types})
+    types |= dict.fromkeys(set(keys).difference(column.name for column in columns), "string")  # as they are written
     read = replace(record_format, types={**record_format.types, **types})
-    if text is None or not isinstance(read, DelimitedText):
+    if text is None:
         return read
     options = {"column_names", "na_values", "encoding"}
     if text.delimiter != TAB:  # which is that of files of another suffix
         options.add("delimiter")
-    return replace(read, **{name: getattr(text, name) for name in options.difference(stated)})
+    same = {name: getattr(text, name) for name in options.difference(given.stated)}
+    if same.get("column_names") is not None and _has_header(given, replace(read, **same), columns):
+        del same["column_names"]
+    return replace(read, **same)
+
+
+def _has_header(given: RecordInput, read: DelimitedText, columns: Sequence[RawColumn]) -> bool:
+    """Return whether the first row names the columns that a model reads, though that of the training input did not."""
+    [file, *_] = list_files(given.paths, read.suffixes)
+    try:
+        with replace(read, column_names=None, types={}).open(file) as records:
+            return {column.name for column in columns} <= set(records.names)
+    except RecordError:  # numbers, say, or cells that are there twice
+        return False
 
 
 def _unused(known: Iterable[str], scan: Scan, keys: Sequence[str]) -> tuple[str, ...]:

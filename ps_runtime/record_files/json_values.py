@@ -47,8 +47,6 @@ def first_types(lines: Sequence[bytes]) -> dict[str, str]:
     RecordError
         If a line holds no object.
     """
-    import pyarrow as pa
-
     values: dict[str, list[Any]] = {}
     for record, line in enumerate(lines):
         for name, value in object_of(line, record).items():
@@ -57,8 +55,16 @@ def first_types(lines: Sequence[bytes]) -> dict[str, str]:
     for name, given in values.items():
         kinds = {_kind(value) for value in given if value is not None}
         kind = _common(kinds)
-        types[name] = inferred_type(pa.chunked_array([given], pa.string())) if kind == "string" else kind
+        types[name] = _type_of_strings(given) if kind == "string" else kind
     return types
+
+
+def _type_of_strings(given: Sequence[str | None]) -> str:
+    """Return what strings are: JSON has numbers and truths of its own, but no dates."""
+    import pyarrow as pa
+
+    found = inferred_type(pa.chunked_array([given], pa.string()))
+    return found if found in ("date", "timestamp") else "string"
 
 
 def _common(kinds: set[str]) -> str:

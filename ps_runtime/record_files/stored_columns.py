@@ -78,7 +78,7 @@ def _column(values: pa.ChunkedArray, name: str, raw: str, is_set: bool) -> pa.Ch
         wider = wider_type(raw)
         widens = wider is not None and is_stored_as(values.type, wider)
         what = f"column {name!r} is {found} in this file, expected {raw} as in the first one"
-        raise RecordError(f"{what}; set types, such as {{{name}: string}}", column=name, widens=widens)
+        raise RecordError(f"{what}; set columns.{name}.type: string", column=name, widens=widens)
     if found == "string" and raw != "string":
         return parse_cells(stripped(cast_values(values, "string"), ()), raw, name)
     try:

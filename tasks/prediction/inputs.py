@@ -149,10 +149,10 @@ def rows_for_model(data: SplittableInput, schema: InputSchema, start: int, stop:
 
 def key_columns(data: SplittableInput, schema: InputSchema, start: int, stop: int) -> Mapping[str, Any]:
     """Return the key columns of rows ``[start, stop)`` by name: those that the training named and the input has."""
-    if not isinstance(data, RecordDataset) or schema.preprocessing is None:
+    if not isinstance(data, RecordDataset):
         return {}
-    table = data.raw(start, stop)
-    return {key.name: table.column(key.name) for key in schema.preprocessing.keys if key.name in table.column_names}
+    table = data.keys(start, stop)
+    return {name: table.column(name) for name in table.column_names}
 
 
 def _registered(text: str) -> type[Format] | None:

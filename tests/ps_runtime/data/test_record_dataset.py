@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import parquet as pq
 
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.data import record_dataset
@@ -19,7 +22,7 @@ from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.formats import open_dataset
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.record_dataset import RecordDataset
-from psflow.ps_runtime.data.record_formats import Csv
+from psflow.ps_runtime.data.record_formats import Csv, JsonLinesInput, ParquetInput
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.record_files import scan
 
@@ -208,3 +211,63 @@ def test_what_is_read_is_read_only(tmp_path: Path) -> None:
     for array in (*features.values(), labels):  # type: ignore[union-attr]
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1  # type: ignore[index]
+
+
+def test_an_infinite_number_is_refused_wherever_it_is_and_so_is_one_that_becomes_infinite(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"column 'a' has 1 cell that is .* in row 3 "):
+        opened(write(tmp_path, "a,income\n1,0\n1e300,1\n"))
+    pairs = pa.array([[1.0, 2.0], [np.inf, 1.0]], pa.list_(pa.float32(), 2))
+    pq.write_table(pa.table({"a": pairs, "income": [0, 1]}), tmp_path / "t.parquet")
+    read = partial(open_dataset, ParquetInput(path=str(tmp_path / "t.parquet"), label="income"))
+    with pytest.raises(InputError, match=r"column 'a' has 1 cell that is .* in row 1 "):
+        open_input(read, non_finite="error")
+
+
+def test_labels_of_rows_that_are_left_out_do_not_count(tmp_path: Path) -> None:
+    data = opened(write(tmp_path, "a,income\n1,0\n,-1\n3,1\n"), policy="drop")
+    assert data.distinct_labels().tolist() == [0, 1]  # type: ignore[union-attr]
+    assert data.place_of_label(1, "the input").startswith("row 4 of ")
+
+
+def test_words_that_no_value_can_be_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path, "a,b,income\n00501,True,0\n10001,False,1\n")
+    for column, words in (("a", ["00501", "10001"]), ("b", ["True", "False"])):
+        with pytest.raises(InputError, match=f"column '{column}' .*: vocabulary has '{words[0]}', which no value is"):
+            opened(path, columns={column: ColumnOptions(vocabulary=words)})
+    as_text = ColumnOptions(vocabulary=["00501", "10001"], type="string")
+    assert rows(opened(path, columns={"a": as_text}))[0]["a"] == [0, 1]
+
+
+def test_the_index_of_pandas_is_no_feature(tmp_path: Path) -> None:
+    pd.DataFrame({"a": [1.0, 2.0, 3.0], "income": [0, 1, 0]}, [5, 9, 7]).iloc[[2, 0]].to_parquet(tmp_path / "t.parquet")
+    assert "__index_level_0__" in pq.read_schema(tmp_path / "t.parquet").names
+    data = open_input(partial(open_dataset, ParquetInput(path=str(tmp_path / "t.parquet"), label="income")))
+    assert isinstance(data, RecordDataset)
+    assert rows(data) == ({"a": [3, 1]}, [0, 0])
+
+
+def test_the_type_of_a_column_of_nulls_can_be_said(tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    pq.write_table(pa.table({"w": pa.nulls(2), "income": [0, 1]}), folder / "1.parquet")
+    pq.write_table(pa.table({"w": ["x", "y"], "income": [0, 1]}), folder / "2.parquet")
+    keys = {"columns": {"w": ColumnOptions(type="string")}, "label": "income"}
+    read = partial(open_dataset, ParquetInput(path=str(folder), **keys))
+    data = open_input(read, non_finite="keep")
+    assert isinstance(data, RecordDataset)
+    assert rows(data)[0]["w"] == [2, 2, 0, 1]
+
+
+def test_strings_of_json_are_words_whatever_they_look_like(tmp_path: Path) -> None:
+    lines = '{"zip": "00501", "income": 0}\n{"zip": "10001", "income": 1}\n'
+    path = write(tmp_path, lines, "t.jsonl")
+    data = open_input(partial(open_dataset, JsonLinesInput(path=path, label="income")))
+    assert isinstance(data, RecordDataset)
+    assert {spec.name: spec.num_ids for spec in data.schema().features} == {"zip": 3}
+
+
+def test_a_further_file_may_name_its_columns_though_the_training_file_does_not(tmp_path: Path) -> None:
+    trained = opened(write(tmp_path, "1,2,0\n3,4,1\n"), column_names=["a", "b", "income"])
+    named = opened(write(tmp_path, "b,income,a\n2,0,1\n", "u.csv"), trained)
+    assert rows(named) == ({"a": [1], "b": [2]}, [0])
+    assert rows(opened(write(tmp_path, "1,2,0\n", "v.csv"), trained)) == ({"a": [1], "b": [2]}, [0])

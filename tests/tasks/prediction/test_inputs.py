@@ -159,7 +159,7 @@ def test_rows_of_a_model_that_preprocesses_are_as_the_files_have_them_with_their
     trained = open_input(partial(open_dataset, Csv(path=str(path), label="pay", key_columns=["id"])))
     schema = trained.schema()
     later = tmp_path / "later.csv"
-    later.write_text("more,age,id,job\nx,30,a 1,Law\ny,,,Art\n")
+    later.write_text("more,age,id,job\nx,30,007,Law\ny,,,Art\n")
     unused: list[str] = []
     data = read_input(prediction_input(str(later)), schema, unused.extend)
     assert unused == ["more"]
@@ -168,7 +168,7 @@ def test_rows_of_a_model_that_preprocesses_are_as_the_files_have_them_with_their
         {"job": "Art", "age": None},
     ]
     assert {name: column.to_pylist() for name, column in key_columns(data, schema, 0, 2).items()} == {
-        "id": ["a 1", None]
+        "id": ["007", None]
     }
     later.write_text("age,job\n30,Law\n")
     assert key_columns(read_input(prediction_input(str(later)), schema), schema, 0, 1) == {}
