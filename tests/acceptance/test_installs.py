@@ -27,7 +27,7 @@ CONF = """
 experiment: scene
 model: {name: my_model:points}
 input:
-  train: {format: csv, path: table.csv, label: y, batch_size: 20}
+  train: {format: csv, path: table.csv, label: y, batch_size: 20, groups: {features: numeric}}
   eval: {format: csv, path: table.csv, label: y}
 train: {max_steps: 20, save_checkpoints_steps: 10}
 pipeline: {predict: {input: table.csv}}
