@@ -195,12 +195,12 @@ class PsPair:
 
 
 def _repeat(act: Callable[[], object], secs: float, clocks: Callable[[], list[float]]) -> list[float]:
-    """Repeat `act` for so many seconds; return how far each clock went for each time."""
+    """Repeat `act` for so many seconds, at least once; return how far each clock went for each time."""
     for _ in range(WARM_STEPS):
         act()
     number, deadline = 0, Deadline(secs)
     before = clocks()
-    while not deadline.has_passed:
+    while not number or not deadline.has_passed:  # it may have passed while this process waited for a core
         for _ in range(CHUNK_STEPS):
             act()
         number += CHUNK_STEPS
