@@ -120,7 +120,7 @@ def _await_slots(client: Client, num_roles: int, policy: AdmissionPolicy, check:
         try:
             return _find_slots(client, num_roles)
         except CapacityError as error:
-            if not policy.waits_for_slots or deadline.has_passed:
+            if not policy.waits_for_slots:
                 raise
             if not has_said:
                 free = f"{error.num_slots} {'is' if error.num_slots == 1 else 'are'} free"
@@ -130,6 +130,8 @@ def _await_slots(client: Client, num_roles: int, policy: AdmissionPolicy, check:
                     f"waiting up to {policy.timeout_secs:g} s for {num_roles} slots of {error.where}: {free}, {why}"
                 )
                 has_said = True
+            if deadline.has_passed:
+                raise
         time.sleep(POLL_SECS)
 
 
