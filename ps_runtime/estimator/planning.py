@@ -17,7 +17,7 @@ from psflow.ps_runtime.errors import InputError, LabelError, ModelFnError, Usage
 from psflow.ps_runtime.estimator.user_code import user_code
 from psflow.ps_runtime.model.best import is_better
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
-from psflow.ps_runtime.model.evaluation import batches_of, evaluate, first_rows
+from psflow.ps_runtime.model.evaluation import as_numbers, batches_of, evaluate, first_rows
 from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
@@ -134,7 +134,8 @@ def metric_names(caller: ModelCaller, eval_spec: EvalSpec, schema: InputSchema |
     """
     [data] = _eval_inputs(caller, [eval_spec], schema).values()
     batch = data.first_batch()
-    return frozenset({"loss", *_first_call(caller.reading(schema), batch, ModeKeys.EVAL, 0).spec.eval_metric_ops})
+    measured = _first_call(caller.reading(schema), batch, ModeKeys.EVAL, 0).spec.eval_metric_ops
+    return frozenset({"loss", *as_numbers({name: metric.result() for name, metric in measured.items()})})
 
 
 def _contexts(eval_specs: Sequence[EvalSpec]) -> list[str]:
@@ -296,7 +297,7 @@ def _check_exporters(caller: ModelCaller, built: BuiltModel, batch: Batch, eval_
         return
     values = ModelValues.initial(built.model, built.initial_values)
     with user_code(caller.model_fn, ModelFnError, f"in {ModeKeys.EVAL} mode"):
-        metrics = evaluate(caller, iter([batch]), values, 0, None)
+        metrics = as_numbers(evaluate(caller, iter([batch]), values, 0, None))
     for exporter in exporters:
         with user_code(exporter.compare_fn, UsageError, f"over the metrics {', '.join(sorted(metrics))}"):
             is_better(exporter.compare_fn, metrics, metrics)

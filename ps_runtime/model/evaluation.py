@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.checkpoint.reader import CheckpointReader
     from psflow.ps_runtime.model.training import EvalSpec
 
-__all__ = ["OpenedEvaluation", "batches_of", "evaluate", "first_rows", "input_digest", "predict_batch", "read_values"]
+__all__ = ["OpenedEvaluation", "as_numbers", "batches_of", "evaluate", "first_rows", "input_digest", "predict_batch", "read_values"]
 
 EXAMPLE_ROWS = 3
 """Rows of the input that an export shows as its example."""
@@ -63,8 +63,10 @@ def evaluate(
     values: ModelValues,
     global_step: int,
     steps: int | None,
-) -> dict[str, float]:
+) -> dict[str, Any]:
     """Return the metrics of a model over an input, ``loss`` (mean over batches) and ``global_step`` among them.
+
+    Each is a float, or an array if the metric has several numbers.
 
     Parameters
     ----------
@@ -96,7 +98,33 @@ def evaluate(
         merged = {name: merged[name].merge(metric) if merged else metric for name, metric in measured.items()}
     if not merged:
         raise InputError(("the input_fn for evaluation returned no batch",))
-    return {name: float(metric.result()) for name, metric in merged.items()} | {"global_step": global_step}
+    results = {name: metric.result() for name, metric in merged.items()}
+    return {name: value if np.ndim(value) else float(value) for name, value in results.items()} | {
+        "global_step": global_step
+    }
+
+
+def as_numbers(results: Mapping[str, Any]) -> dict[str, float]:
+    """Return metrics as numbers alone: those of an array ``m`` are called ``m_0``, ``m_1``, ...
+
+    Raises
+    ------
+    ModelFnError
+        If two have the same name then.
+
+    Examples
+    --------
+    >>> as_numbers({"loss": 0.5, "recalls": np.array([0.25, 1.0])})
+    {'loss': 0.5, 'recalls_0': 0.25, 'recalls_1': 1.0}
+    """
+    numbers: dict[str, float] = {}
+    for name, value in results.items():
+        array = np.asarray(value)
+        named = {"_".join([name, *map(str, place)]): array[place].item() for place in np.ndindex(array.shape)}
+        if twice := sorted(numbers.keys() & named.keys()):
+            raise ModelFnError((f"metric {name!r} is an array, whose {twice[0]!r} is a metric already; rename one",))
+        numbers |= named
+    return numbers
 
 
 def predict_batch(caller: ModelCaller, features: Any, values: ModelValues, global_step: int) -> dict[str, NDArray[Any]]:
@@ -159,8 +187,8 @@ class OpenedEvaluation:
         self._dataset: SplittableInput | None = None
 
     def measure(self, values: ModelValues, global_step: int) -> dict[str, float]:
-        """Return the metrics of a model, as `evaluate` does. Blocks."""
-        return evaluate(self._caller, self._batches(), values, global_step, self.spec.steps)
+        """Return the metrics of a model, as `evaluate` does, by the names of `as_numbers`. Blocks."""
+        return as_numbers(evaluate(self._caller, self._batches(), values, global_step, self.spec.steps))
 
     def first_non_finite_cell(self) -> str:
         """Return column and row of a first blank, NaN or infinite cell; "" if there is none, or none was read yet."""

@@ -1,0 +1,185 @@
+"""How often class ids or classes are right, and counts of what is true and false."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from psflow.ps_runtime.metrics.arguments import (
+    broadcast_weights,
+    class_ids,
+    refusal,
+    rows_of_classes,
+    same_shape,
+    truths,
+)
+from psflow.ps_runtime.metrics.base import Metric
+from psflow.ps_runtime.metrics.means import Mean, Sum, mean, mean_of
+from psflow.ps_runtime.tracing import plain
+
+__all__ = [
+    "MajorityShare",
+    "Ratio",
+    "accuracy",
+    "accuracy_baseline",
+    "binary_accuracy",
+    "categorical_accuracy",
+    "false_negatives",
+    "false_positives",
+    "precision",
+    "recall",
+    "sparse_categorical_accuracy",
+    "true_negatives",
+    "true_positives",
+]
+
+Truths = NDArray[np.bool]
+
+
+@dataclass(frozen=True)
+class MajorityShare(Mean):
+    """The share of the more frequent of two classes, from the mean of labels that are 0 or 1."""
+
+    def result(self) -> float:
+        """Return the accuracy of who always predicts the more frequent class."""
+        share = super().result()
+        return max(share, 1.0 - share)
+
+
+@dataclass(frozen=True)
+class Ratio(Metric):
+    """`hits` among `candidates`, out of `count` examples; 0 if there were examples, but no candidates."""
+
+    hits: float = 0.0
+    candidates: float = 0.0
+    count: float = 0.0
+
+    def result(self) -> float:
+        """Return the ratio."""
+        if not self.count:
+            return math.nan
+        return self.hits / self.candidates if self.candidates else 0.0
+
+
+def accuracy(
+    labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
+) -> Mean:
+    """Measure how often `predictions` (class ids) equal `labels`; both of one shape."""
+    truth, guesses = same_shape("accuracy", labels, predictions)
+    return mean_of("accuracy", truth == guesses, weights)
+
+
+def accuracy_baseline(labels: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None) -> MajorityShare:
+    """Measure the accuracy of who always predicts the more frequent class; `labels` are 0 or 1."""
+    share = mean(labels, weights)
+    return MajorityShare(share.total, share.count)
+
+
+def binary_accuracy(
+    labels: ArrayLike,
+    predictions: ArrayLike,
+    weights: ArrayLike | None = None,
+    threshold: float = 0.5,
+    *,
+    name: str | None = None,
+) -> Mean:
+    """Measure how often ``prediction > threshold`` equals the label, which is 0 or 1; both of one shape."""
+    truth, guesses = same_shape("binary_accuracy", labels, predictions)
+    if math.isnan(threshold):
+        raise refusal("binary_accuracy", "threshold is nan, expected a number")
+    matches = np.where(np.isnan(guesses), math.nan, truth == (guesses > threshold))
+    return mean_of("binary_accuracy", matches, weights)
+
+
+def categorical_accuracy(
+    labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
+) -> Mean:
+    """Measure how often the largest of ``(..., classes)`` predictions is of the class of the largest label.
+
+    Weights have the shape of `labels` without the classes.
+    """
+    truth, guesses, shape = rows_of_classes("categorical_accuracy", labels, predictions)
+    matches = truth.argmax(axis=1) == guesses.argmax(axis=1)
+    return mean_of("categorical_accuracy", matches.reshape(shape), weights)
+
+
+def sparse_categorical_accuracy(
+    labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
+) -> Mean:
+    """Measure how often the largest of ``(..., classes)`` predictions is of the class that the label names.
+
+    Labels are class ids of the shape of `predictions` without the classes, as weights are.
+    """
+    function = "sparse_categorical_accuracy"
+    truth, guesses = np.asarray(plain(labels)), np.asarray(plain(predictions))
+    if not guesses.ndim or truth.shape != guesses.shape[:-1]:
+        raise refusal(
+            function, f"expected predictions (..., classes) and labels (...), got {guesses.shape} and {truth.shape}"
+        )
+    ids = class_ids(function, "labels", truth, guesses.shape[-1]).reshape(truth.shape)
+    return mean_of(function, guesses.argmax(axis=-1) == ids, weights)
+
+
+def precision(
+    labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
+) -> Ratio:
+    """Measure the share of true labels among true predictions; anything but 0 is true. 0 if none was predicted."""
+    truth, guesses = _truths("precision", labels, predictions)
+    return _ratio("precision", truth, among=guesses, weights=weights)
+
+
+def recall(
+    labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
+) -> Ratio:
+    """Measure the share of true predictions among true labels; anything but 0 is true. 0 if no label is true."""
+    truth, guesses = _truths("recall", labels, predictions)
+    return _ratio("recall", guesses, among=truth, weights=weights)
+
+
+def true_positives(
+    labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
+) -> Sum:
+    """Count the true predictions of true labels; anything but 0 is true."""
+    truth, guesses = _truths("true_positives", labels, predictions)
+    return _count("true_positives", truth & guesses, weights)
+
+
+def true_negatives(
+    labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
+) -> Sum:
+    """Count the false predictions of false labels; anything but 0 is true."""
+    truth, guesses = _truths("true_negatives", labels, predictions)
+    return _count("true_negatives", ~truth & ~guesses, weights)
+
+
+def false_positives(
+    labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
+) -> Sum:
+    """Count the true predictions of false labels; anything but 0 is true."""
+    truth, guesses = _truths("false_positives", labels, predictions)
+    return _count("false_positives", ~truth & guesses, weights)
+
+
+def false_negatives(
+    labels: ArrayLike, predictions: ArrayLike, weights: ArrayLike | None = None, *, name: str | None = None
+) -> Sum:
+    """Count the false predictions of true labels; anything but 0 is true."""
+    truth, guesses = _truths("false_negatives", labels, predictions)
+    return _count("false_negatives", truth & ~guesses, weights)
+
+
+def _truths(function: str, labels: ArrayLike, predictions: ArrayLike) -> tuple[Truths, Truths]:
+    truth, guesses = same_shape(function, labels, predictions)
+    return truths(function, "labels", truth), truths(function, "predictions", guesses)
+
+
+def _ratio(function: str, hits: Truths, *, among: Truths, weights: ArrayLike | None) -> Ratio:
+    shares = broadcast_weights(function, weights, hits.shape)
+    return Ratio(float(np.sum(shares[hits & among])), float(np.sum(shares[among])), float(np.sum(shares)))
+
+
+def _count(function: str, chosen: Truths, weights: ArrayLike | None) -> Sum:
+    return Sum(float(np.sum(broadcast_weights(function, weights, chosen.shape)[chosen])))
