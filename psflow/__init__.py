@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.estimator.estimator import Estimator
     from psflow.ps_runtime.estimator.linear_classifier import LinearClassifier
     from psflow.ps_runtime.estimator.linear_regressor import LinearRegressor
+    from psflow.ps_runtime.estimator.warm_start_settings import VocabInfo, WarmStartSettings
     from psflow.ps_runtime.keys import Key
     from psflow.ps_runtime.model import summary
     from psflow.ps_runtime.model.basic_hooks import LoggingTensorHook, NanTensorHook, StepCounterHook, StopAtStepHook
@@ -61,6 +62,7 @@ _MODULES = {
     ".ps_runtime.estimator.estimator": ["Estimator"],
     ".ps_runtime.estimator.linear_classifier": ["LinearClassifier"],
     ".ps_runtime.estimator.linear_regressor": ["LinearRegressor"],
+    ".ps_runtime.estimator.warm_start_settings": ["VocabInfo", "WarmStartSettings"],
     ".ps_runtime.model.basic_hooks": ["LoggingTensorHook", "NanTensorHook", "StepCounterHook", "StopAtStepHook"],
     ".ps_runtime.model.best": ["better"],
     ".ps_runtime.model.embedding": ["embedding_lookup"],
@@ -151,6 +153,8 @@ __all__ = [
     "StopAtStepHook",
     "Sync",
     "TrainSpec",
+    "VocabInfo",
+    "WarmStartSettings",
     "better",
     "embedding_lookup",
     "get_or_create_global_step",

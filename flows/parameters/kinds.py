@@ -87,7 +87,8 @@ class Nested:
 def keys_of(kind: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     """Return type and default, MISSING if there is none, of each parameter that the constructor of `kind` has.
 
-    ``model_dir`` and ``config`` of an estimator are not among them: a training has keys of its own for these.
+    ``model_dir``, ``config`` and ``warm_start_from`` of an estimator are not among them: a training has keys of its own
+    for these.
 
     Raises
     ------
@@ -104,7 +105,7 @@ def keys_of(kind: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     hints = get_type_hints(kind.__init__, include_extras=True)
     found = {}
     for name, parameter in inspect.signature(kind).parameters.items():
-        if name in ("model_dir", "config"):
+        if name in ("model_dir", "config", "warm_start_from"):
             continue
         if name not in hints:
             raise TypeError(f"{kind.__qualname__}: the parameter {name} has no type; annotate it")

@@ -19,6 +19,7 @@ from psflow.flows.parameters.parsing import parse_as
 from psflow.flows.parameters.placeholders import check_placeholders
 from psflow.ps_runtime.config.files import Origin
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.specs.consistency import Async
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.transport.connecting import TRANSPORTS
@@ -98,6 +99,24 @@ class ResumeParameters(FlowParameters):
     )
 
 
+class WarmStartParameters(FlowParameters):
+    """Which variables begin with values of a checkpoint, if model_dir has none."""
+
+    checkpoint: str = Field(min_length=1, description="A model_dir, or the directory of a checkpoint; a path or URL.")
+    variables: str | list[str] = Field(
+        ".*",
+        description="Regular expression of the trainable variables and tables that are taken; a list of them: of all "
+        "variables.",
+    )
+    rename: dict[str, str] = Field(
+        default_factory=dict, description="Names of variables in the checkpoint, where they are others, by name."
+    )
+
+    def build(self) -> WarmStartSettings:
+        """Return the settings of an Estimator."""
+        return WarmStartSettings(self.checkpoint, self.variables, None, self.rename)
+
+
 class TrainParameters(FlowParameters):
     """The parameters of a training flow."""
 
@@ -108,6 +127,9 @@ class TrainParameters(FlowParameters):
     input: InputParameters = Field(description="Training and evaluation data.")
     seed: Annotated[int | None, OnResume.LEARNED] = Field(
         None, ge=0, description="Seed of initial values and of shuffling; null: a random one."
+    )
+    warm_start: Annotated[WarmStartParameters | None, OnResume.LEARNED] = Field(
+        None, description="Values of a checkpoint to begin with, if model_dir has none; null: initial ones."
     )
     model_dir: Annotated[str, OnResume.FREE] = Field(
         default_factory=lambda data: f"runs/{data['experiment']}",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, assert_never
@@ -96,18 +97,33 @@ def _eval_specs(parameters: TrainParameters, seed: int) -> Iterator[EvalSpec]:
 
 def _estimator(parameters: TrainParameters, config: RunConfig) -> Estimator:
     model = parameters.model
+    settings: dict[str, Any] = {"config": config}
+    if parameters.warm_start is not None:
+        settings["warm_start_from"] = parameters.warm_start.build()
     match model:
         case CannedModel():
-            estimator: Estimator = model.params.kind(**model.params.arguments(), config=config)
+            estimator: Estimator = model.params.kind(**model.params.arguments(), **settings)
             return estimator
         case FunctionModel():
             found = find(model.name, "model.name")
             if isinstance(found, type) and issubclass(found, Estimator):
                 params = own_parameters(found, model.params, NESTED, "model.params")
-                return found(**params.arguments(), config=config)
-            return Estimator(_function(found, model.name, "model.name"), config=config, params=model.params)
+                _check_takes(found, model.name, settings)
+                return found(**params.arguments(), **settings)
+            return Estimator(_function(found, model.name, "model.name"), params=model.params, **settings)
         case unknown:
             assert_never(unknown)
+
+
+def _check_takes(kind: type[Estimator], name: str, settings: Mapping[str, Any]) -> None:
+    """Refuse settings that an Estimator of the user has no parameter for."""
+    taken = inspect.signature(kind).parameters
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in taken.values()):
+        return
+    if missing := sorted(settings.keys() - taken.keys()):
+        raise ConfigError(
+            (f"model.name: {name} takes no {', '.join(missing)}; take it, and hand it to Estimator.__init__",)
+        )
 
 
 def _input_fn(source: DataInput | FunctionInput, key: str, seed: int) -> Callable[..., Any]:

@@ -17,9 +17,12 @@ from psflow.ps_runtime.errors import ModelDirError, PsflowError
 from psflow.ps_runtime.estimator.fork import FORKED_FROM, Fork, attempts_in_all
 from psflow.ps_runtime.estimator.model_dir import check_local, check_model_dir
 from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
+from psflow.ps_runtime.estimator.warm_start import plan_warm_start
+from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.exporters import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_specs
+from psflow.ps_runtime.model.warm_start import WarmStart
 from psflow.ps_runtime.roles.events import Event, LogMessage
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.logs import FROM_A_ROLE
@@ -44,6 +47,7 @@ class Trainable(Protocol):
     model_dir: str
     config: RunConfig
     caller: ModelCaller
+    warm_start_from: WarmStartSettings | None
 
     def check_labels(self, labels: Any, where: str) -> None:
         """Raise InputError if a whole data set has labels that the model cannot take."""
@@ -108,8 +112,21 @@ class Attempt:
         check_model_dir(estimator.model_dir, self.plan.model)
         if fork is not None:
             fork.check(self.plan.model)
+        self._warm_start = self._plan_warm_start(estimator.warm_start_from)
         self._released = threading.Event()
         self._loss: ModelDirError | None = None
+
+    def _plan_warm_start(self, settings: WarmStartSettings | None) -> WarmStart | None:
+        """Return where first values come from; None if model_dir has values already, or nobody asks for others."""
+        if settings is None:
+            return None
+        latest = CheckpointStore(self.model_dir).latest()
+        if latest is None and self._fork is None:
+            return plan_warm_start(settings, self.plan.model, self.plan.trainable)
+        begins = f"has a checkpoint of step {latest}" if self._fork is None else "is a fork, which has a checkpoint"
+        unused = settings.ckpt_to_initialize_from
+        logger.info("%s %s: training goes on with it, and does not warm-start from %s", self.model_dir, begins, unused)
+        return None
 
     def __enter__(self) -> Self:
         record = self._file.claim()
@@ -182,6 +199,7 @@ class Attempt:
             transport=self._transport,
             writer=writer,
             finished_step=self.record.facts.get("finished_step") if self._reads_again else None,
+            warm_start=self._warm_start,
         )
 
     @staticmethod

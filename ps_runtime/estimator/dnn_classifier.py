@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults, units_faults
+from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.model.canned.dnn import dnn_classifier
 from psflow.ps_runtime.model.canned.head import ClassifierHead
@@ -33,6 +34,8 @@ class DNNClassifier(Estimator):
         See `Estimator`.
     config : RunConfig, optional
         How to run; see `Estimator`.
+    warm_start_from : str or WarmStartSettings, optional
+        Where the first values come from; see `Estimator`.
 
     Raises
     ------
@@ -60,6 +63,7 @@ class DNNClassifier(Estimator):
         optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
+        warm_start_from: str | WarmStartSettings | None = None,
     ) -> None:
         faults = [
             *units_faults(hidden_units),
@@ -72,7 +76,7 @@ class DNNClassifier(Estimator):
             "n_classes": int(n_classes),
             "optimizer": optimizer,
         }
-        super().__init__(dnn_classifier, model_dir, config, params)
+        super().__init__(dnn_classifier, model_dir, config, params, warm_start_from)
 
     def check_labels(self, labels: Any, where: str) -> None:
         """Raise InputError if a whole data set has labels that are no integers in [0, n_classes)."""

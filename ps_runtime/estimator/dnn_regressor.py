@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults, units_faults
+from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.model.canned.dnn import dnn_regressor
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
@@ -34,6 +35,8 @@ class DNNRegressor(Estimator):
         See `Estimator`.
     config : RunConfig, optional
         How to run; see `Estimator`.
+    warm_start_from : str or WarmStartSettings, optional
+        Where the first values come from; see `Estimator`.
 
     Raises
     ------
@@ -55,6 +58,7 @@ class DNNRegressor(Estimator):
         optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
+        warm_start_from: str | WarmStartSettings | None = None,
     ) -> None:
         faults = [
             *units_faults(hidden_units),
@@ -67,7 +71,7 @@ class DNNRegressor(Estimator):
             "label_dimension": int(label_dimension),
             "optimizer": optimizer,
         }
-        super().__init__(dnn_regressor, model_dir, config, params)
+        super().__init__(dnn_regressor, model_dir, config, params, warm_start_from)
 
     def check_labels(self, labels: Any, where: str) -> None:
         """Raise InputError if a whole data set has labels that are not `label_dimension` numbers for each example."""

@@ -21,6 +21,7 @@ from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.model_dir import absolute
+from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings, warm_start_settings
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import batches_of, evaluate, predict_batch, read_values
 from psflow.ps_runtime.model.hooks import SessionRunHook
@@ -55,6 +56,9 @@ class Estimator:
         Checkpoints, logging, seed and consistency; the defaults of RunConfig if left out.
     params : mapping, optional
         Hyper-parameters for model_fn.
+    warm_start_from : str or WarmStartSettings, optional
+        Where variables get their first values, if model_dir has no checkpoint: a model_dir or the directory of a
+        checkpoint, of which all trainable variables are taken, or settings that say which.
 
     Raises
     ------
@@ -68,6 +72,7 @@ class Estimator:
         model_dir: str | None = None,
         config: RunConfig | None = None,
         params: Mapping[str, Any] | None = None,
+        warm_start_from: str | WarmStartSettings | None = None,
     ) -> None:
         config = config or RunConfig()
         if model_dir is not None and config.model_dir not in (None, model_dir):
@@ -84,6 +89,7 @@ class Estimator:
         self.params: dict[str, Any] = dict(params or {})
         self.model_fn = model_fn
         self.caller = ModelCaller(model_fn, self.params, self.config)
+        self.warm_start_from = warm_start_settings(warm_start_from)
 
     def check_labels(self, labels: Any, where: str) -> None:
         """Raise InputError if a whole data set has labels that the model cannot take. Any will do here."""

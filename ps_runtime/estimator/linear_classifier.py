@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults
+from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.model.canned.head import ClassifierHead
 from psflow.ps_runtime.model.canned.linear import linear_classifier
@@ -28,6 +29,8 @@ class LinearClassifier(Estimator):
         See `Estimator`.
     config : RunConfig, optional
         How to run; see `Estimator`.
+    warm_start_from : str or WarmStartSettings, optional
+        Where the first values come from; see `Estimator`.
 
     Raises
     ------
@@ -55,12 +58,15 @@ class LinearClassifier(Estimator):
         ] = None,
         model_dir: str | None = None,
         config: RunConfig | None = None,
+        warm_start_from: str | WarmStartSettings | None = None,
     ) -> None:
         faults = count_faults("n_classes", n_classes, at_least=2)
         if optimizer is not None:
             faults += optimizer_faults(optimizer, "Ftrl(learning_rate=0.2)")
         check("LinearClassifier", faults)
-        super().__init__(linear_classifier, model_dir, config, {"n_classes": int(n_classes), "optimizer": optimizer})
+        super().__init__(
+            linear_classifier, model_dir, config, {"n_classes": int(n_classes), "optimizer": optimizer}, warm_start_from
+        )
 
     def check_labels(self, labels: Any, where: str) -> None:
         """Raise InputError if a whole data set has labels that are no integers in [0, n_classes)."""

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults
+from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.model.canned.linear import linear_regressor
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
@@ -29,6 +30,8 @@ class LinearRegressor(Estimator):
         See `Estimator`.
     config : RunConfig, optional
         How to run; see `Estimator`.
+    warm_start_from : str or WarmStartSettings, optional
+        Where the first values come from; see `Estimator`.
 
     Raises
     ------
@@ -50,13 +53,18 @@ class LinearRegressor(Estimator):
         ] = None,
         model_dir: str | None = None,
         config: RunConfig | None = None,
+        warm_start_from: str | WarmStartSettings | None = None,
     ) -> None:
         faults = count_faults("label_dimension", label_dimension, at_least=1)
         if optimizer is not None:
             faults += optimizer_faults(optimizer, "Ftrl(learning_rate=0.2)")
         check("LinearRegressor", faults)
         super().__init__(
-            linear_regressor, model_dir, config, {"label_dimension": int(label_dimension), "optimizer": optimizer}
+            linear_regressor,
+            model_dir,
+            config,
+            {"label_dimension": int(label_dimension), "optimizer": optimizer},
+            warm_start_from,
         )
 
     def check_labels(self, labels: Any, where: str) -> None:

@@ -45,6 +45,8 @@ class JobPlan:
     """What the first call of model_fn and a look at the input have shown."""
 
     model: ModelSpec
+    trainable: frozenset[str]
+    """Names of the variables that an optimizer may change, whether one does or not."""
     optimizers: tuple[Optimizer, ...]
     input: InputSpec
     datasets: Mapping[str, SplittableInput]
@@ -95,6 +97,7 @@ def plan_job(
         _check_exporters(caller, built, batch, eval_spec)
     return JobPlan(
         replace(built.model, schema=schema),
+        frozenset(name for name, declared in built.declared.items() if declared.trainable),
         tuple(replace(op.optimizer, learning_rate=math.nan) for op in built.spec.train_ops),
         _input_spec(training.opened, num_replicas),
         _datasets({"train": training, **evaluated}),

@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.checkpoint.reader import CheckpointReader
     from psflow.ps_runtime.model.training import EvalSpec
 
-__all__ = ["OpenedEvaluation", "as_numbers", "batches_of", "evaluate", "first_rows", "input_digest", "predict_batch", "read_values"]
+__all__ = [
+    "OpenedEvaluation",
+    "as_numbers",
+    "batches_of",
+    "evaluate",
+    "first_rows",
+    "input_digest",
+    "predict_batch",
+    "read_values",
+]
 
 EXAMPLE_ROWS = 3
 """Rows of the input that an export shows as its example."""

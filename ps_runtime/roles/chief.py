@@ -21,6 +21,7 @@ from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.saver import Saver
 from psflow.ps_runtime.roles.session import MonitoredSession, build_model
 from psflow.ps_runtime.roles.trainer import open_client, open_session, open_shards, sample_of
+from psflow.ps_runtime.roles.warm_checkpoint import write_warm_checkpoint
 
 __all__ = ["run_chief"]
 
@@ -82,20 +83,27 @@ def _give_values(
     """Restore the latest checkpoint or initialise; return the step of the checkpoint, -1 if there is none."""
     latest = store.latest()
     if latest is not None:
-        started = time.monotonic()
-        saving.restore(latest)
-        context.emit(Restored(latest, round(time.monotonic() - started, 6)))
-        return latest
+        return _restore(context, saving, latest)
     reader = session.reader
     assert isinstance(reader, BatchReader)
     batch = reader.first()
     if batch is None:
         raise InputError(("the input_fn for training returned no batch",))
     session.built = build_model(session.caller, batch, job.seed, job.model)
+    if job.warm_start is not None:
+        first = write_warm_checkpoint(job, job.warm_start, session.built.initial_values, store)
+        return _restore(context, saving, first)
     saving.initialize(session.built.initial_values)
     if job.config.saves_checkpoints:
         saving.request_cut()
     return -1
+
+
+def _restore(context: RoleContext, saving: SavingClient, step: int) -> int:
+    started = time.monotonic()
+    saving.restore(step)
+    context.emit(Restored(step, round(time.monotonic() - started, 6)))
+    return step
 
 
 class _ChiefWork:

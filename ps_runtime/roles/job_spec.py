@@ -8,6 +8,7 @@ from typing import Any
 
 from psflow.ps_runtime.model.exporters import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.model.warm_start import WarmStart
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.roles import RoleId, job_roles
@@ -58,6 +59,8 @@ class JobSpec:
         Writes what the exporters select.
     finished_step : int or None
         Where an earlier attempt came to its end: who trains on from there reads an exhausted input again.
+    warm_start : WarmStart or None
+        Where the first values come from, if model_dir has no checkpoint; None: from initializers alone.
     """
 
     job_id: str
@@ -78,6 +81,7 @@ class JobSpec:
     transport: str = "auto"
     writer: ModelWriter | None = None
     finished_step: int | None = None
+    warm_start: WarmStart | None = None
 
     @property
     def roles(self) -> tuple[RoleId, ...]:

@@ -1,0 +1,261 @@
+"""From WarmStartSettings to first values: which variables are meant, and where in the checkpoint each one lies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from psflow.ps_runtime.checkpoint.manifest import Manifest
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.errors import CheckpointError, UsageError, did_you_mean
+from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
+from psflow.ps_runtime.estimator.learned_ids import ChangedIds, changed_classes, changed_features, changed_ids
+from psflow.ps_runtime.estimator.model_dir import absolute
+from psflow.ps_runtime.estimator.vocabularies import read_places
+from psflow.ps_runtime.estimator.warm_start_settings import VocabInfo, WarmStartSettings
+from psflow.ps_runtime.initializers import zeros
+from psflow.ps_runtime.model.warm_start import WarmSource, WarmStart
+from psflow.ps_runtime.specs.variables import ModelSpec
+
+__all__ = ["plan_warm_start", "warm_checkpoint"]
+
+IF_MEANT = "if that is meant, give vars_to_warm_start as a list of regular expressions, such as ['.*']"
+
+
+def plan_warm_start(settings: WarmStartSettings, model: ModelSpec, trainable: Collection[str]) -> WarmStart:
+    """Return where the first values of a model come from. Blocks; reads manifests and vocabularies, no values.
+
+    Parameters
+    ----------
+    settings : WarmStartSettings
+        What the user says.
+    model : ModelSpec
+        To be trained.
+    trainable : collection of str
+        Names of its variables that are declared trainable.
+
+    Raises
+    ------
+    UsageError
+        If a variable is not in the checkpoint, or of another shape or dtype there; if a name or a regular expression
+        of the settings is none of the model's; if a vocabulary does not fit; or if ids, classes or features have other
+        meanings there and nothing says how. All of them in one message.
+    CheckpointError
+        If there is no checkpoint, or a part of it is missing.
+    """
+    store, step = warm_checkpoint(settings.ckpt_to_initialize_from)
+    manifest = store.manifest(step)
+    if faults := store.wrong_sizes(step):
+        raise CheckpointError(store.path(step), f"{'; '.join(faults)}; warm-start from another checkpoint")
+    plan = _Plan(settings, model, manifest, f"checkpoint {store.path(step)}")
+    names = plan.chosen(trainable)
+    sources = tuple(source for name in names if (source := plan.source(name)) is not None)
+    plan.check_meanings(sources)
+    if plan.faults:
+        raise UsageError(tuple(plan.faults))
+    return WarmStart(store.files.url, step, sources)
+
+
+def warm_checkpoint(path: str) -> tuple[CheckpointStore, int]:
+    """Return store and step of a checkpoint: that of the directory `path`, or the latest if that is a model_dir.
+
+    Raises
+    ------
+    CheckpointError
+        If there is none.
+    """
+    is_checkpoint = re.search(r"/checkpoints/step_\d+/*$", path) is not None
+    return checkpoint_at(absolute(path), path if is_checkpoint else None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A variable, or a table as the variable that it stands for."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    is_table: bool
+
+    def __str__(self) -> str:
+        return f"{'table ' if self.is_table else ''}{self.dtype}{list(self.shape)}"
+
+
+class _Plan:
+    """Collects what is wrong with all variables, beside what is to become of them."""
+
+    def __init__(self, settings: WarmStartSettings, model: ModelSpec, manifest: Manifest, where: str) -> None:
+        self.faults: list[str] = []
+        self._settings = settings
+        self._where = where
+        self._model = model
+        self._parts = _parts(model)
+        self._old_model = manifest.model
+        self._old_parts = _parts(manifest.model)
+        self._changed = changed_ids(model.schema, manifest.model.schema)
+        self._settled: set[str] = set()
+        """Features whose changed ids are taken care of."""
+
+    def chosen(self, trainable: Collection[str]) -> list[str]:
+        """Return the names of the variables and tables that are to be warm-started, in the order of the model."""
+        settings = self._settings
+        is_list = settings.patterns and not isinstance(settings.vars_to_warm_start, str)
+        pool = [name for name, part in self._parts.items() if is_list or part.is_table or name in trainable]
+        if settings.vars_to_warm_start is None:
+            names = [name for name in pool if name in settings.vocab_infos]
+        else:
+            matched = {name for pattern in settings.patterns for name in self._matches(pattern, pool)}
+            names = [name for name in pool if name in matched]
+        self._check_used("var_name_to_vocab_info", settings.vocab_infos, names, pool)
+        self._check_used("var_name_to_prev_var_name", settings.previous_names, names, pool)
+        return names
+
+    def source(self, name: str) -> WarmSource | None:
+        """Return where the values of a variable or table come from; None, and a fault, if they cannot."""
+        previous = self._settings.previous_names.get(name, name)
+        old = self._old_parts.get(previous)
+        if old is None:
+            self.faults.append(
+                f"variable {name!r}: {self._where} has no variable {previous!r}"
+                f"{did_you_mean(previous, self._old_parts)}; name it in var_name_to_prev_var_name, or leave {name!r} "
+                "out of vars_to_warm_start"
+            )
+            return None
+        info = self._settings.vocab_infos.get(name)
+        if info is not None:
+            return self._by_vocabulary(name, previous, info, old)
+        changed = [one for one in self._changed if one.may_index(name)]
+        changed = [one for one in changed if self._shapes_fit(name, old, one)]
+        if changed:
+            return self._by_learned_vocabulary(name, previous, old, changed)
+        return self._as_it_is(name, previous, old)
+
+    def check_meanings(self, sources: Iterable[WarmSource]) -> None:
+        """Take note of ids, classes and features that mean something else, where all variables are taken by default."""
+        if not self._settings.takes_all_trainable or self.faults:
+            return
+        told = {len(source.places) for source in sources if source.places is not None}
+        schemas = self._model.schema, self._old_model.schema
+        unsettled = [str(one) for one in self._changed if one.feature not in self._settled and one.num_ids not in told]
+        num_classes = changed_classes(*schemas)
+        if num_classes and num_classes not in told:
+            unsettled.append("the classes of the label")
+        self.faults += [
+            f"{what} differs from that of {self._where}, and no variable is known to have a row or column for each: "
+            f"give a VocabInfo by var_name_to_vocab_info; {IF_MEANT}"
+            for what in unsettled
+        ]
+        self.faults += [
+            f"{line}: weights would be those of something else ({self._where}); {IF_MEANT}"
+            for line in changed_features(*schemas)
+        ]
+
+    def _matches(self, pattern: str, pool: Collection[str]) -> list[str]:
+        """Return the names that begin with a match; TensorFlow sees ``:0`` behind a name, and patterns may, too."""
+        try:
+            compiled = re.compile(pattern)
+        except re.error as error:
+            self.faults.append(f"vars_to_warm_start: {pattern!r} is no regular expression: {error}")
+            return []
+        found = [name for name in pool if compiled.match(name) or compiled.match(f"{name}:0")]
+        if not found:
+            self.faults.append(
+                f"vars_to_warm_start: {pattern!r} matches no variable; there are {', '.join(sorted(pool)) or 'none'}"
+            )
+        return found
+
+    def _check_used(
+        self, argument: str, given: Mapping[str, object], names: Collection[str], pool: Collection[str]
+    ) -> None:
+        for name in given:
+            if name in names:
+                continue
+            hint = did_you_mean(name, names) if name not in pool else "; vars_to_warm_start leaves it out"
+            self.faults.append(
+                f"{argument} has {name!r}, which is no variable to warm-start{hint}; these are "
+                f"{', '.join(sorted(names)) or 'none'}"
+            )
+
+    def _as_it_is(self, name: str, previous: str, old: _Part) -> WarmSource | None:
+        new = self._parts[name]
+        if (new.shape, new.dtype) != (old.shape, old.dtype):
+            self.faults.append(
+                f"variable {name!r} is {new}, but {previous!r} of {self._where} is {old}; give a VocabInfo if its "
+                "vocabulary has changed, or leave it out of vars_to_warm_start"
+            )
+            return None
+        return WarmSource(name, previous)
+
+    def _by_vocabulary(self, name: str, previous: str, info: VocabInfo, old: _Part) -> WarmSource | None:
+        new = self._parts[name]
+        if faults := list(self._vocabulary_faults(name, previous, info, old)):
+            self.faults += faults
+            return None
+        try:
+            places = read_places(info)
+        except UsageError as error:
+            self.faults += [f"variable {name!r}: {fault}" for fault in error.faults]
+            return None
+        if places.max() >= old.shape[info.axis]:
+            self.faults.append(
+                f"variable {name!r}: line {places.max() + 1} of {info.old_vocab} has no place in {previous!r} of "
+                f"{self._where}, which is {old}; give its own vocabulary, or old_vocab_size"
+            )
+            return None
+        self._settled |= {one.feature for one in self._changed if one.may_index(name)}
+        backup = None if new.is_table else info.backup_initializer or zeros
+        return WarmSource(name, previous, places, info.axis, backup)
+
+    def _vocabulary_faults(self, name: str, previous: str, info: VocabInfo, old: _Part) -> Iterator[str]:
+        new, axis = self._parts[name], info.axis
+        if len(new.shape) <= axis or len(old.shape) <= axis or (axis == 1 and (new.is_table or old.is_table)):
+            yield (
+                f"variable {name!r} is {new}, and {previous!r} of {self._where} is {old}: no VocabInfo of axis {axis} "
+                "fits both"
+            )
+            return
+        num_ids = info.new_vocab_size + info.num_oov_buckets
+        if new.shape[axis] != num_ids:
+            yield (
+                f"variable {name!r} is {new}, but its VocabInfo is of {num_ids} along axis {axis}: new_vocab_size "
+                f"{info.new_vocab_size} and num_oov_buckets {info.num_oov_buckets}"
+            )
+        if (_without(new.shape, axis), new.dtype) != (_without(old.shape, axis), old.dtype):
+            yield (
+                f"variable {name!r} is {new}, but {previous!r} of {self._where} is {old}; a VocabInfo of axis {axis} "
+                "allows another length of that axis alone"
+            )
+        if new.is_table and info.backup_initializer is not None:
+            yield (
+                f"table {name!r} gives new rows the values of its own initializer; leave backup_initializer out of its "
+                "VocabInfo"
+            )
+
+    def _shapes_fit(self, name: str, old: _Part, changed: ChangedIds) -> bool:
+        return self._parts[name].shape[:1] == (changed.num_ids,) and old.shape[:1] == (changed.old_num_ids,)
+
+    def _by_learned_vocabulary(
+        self, name: str, previous: str, old: _Part, changed: list[ChangedIds]
+    ) -> WarmSource | None:
+        new = self._parts[name]
+        one = changed[0]
+        if len(changed) > 1 or one.places is None:
+            columns = " or ".join(repr(each.feature) for each in changed)
+            self.faults.append(
+                f"variable {name!r} may have a row for each id of column {columns}, whose ids are others than in "
+                f"{self._where}; say which is which by var_name_to_vocab_info"
+            )
+            return None
+        if (new.shape[1:], new.dtype) != (old.shape[1:], old.dtype):
+            return self._as_it_is(name, previous, old)
+        self._settled.add(one.feature)
+        return WarmSource(name, previous, one.places)
+
+
+def _parts(model: ModelSpec) -> dict[str, _Part]:
+    variables = {v.name: _Part(v.shape, v.dtype, is_table=False) for v in model.variables}
+    return variables | {t.name: _Part((t.num_rows, t.dim), t.dtype, is_table=True) for t in model.tables}
+
+
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])

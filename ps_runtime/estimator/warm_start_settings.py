@@ -1,0 +1,167 @@
+"""What a user says of first values that come from a checkpoint."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.initializers import Initializer
+
+__all__ = ["VocabInfo", "WarmStartSettings", "warm_start_settings"]
+
+ALL_TRAINABLE = ".*"
+
+
+@dataclass(frozen=True)
+class VocabInfo:
+    """Which rows, or columns, of a variable belong to which words, now and in the checkpoint.
+
+    A word that both vocabularies have keeps its row. Vocabularies are UTF-8 text files with a word in each line.
+
+    Parameters
+    ----------
+    new_vocab : str
+        Vocabulary of the model: path or URL.
+    new_vocab_size : int
+        So many of its first words are used.
+    num_oov_buckets : int
+        Rows after those of the words, for all others.
+    old_vocab : str
+        Vocabulary of the checkpoint: path or URL.
+    old_vocab_size : int
+        So many of its first words were used; -1: all.
+    backup_initializer : callable ``(shape, dtype, rng) -> array``, optional
+        Gives the rows of words that the checkpoint does not have, and those of all others; zeros if left out.
+    axis : int
+        0: words have rows; 1: columns.
+
+    Raises
+    ------
+    UsageError
+        If a number is outside its range, all of them in one message.
+    """
+
+    new_vocab: str
+    new_vocab_size: int
+    num_oov_buckets: int
+    old_vocab: str
+    old_vocab_size: int = -1
+    backup_initializer: Initializer | None = None
+    axis: int = 0
+
+    def __post_init__(self) -> None:
+        if faults := tuple(self._faults()):
+            raise UsageError(faults)
+
+    def _faults(self) -> Iterator[str]:
+        for name in ("new_vocab", "old_vocab"):
+            if not isinstance(getattr(self, name), str | os.PathLike) or not str(getattr(self, name)):
+                yield f"VocabInfo.{name} should be the path of a text file, got {getattr(self, name)!r}"
+        for name, least, also in (("new_vocab_size", 1, ()), ("num_oov_buckets", 0, ()), ("old_vocab_size", 1, (-1,))):
+            value = getattr(self, name)
+            if type(value) is not int or (value < least and value not in also):
+                or_all = ", or -1 for all" if also else ""
+                yield f"VocabInfo.{name} should be an integer of {least} or more{or_all}, got {value!r}"
+        if self.backup_initializer is not None and not callable(self.backup_initializer):
+            yield f"VocabInfo.backup_initializer should be an initializer, got {self.backup_initializer!r}"
+        if self.axis not in (0, 1):
+            yield f"VocabInfo.axis should be 0 or 1, got {self.axis!r}"
+
+
+@dataclass(frozen=True)
+class WarmStartSettings:
+    """Which variables begin with values of a checkpoint.
+
+    Parameters
+    ----------
+    ckpt_to_initialize_from : str
+        A model_dir, of which the latest checkpoint is taken, or the directory of a checkpoint; a path or URL.
+    vars_to_warm_start : str, sequence of str, or None
+        A regular expression: the trainable variables, and tables, whose names begin with a match of it; or several:
+        of all variables. None: those of `var_name_to_vocab_info` alone.
+    var_name_to_vocab_info : mapping of str to VocabInfo, optional
+        By the name of a variable, how its rows or columns are found.
+    var_name_to_prev_var_name : mapping of str to str, optional
+        By the name of a variable, that which it has in the checkpoint, if that is another.
+
+    Raises
+    ------
+    UsageError
+        If there is no checkpoint to start from, or an argument is of another type.
+    """
+
+    ckpt_to_initialize_from: str
+    vars_to_warm_start: str | Sequence[str] | None = ALL_TRAINABLE
+    var_name_to_vocab_info: Mapping[str, VocabInfo] | None = None
+    var_name_to_prev_var_name: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if faults := tuple(self._faults()):
+            raise UsageError(faults)
+
+    @property
+    def vocab_infos(self) -> Mapping[str, VocabInfo]:
+        """`var_name_to_vocab_info`; none if there is none."""
+        return self.var_name_to_vocab_info or {}
+
+    @property
+    def previous_names(self) -> Mapping[str, str]:
+        """`var_name_to_prev_var_name`; none if there is none."""
+        return self.var_name_to_prev_var_name or {}
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The regular expressions of `vars_to_warm_start`."""
+        chosen = self.vars_to_warm_start
+        if chosen is None:
+            return ()
+        return (chosen,) if isinstance(chosen, str) else tuple(chosen)
+
+    @property
+    def takes_all_trainable(self) -> bool:
+        """Whether all trainable variables are asked for, as by default."""
+        return self.vars_to_warm_start == ALL_TRAINABLE
+
+    def _faults(self) -> Iterator[str]:
+        path = self.ckpt_to_initialize_from
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            yield (
+                "WarmStartSettings.ckpt_to_initialize_from must be set: a model_dir or the directory of a checkpoint, "
+                f"got {path!r}"
+            )
+        chosen = self.vars_to_warm_start
+        is_list = isinstance(chosen, list | tuple) and all(isinstance(pattern, str) for pattern in chosen)
+        if not (chosen is None or isinstance(chosen, str) or is_list):
+            yield (
+                "WarmStartSettings.vars_to_warm_start should be a regular expression, a list of them, or None; got "
+                f"{chosen!r}"
+            )
+        for name, kind, noun in (
+            ("var_name_to_vocab_info", VocabInfo, "a VocabInfo"),
+            ("var_name_to_prev_var_name", str, "a name"),
+        ):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, Mapping):
+                yield f"WarmStartSettings.{name} should be a mapping by the names of variables, got {given!r}"
+            elif given:
+                for key, value in given.items():
+                    if not isinstance(key, str) or not isinstance(value, kind):
+                        yield f"WarmStartSettings.{name}[{key!r}] should be {noun}, got {value!r}"
+
+
+def warm_start_settings(given: Any) -> WarmStartSettings | None:
+    """Return what `warm_start_from` of an Estimator means; None if it is None.
+
+    Raises
+    ------
+    UsageError
+        If it is neither a path nor WarmStartSettings.
+    """
+    if given is None or isinstance(given, WarmStartSettings):
+        return given
+    if not isinstance(given, str | os.PathLike):
+        raise UsageError((f"warm_start_from should be a path or WarmStartSettings, got {given!r}",))
+    return WarmStartSettings(os.fspath(given))

@@ -1,0 +1,159 @@
+"""First values of a model out of a checkpoint of another one: of each variable and table, which rows go where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.initializers import Initializer, variable_rng
+
+__all__ = ["WarmSource", "WarmStart", "warm_rows", "warm_value"]
+
+
+@dataclass(frozen=True, eq=False)
+class WarmSource:
+    """Where the values of one variable or table come from.
+
+    Parameters
+    ----------
+    name : str
+        Of the variable or table of the model.
+    previous : str
+        Of the variable or table of the checkpoint.
+    places : (length of the axis,) array of int64, or None
+        For each row or column here, which one of the checkpoint it is, -1: none; None: each is at its place.
+    axis : int
+        0: rows; 1: columns.
+    initializer : callable, optional
+        Gives the values of those without a place; left out: those that the variable or table has by itself.
+    """
+
+    name: str
+    previous: str
+    places: NDArray[np.int64] | None = None
+    axis: int = 0
+    initializer: Initializer | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class WarmStart:
+    """The first values of a job: those of a checkpoint, of variables and tables that fit.
+
+    Parameters
+    ----------
+    model_dir : str
+        Path or URL of the model_dir of the checkpoint.
+    step : int
+        Of the checkpoint.
+    sources : tuple of WarmSource
+        Of each variable and table that does not begin with the values of its own initializer.
+    """
+
+    model_dir: str
+    step: int
+    sources: tuple[WarmSource, ...]
+
+
+class _Rows(NamedTuple):
+    """Some rows of a variable or table of a checkpoint, by their places in it."""
+
+    places: NDArray[np.int64]
+    values: NDArray[Any]
+
+
+def warm_value(reader: CheckpointReader, source: WarmSource, initial: NDArray[Any], seed: int) -> NDArray[Any]:
+    """Return the first value of a variable. Blocks.
+
+    Parameters
+    ----------
+    reader : CheckpointReader
+        Of the checkpoint.
+    source : WarmSource
+        Of this variable.
+    initial : array
+        What the initializer of the variable gives; rows of a table that were never created stay so.
+    seed : int
+        Of the job; `WarmSource.initializer` draws from it.
+
+    Raises
+    ------
+    CheckpointError
+        If bytes of the checkpoint are missing or have changed.
+    UsageError
+        If `WarmSource.initializer` gives another shape or dtype.
+    """
+    if source.initializer is None:
+        value = initial.copy()
+    else:
+        drawn = np.asarray(source.initializer(initial.shape, initial.dtype, variable_rng(seed, source.name)))
+        if (drawn.shape, drawn.dtype) != (initial.shape, initial.dtype):
+            raise UsageError(
+                (
+                    f"the backup_initializer of {source.name!r} gave {drawn.dtype}{list(drawn.shape)}, expected "
+                    f"{initial.dtype}{list(initial.shape)}",
+                )
+            )
+        value = drawn.copy()
+    if source.axis == 1:
+        whole = reader.variable(source.previous).swapaxes(0, 1)
+        _put(value.swapaxes(0, 1), source, _Rows(np.arange(len(whole)), whole))
+        return value
+    for rows in _rows(reader, source.previous):
+        if value.shape:
+            _put(value, source, rows)
+        else:
+            value[...] = rows.values
+    return value
+
+
+def warm_rows(
+    reader: CheckpointReader, source: WarmSource, num_rows: int
+) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
+    """Yield ids of a table of `num_rows`, and their first weights; each block overwrites the one before. Blocks.
+
+    Rows that are not yielded begin with the initial values of the table.
+
+    Raises
+    ------
+    CheckpointError
+        If bytes of the checkpoint are missing or have changed.
+    """
+    for rows in _rows(reader, source.previous):
+        ids, found = _targets(source, rows.places, num_rows)
+        yield ids, rows.values[found]
+
+
+def _put(value: NDArray[Any], source: WarmSource, rows: _Rows) -> None:
+    ids, found = _targets(source, rows.places, len(value))
+    value[ids] = rows.values[found]
+
+
+def _targets(
+    source: WarmSource, places: NDArray[np.int64], num_rows: int
+) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """Return the rows of the model, ascending, that are among some of the checkpoint's, and where they are among these.
+
+    `places` are ascending.
+    """
+    wanted = np.arange(num_rows) if source.places is None else source.places
+    at = np.minimum(np.searchsorted(places, wanted), max(0, len(places) - 1))
+    is_there = places[at] == wanted if len(places) else np.zeros(num_rows, bool)
+    ids = np.flatnonzero(is_there)
+    return ids, at[ids]
+
+
+def _rows(reader: CheckpointReader, name: str) -> Iterator[_Rows]:
+    """Yield the rows of a variable at once, or those that exist of a table, some at a time."""
+    tables = {table.name: table for table in reader.manifest.model.tables}
+    if name in tables:
+        for block in reader.table_rows(tables[name], ()):
+            yield _Rows(block["ids"], block["weights"])
+        return
+    value = reader.variable(name)
+    yield _Rows(np.arange(len(value) if value.shape else 1), value)
