@@ -69,6 +69,7 @@ def plan(arguments: Sequence[str]) -> Answer:
     roles = job_roles(asked.cluster.ps, asked.cluster.workers, evaluator=True)
     if attempt is not None:
         _tell_model(seen, asked, attempt)
+        _tell_warm_start(seen, attempt)
         _tell_input(seen, attempt)
         model = attempt.plan.model
         seen.attempt(lambda: check_after_training(stages, asked, model))
@@ -130,6 +131,13 @@ def _tell_model(seen: _Plan, asked: TrainParameters, attempt: Attempt) -> None:
         + (f"; tables {', '.join(tables)}" if tables else ""),
         {"name": asked.model.name, "variables": len(model.variables), "bytes": model.nbytes, "tables": tables},
     )
+
+
+def _tell_warm_start(seen: _Plan, attempt: Attempt) -> None:
+    start = attempt.warm_start
+    if start is not None:
+        path, names = CheckpointStore(start.model_dir).path(start.step), [source.name for source in start.sources]
+        seen.tell("warm start", f"from {path}: {', '.join(names)}", {"checkpoint": path, "variables": names})
 
 
 def _tell_input(seen: _Plan, attempt: Attempt) -> None:

@@ -38,6 +38,7 @@ def resolve(parameters: TrainParameters, seed: int | None = None) -> TrainParame
     values = parameters.model_dump(mode="json")
     values |= {
         "seed": seed if parameters.seed is None else parameters.seed,
+        "warm_start": _anchored_start(values["warm_start"]),
         "model_dir": absolute(parameters.model_dir),
         "code_dir": None if parameters.code_dir is None else _absolute(parameters.code_dir),
         "input": _anchored(values["input"]),
@@ -98,6 +99,10 @@ def _anchored(value: Any) -> Any:
         is_path = {key: key == "path" or key.endswith("_path") for key in value}
         anchored |= {key: _absolute(path) for key, path in value.items() if is_path[key]}
     return anchored
+
+
+def _anchored_start(warm_start: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    return None if warm_start is None else {**warm_start, "checkpoint": _absolute(warm_start["checkpoint"])}
 
 
 def _absolute(path: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from psflow.flows.parameters.base import EXPERIMENT, FlowParameters
+from psflow.flows.parameters.base import EXPERIMENT, FlowParameters, Strings
 from psflow.flows.parameters.cluster import ClusterParameters
 from psflow.flows.parameters.consistency import KINDS, ConsistencyParameters
 from psflow.flows.parameters.evals import EvalName, EvalParameters, NamedEvalParameters
@@ -103,7 +103,7 @@ class WarmStartParameters(FlowParameters):
     """Which variables begin with values of a checkpoint, if model_dir has none."""
 
     checkpoint: str = Field(min_length=1, description="A model_dir, or the directory of a checkpoint; a path or URL.")
-    variables: str | list[str] = Field(
+    variables: str | Strings = Field(
         ".*",
         description="Regular expression of the trainable variables and tables that are taken; a list of them: of all "
         "variables.",

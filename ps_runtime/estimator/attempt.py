@@ -112,7 +112,7 @@ class Attempt:
         check_model_dir(estimator.model_dir, self.plan.model)
         if fork is not None:
             fork.check(self.plan.model)
-        self._warm_start = self._plan_warm_start(estimator.warm_start_from)
+        self.warm_start = self._plan_warm_start(estimator.warm_start_from)
         self._released = threading.Event()
         self._loss: ModelDirError | None = None
 
@@ -199,7 +199,7 @@ class Attempt:
             transport=self._transport,
             writer=writer,
             finished_step=self.record.facts.get("finished_step") if self._reads_again else None,
-            warm_start=self._warm_start,
+            warm_start=self.warm_start,
         )
 
     @staticmethod

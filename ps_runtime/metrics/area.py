@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from psflow.ps_runtime.errors import did_you_mean
-from psflow.ps_runtime.metrics.arguments import refusal
+from psflow.ps_runtime.metrics.arguments import argument_error
 from psflow.ps_runtime.metrics.base import Doubles
 from psflow.ps_runtime.metrics.thresholds import (
     NUM_THRESHOLDS,
@@ -103,11 +103,13 @@ def auc(
     """
     curves: dict[str, type[RocArea | PrecisionRecallArea]] = {"ROC": RocArea, "PR": PrecisionRecallArea}
     if curve not in curves:
-        raise refusal("auc", f"curve is {curve!r}, expected 'ROC' or 'PR'{did_you_mean(curve, curves)}")
+        raise argument_error("auc", f"curve is {curve!r}, expected 'ROC' or 'PR'{did_you_mean(curve, curves)}")
     methods = get_args(SummationMethod)
     if summation_method not in methods:
         near = did_you_mean(summation_method, methods)
-        raise refusal("auc", f"summation_method is {summation_method!r}, expected one of {', '.join(methods)}{near}")
+        raise argument_error(
+            "auc", f"summation_method is {summation_method!r}, expected one of {', '.join(methods)}{near}"
+        )
     at = even_thresholds("auc", num_thresholds) if thresholds is None else inner_thresholds("auc", thresholds)
     buckets = bucketed("auc", labels, predictions, at, weights)
     return curves[curve](*buckets, thresholds=at, summation_method=summation_method)

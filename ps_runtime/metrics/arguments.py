@@ -11,10 +11,19 @@ from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.metrics.base import Doubles
 from psflow.ps_runtime.tracing import plain
 
-__all__ = ["broadcast_weights", "class_ids", "doubles", "refusal", "rows_of_classes", "same_shape", "share", "truths"]
+__all__ = [
+    "argument_error",
+    "broadcast_weights",
+    "class_ids",
+    "doubles",
+    "rows_of_classes",
+    "same_shape",
+    "share",
+    "truths",
+]
 
 
-def refusal(function: str, fault: str) -> ModelFnError:
+def argument_error(function: str, fault: str) -> ModelFnError:
     """Return the error that says what is wrong with an argument of `function`."""
     return ModelFnError((f"{function}: {fault}",))
 
@@ -23,7 +32,7 @@ def same_shape(function: str, labels: ArrayLike, predictions: ArrayLike) -> tupl
     """Return both as arrays; ModelFnError unless they have one shape."""
     truth, guesses = np.asarray(plain(labels)), np.asarray(plain(predictions))
     if truth.shape != guesses.shape:
-        raise refusal(
+        raise argument_error(
             function,
             f"expected labels and predictions of one shape, got {truth.shape} and {guesses.shape}; reshape one of them",
         )
@@ -39,7 +48,7 @@ def doubles(function: str, labels: ArrayLike, predictions: ArrayLike) -> tuple[D
 def truths(function: str, name: str, values: NDArray[Any]) -> NDArray[np.bool]:
     """Return which values are true: all but 0. ModelFnError if one is NaN."""
     if values.dtype.kind == "f" and (is_nan := np.isnan(values)).any():
-        raise refusal(function, f"{name}{_place(is_nan)} is nan, expected 0 for false, another number for true")
+        raise argument_error(function, f"{name}{_place(is_nan)} is nan, expected 0 for false, another number for true")
     return values.astype(bool)
 
 
@@ -47,11 +56,11 @@ def class_ids(function: str, name: str, values: ArrayLike, num_classes: int) -> 
     """Return class ids, flat; ModelFnError if one is no integer in ``[0, num_classes)``."""
     given = np.asarray(plain(values))
     if given.dtype.kind not in "fiub":
-        raise refusal(function, f"expected integers as {name}, got {given.dtype}")
+        raise argument_error(function, f"expected integers as {name}, got {given.dtype}")
     outside = ~((given >= 0) & (given < num_classes) & (given == np.floor(given)))
     if outside.any():
         value = given[outside][0]
-        raise refusal(function, f"{name}{_place(outside)} is {value}, expected an integer in [0, {num_classes})")
+        raise argument_error(function, f"{name}{_place(outside)} is {value}, expected an integer in [0, {num_classes})")
     return given.astype(np.int64).ravel()
 
 
@@ -61,7 +70,7 @@ def rows_of_classes(
     """Return both as float64 of shape ``(rows, classes)``, and the shape of the rows; ModelFnError unless alike."""
     truth, guesses = doubles(function, labels, predictions)
     if not truth.ndim or not truth.shape[-1]:
-        raise refusal(function, f"expected arrays (..., classes), got shape {truth.shape}")
+        raise argument_error(function, f"expected arrays (..., classes), got shape {truth.shape}")
     return truth.reshape(-1, truth.shape[-1]), guesses.reshape(-1, truth.shape[-1]), truth.shape[:-1]
 
 
@@ -79,10 +88,12 @@ def broadcast_weights(function: str, weights: ArrayLike | None, shape: tuple[int
     """
     given = np.asarray(1.0 if weights is None else plain(weights))
     if given.dtype.kind not in "fiub":
-        raise refusal(function, f"expected numbers as weights, got {given.dtype}")
+        raise argument_error(function, f"expected numbers as weights, got {given.dtype}")
     wrong = ~((given >= 0) & (given < np.inf))
     if wrong.any():
-        raise refusal(function, f"weights{_place(wrong)} is {given[wrong][0]}, expected a finite number of 0 or more")
+        raise argument_error(
+            function, f"weights{_place(wrong)} is {given[wrong][0]}, expected a finite number of 0 or more"
+        )
     fitting = given.astype(np.float64)
     if fitting.ndim == len(shape) - 1 and fitting.ndim:
         fitting = fitting[..., np.newaxis]
@@ -90,7 +101,7 @@ def broadcast_weights(function: str, weights: ArrayLike | None, shape: tuple[int
         fitting = fitting[..., 0]
     lengths = zip(fitting.shape, shape, strict=False)
     if fitting.ndim and (fitting.ndim != len(shape) or any(mine not in (1, theirs) for mine, theirs in lengths)):
-        raise refusal(
+        raise argument_error(
             function, f"expected weights of shape {shape}, of its axes some 1, or one number; got {given.shape}"
         )
     return np.broadcast_to(fitting, shape)
@@ -99,7 +110,7 @@ def broadcast_weights(function: str, weights: ArrayLike | None, shape: tuple[int
 def share(function: str, name: str, value: float) -> float:
     """Return a number in [0, 1]; ModelFnError if it is none."""
     if not 0.0 <= value <= 1.0:
-        raise refusal(function, f"{name} is {value}, expected a number in [0, 1]")
+        raise argument_error(function, f"{name} is {value}, expected a number in [0, 1]")
     return float(value)
 
 

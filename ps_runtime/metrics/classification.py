@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from psflow.ps_runtime.metrics.arguments import (
+    argument_error,
     broadcast_weights,
     class_ids,
-    refusal,
     rows_of_classes,
     same_shape,
     truths,
@@ -89,7 +89,7 @@ def binary_accuracy(
     """Measure how often ``prediction > threshold`` equals the label, which is 0 or 1; both of one shape."""
     truth, guesses = same_shape("binary_accuracy", labels, predictions)
     if math.isnan(threshold):
-        raise refusal("binary_accuracy", "threshold is nan, expected a number")
+        raise argument_error("binary_accuracy", "threshold is nan, expected a number")
     matches = np.where(np.isnan(guesses), math.nan, truth == (guesses > threshold))
     return mean_of("binary_accuracy", matches, weights)
 
@@ -116,7 +116,7 @@ def sparse_categorical_accuracy(
     function = "sparse_categorical_accuracy"
     truth, guesses = np.asarray(plain(labels)), np.asarray(plain(predictions))
     if not guesses.ndim or truth.shape != guesses.shape[:-1]:
-        raise refusal(
+        raise argument_error(
             function, f"expected predictions (..., classes) and labels (...), got {guesses.shape} and {truth.shape}"
         )
     ids = class_ids(function, "labels", truth, guesses.shape[-1]).reshape(truth.shape)

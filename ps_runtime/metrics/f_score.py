@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from psflow.ps_runtime.metrics.arguments import broadcast_weights, refusal, rows_of_classes
+from psflow.ps_runtime.metrics.arguments import argument_error, broadcast_weights, rows_of_classes
 from psflow.ps_runtime.metrics.base import Doubles, Metric, zero_if_empty
 
 __all__ = ["FScore", "f1_score", "fbeta_score"]
@@ -104,14 +104,14 @@ def _f_score(
     threshold: float | None,
 ) -> FScore:
     if average not in ("micro", "macro", "weighted", None):
-        raise refusal(function, f"average is {average!r}, expected 'micro', 'macro', 'weighted' or None")
+        raise argument_error(function, f"average is {average!r}, expected 'micro', 'macro', 'weighted' or None")
     if not 0.0 < beta < math.inf:
-        raise refusal(function, f"beta is {beta}, expected a finite number above 0")
+        raise argument_error(function, f"beta is {beta}, expected a finite number above 0")
     if threshold is not None and not 0.0 < threshold <= 1.0:
-        raise refusal(function, f"threshold is {threshold}, expected a number in (0, 1], or None")
+        raise argument_error(function, f"threshold is {threshold}, expected a number in (0, 1], or None")
     truth, guesses, shape = rows_of_classes(function, labels, predictions)
     if len(shape) != 1:
-        raise refusal(function, f"expected arrays (batch, classes), got shape {(*shape, truth.shape[1])}")
+        raise argument_error(function, f"expected arrays (batch, classes), got shape {(*shape, truth.shape[1])}")
     shares = broadcast_weights(function, weights, truth.shape)
     if threshold is None:
         chosen = (guesses >= guesses.max(axis=1, keepdims=True)) & (np.abs(guesses) > 1e-9)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from psflow.ps_runtime.metrics.arguments import broadcast_weights, refusal
+from psflow.ps_runtime.metrics.arguments import argument_error, broadcast_weights
 from psflow.ps_runtime.metrics.base import Doubles, Metric
 from psflow.ps_runtime.tracing import plain
 
@@ -99,7 +99,7 @@ def percentage_below(
 ) -> Mean:
     """Measure the share of `values` that are less than `threshold`: a number in [0, 1], no percentage."""
     if math.isnan(threshold):
-        raise refusal("percentage_below", "threshold is nan, expected a number")
+        raise argument_error("percentage_below", "threshold is nan, expected a number")
     numbers = np.asarray(plain(values))
     below = np.where(np.isnan(numbers), math.nan, numbers < threshold)
     return mean_of("percentage_below", below, weights)

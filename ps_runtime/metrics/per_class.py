@@ -9,7 +9,13 @@ from dataclasses import KW_ONLY, dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from psflow.ps_runtime.metrics.arguments import broadcast_weights, class_ids, refusal, rows_of_classes, same_shape
+from psflow.ps_runtime.metrics.arguments import (
+    argument_error,
+    broadcast_weights,
+    class_ids,
+    rows_of_classes,
+    same_shape,
+)
 from psflow.ps_runtime.metrics.base import Doubles, Metric, zero_if_empty
 
 __all__ = [
@@ -109,7 +115,7 @@ def binary_iou(
     """Measure `iou` of two classes: 1 where ``prediction >= threshold``, else 0."""
     guesses = np.asarray(predictions)
     if np.isnan(guesses).any() or math.isnan(threshold):
-        raise refusal("binary_iou", "a prediction or the threshold is nan, expected numbers")
+        raise argument_error("binary_iou", "a prediction or the threshold is nan, expected numbers")
     return _iou("binary_iou", labels, guesses >= threshold, 2, target_class_ids, weights)
 
 
@@ -148,7 +154,7 @@ def _one_hot_iou(
 ) -> IntersectionOverUnion:
     truth, guesses, shape = rows_of_classes(function, labels, predictions)
     if truth.shape[1] != num_classes:
-        raise refusal(function, f"expected arrays (..., {num_classes}), got shape {(*shape, truth.shape[1])}")
+        raise argument_error(function, f"expected arrays (..., {num_classes}), got shape {(*shape, truth.shape[1])}")
     true_ids, guessed_ids = (values.argmax(axis=1).reshape(shape) for values in (truth, guesses))
     return _iou(function, true_ids, guessed_ids, num_classes, target_class_ids, weights)
 
@@ -164,7 +170,7 @@ def _iou(
     sums = _per_class(function, labels, predictions, num_classes, weights)
     targets = tuple(int(target) for target in target_class_ids)
     if not targets or any(not 0 <= target < num_classes for target in targets):
-        raise refusal(function, f"target_class_ids are {list(targets)}, expected some of [0, {num_classes})")
+        raise argument_error(function, f"target_class_ids are {list(targets)}, expected some of [0, {num_classes})")
     return IntersectionOverUnion(*sums, target_class_ids=targets)
 
 
@@ -173,7 +179,7 @@ def _per_class(
 ) -> tuple[Doubles, Doubles, Doubles]:
     """Return the weights of right examples, of labels and of predictions of each class."""
     if num_classes < 1:
-        raise refusal(function, f"num_classes is {num_classes}, expected 1 or more")
+        raise argument_error(function, f"num_classes is {num_classes}, expected 1 or more")
     truth, guesses = same_shape(function, labels, predictions)
     shares = broadcast_weights(function, weights, truth.shape).ravel()
     true_ids = class_ids(function, "labels", truth, num_classes)

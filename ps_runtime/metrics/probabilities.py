@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from psflow.ps_runtime.metrics.arguments import class_ids, doubles, refusal, rows_of_classes, share
+from psflow.ps_runtime.metrics.arguments import argument_error, class_ids, doubles, rows_of_classes, share
 from psflow.ps_runtime.metrics.base import Doubles
 from psflow.ps_runtime.metrics.means import Mean, mean_of
 from psflow.ps_runtime.tracing import plain
@@ -90,7 +90,7 @@ def sparse_categorical_crossentropy(
     function = "sparse_categorical_crossentropy"
     truth, guesses = np.asarray(plain(labels)), np.asarray(plain(predictions), np.float64)
     if not guesses.ndim or truth.shape != guesses.shape[:-1]:
-        raise refusal(
+        raise argument_error(
             function, f"expected predictions (..., classes) and labels (...), got {guesses.shape} and {truth.shape}"
         )
     ids = class_ids(function, "labels", truth, guesses.shape[-1])
@@ -154,13 +154,13 @@ def _signs(function: str, labels: ArrayLike, predictions: ArrayLike) -> tuple[Do
     truth, guesses = doubles(function, labels, predictions)
     unknown = ~np.isin(truth, (-1.0, 0.0, 1.0))
     if unknown.any():
-        raise refusal(function, f"a label is {truth[unknown][0]}, expected 1, and -1 or 0 for the other class")
+        raise argument_error(function, f"a label is {truth[unknown][0]}, expected 1, and -1 or 0 for the other class")
     return np.where(truth == 0.0, -1.0, truth), guesses
 
 
 def _not_negative(function: str, values: Doubles) -> Doubles:
     if (values < 0.0).any():
-        raise refusal(function, f"expected numbers of 0 or more, got {values[values < 0.0][0]}")
+        raise argument_error(function, f"expected numbers of 0 or more, got {values[values < 0.0][0]}")
     return values
 
 
@@ -168,7 +168,7 @@ def _probabilities(function: str, values: Doubles) -> Doubles:
     """Return probabilities, none nearer to 0 or 1 than TensorFlow lets them come."""
     outside = (values < 0.0) | (values > 1.0)
     if outside.any():
-        raise refusal(
+        raise argument_error(
             function, f"expected probabilities in [0, 1], got {values[outside][0]}; of logits say from_logits=True"
         )
     kept: NDArray[np.float64] = np.clip(values, EPSILON, 1.0 - EPSILON)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from psflow.ps_runtime.errors import did_you_mean
-from psflow.ps_runtime.metrics.arguments import broadcast_weights, doubles, refusal
+from psflow.ps_runtime.metrics.arguments import argument_error, broadcast_weights, doubles
 from psflow.ps_runtime.metrics.base import Doubles, Metric
 from psflow.ps_runtime.metrics.means import Mean, RootMean, mean_of
 from psflow.ps_runtime.tracing import plain
@@ -111,7 +111,9 @@ def mean_relative_error(
     truth, guesses = doubles(function, labels, predictions)
     scale = np.asarray(plain(normalizer), np.float64)
     if scale.shape != truth.shape:
-        raise refusal(function, f"expected a normalizer of shape {truth.shape}, that of labels, got {scale.shape}")
+        raise argument_error(
+            function, f"expected a normalizer of shape {truth.shape}, that of labels, got {scale.shape}"
+        )
     errors = np.divide(np.abs(truth - guesses), scale, out=np.zeros(truth.shape), where=scale != 0.0)
     return mean_of(function, errors, weights)
 
@@ -207,10 +209,10 @@ def r2_score(
     known = ("uniform_average", "variance_weighted_average", None)
     if class_aggregation not in known:
         near = did_you_mean(str(class_aggregation), [str(one) for one in known])
-        raise refusal("r2_score", f"class_aggregation is {class_aggregation!r}, expected one of {known}{near}")
+        raise argument_error("r2_score", f"class_aggregation is {class_aggregation!r}, expected one of {known}{near}")
     truth, guesses = doubles("r2_score", labels, predictions)
     if truth.ndim != 2:
-        raise refusal("r2_score", f"expected arrays (batch, columns), got shape {truth.shape}")
+        raise argument_error("r2_score", f"expected arrays (batch, columns), got shape {truth.shape}")
     shares = broadcast_weights("r2_score", weights, truth.shape)
     squares, total, errors, count = (
         np.sum(values * shares, axis=0)
@@ -221,4 +223,4 @@ def r2_score(
 
 def _check_axis(function: str, name: str, axis: int, ndim: int) -> None:
     if not -ndim <= axis < ndim:
-        raise refusal(function, f"{name} is {axis}, but labels and predictions have rank {ndim}")
+        raise argument_error(function, f"{name} is {axis}, but labels and predictions have rank {ndim}")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from psflow.ps_runtime.metrics.arguments import broadcast_weights, refusal, same_shape, truths
+from psflow.ps_runtime.metrics.arguments import argument_error, broadcast_weights, same_shape, truths
 from psflow.ps_runtime.metrics.base import Doubles, Metric
 
 __all__ = [
@@ -82,7 +82,7 @@ def even_thresholds(function: str, num_thresholds: int) -> tuple[float, ...]:
         If there are less than two.
     """
     if num_thresholds < 2:
-        raise refusal(function, f"num_thresholds is {num_thresholds}, expected 2 or more")
+        raise argument_error(function, f"num_thresholds is {num_thresholds}, expected 2 or more")
     return _with_ends(i / (num_thresholds - 1) for i in range(1, num_thresholds - 1))
 
 
@@ -90,7 +90,7 @@ def given_thresholds(function: str, thresholds: Sequence[float]) -> tuple[float,
     """Return `thresholds` as floats; ModelFnError if there is none, or one is NaN."""
     given = tuple(float(threshold) for threshold in thresholds)
     if not given or any(math.isnan(threshold) for threshold in given):
-        raise refusal(function, f"thresholds are {list(given)}, expected one number or more")
+        raise argument_error(function, f"thresholds are {list(given)}, expected one number or more")
     return given
 
 
@@ -98,7 +98,7 @@ def inner_thresholds(function: str, thresholds: Sequence[float]) -> tuple[float,
     """Return sorted `thresholds` in [0, 1] with one below 0 before and one above 1 after them."""
     given = sorted(given_thresholds(function, thresholds))
     if given[0] < 0.0 or given[-1] > 1.0:
-        raise refusal(function, f"thresholds are {given}, expected numbers in [0, 1]")
+        raise argument_error(function, f"thresholds are {given}, expected numbers in [0, 1]")
     return _with_ends(given)
 
 
@@ -119,7 +119,7 @@ def bucketed(
     truth, guesses = same_shape(function, labels, predictions)
     outside = (guesses < 0.0) | (guesses > 1.0)
     if outside.any():
-        raise refusal(function, f"expected probabilities in [0, 1], got {guesses[outside][0]}")
+        raise argument_error(function, f"expected probabilities in [0, 1], got {guesses[outside][0]}")
     shares = np.where(np.isnan(guesses), math.nan, broadcast_weights(function, weights, guesses.shape)).ravel()
     # in the precision of the predictions: float32(0.1) is not above 0.1
     precision = np.float32 if guesses.dtype in (np.float16, np.float32) else np.float64

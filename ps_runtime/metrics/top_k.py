@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from psflow.ps_runtime.metrics.arguments import broadcast_weights, class_ids, refusal
+from psflow.ps_runtime.metrics.arguments import argument_error, broadcast_weights, class_ids
 from psflow.ps_runtime.metrics.base import Doubles
 from psflow.ps_runtime.metrics.means import Mean, mean_of
 from psflow.ps_runtime.tracing import plain
@@ -182,7 +182,7 @@ def top_k_categorical_accuracy(
     function = "top_k_categorical_accuracy"
     truth = np.asarray(plain(labels))
     if truth.shape != np.shape(plain(predictions)) or not truth.ndim:
-        raise refusal(
+        raise argument_error(
             function,
             f"expected labels and predictions of one shape (..., classes), got {truth.shape} and "
             f"{np.shape(plain(predictions))}",
@@ -212,7 +212,7 @@ def _of_class(function: str, ids: NDArray[np.int64], class_id: int | None) -> ND
     if class_id is None:
         return np.ones(ids.shape, bool)
     if class_id < 0:
-        raise refusal(function, f"class_id is {class_id}, expected 0 or more")
+        raise argument_error(function, f"class_id is {class_id}, expected 0 or more")
     chosen: NDArray[np.bool] = ids == class_id
     return chosen
 
@@ -223,7 +223,7 @@ def _top_k_accuracy(
     guesses = np.asarray(plain(predictions))
     truth = np.asarray(plain(labels))
     if not guesses.ndim or truth.shape != guesses.shape[:-1]:
-        raise refusal(
+        raise argument_error(
             function, f"expected predictions (..., classes) and labels (...), got {guesses.shape} and {truth.shape}"
         )
     ids = class_ids(function, "labels", truth, guesses.shape[-1])
@@ -234,22 +234,22 @@ def _top_k_accuracy(
 def _top_rows(function: str, labels: ArrayLike, predictions: ArrayLike, k: int) -> _Rows:
     guesses = np.asarray(plain(predictions))
     if not guesses.ndim:
-        raise refusal(function, "expected predictions (..., num_classes), got a single number")
+        raise argument_error(function, "expected predictions (..., num_classes), got a single number")
     return _rows(function, labels, _top(function, guesses, k), guesses.shape, guesses.shape[-1])
 
 
 def _given_rows(function: str, labels: ArrayLike, predictions_idx: ArrayLike, k: int | None) -> _Rows:
     given = np.asarray(plain(predictions_idx))
     if not given.ndim:
-        raise refusal(function, "expected predictions_idx (..., k), got a single number")
+        raise argument_error(function, "expected predictions_idx (..., k), got a single number")
     if k is not None and given.shape[-1] != k:
-        raise refusal(function, f"k is {k}, but predictions_idx has shape {given.shape}")
+        raise argument_error(function, f"k is {k}, but predictions_idx has shape {given.shape}")
     top = class_ids(function, "predictions_idx", given, np.iinfo(np.int64).max).reshape(-1, given.shape[-1])
     ordered = np.sort(top, axis=1)
     is_repeated = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
     if is_repeated.any():
         row = int(np.argmax(is_repeated))
-        raise refusal(function, f"predictions_idx names a class twice in row {row}: {top[row].tolist()}")
+        raise argument_error(function, f"predictions_idx names a class twice in row {row}: {top[row].tolist()}")
     return _rows(function, labels, top, given.shape, np.iinfo(np.int64).max - 1)
 
 
@@ -258,17 +258,17 @@ def _rows(function: str, labels: ArrayLike, top: NDArray[np.int64], shape: tuple
     if given.ndim == len(shape) - 1:
         given = given[..., np.newaxis]
     if given.ndim != len(shape) or given.shape[:-1] != shape[:-1]:
-        raise refusal(
+        raise argument_error(
             function,
             f"expected labels of shape {shape[:-1]}, or that and the number of labels, beside predictions of shape "
             f"{shape}; got {np.shape(labels)}",
         )
     if given.dtype.kind not in "iu":
-        raise refusal(function, f"expected integers as labels, got {given.dtype}")
+        raise argument_error(function, f"expected integers as labels, got {given.dtype}")
     outside = (given < NO_LABEL) | (given >= num_classes)
     if outside.any():
         place = [int(axis[0]) for axis in np.nonzero(outside)]
-        raise refusal(
+        raise argument_error(
             function,
             f"labels{place} is {given[outside][0]}, expected an integer in [0, {num_classes}), or -1 for no label",
         )
@@ -279,8 +279,8 @@ def _top(function: str, predictions: NDArray[np.number], k: int) -> NDArray[np.i
     """Return the ids of the `k` largest of each row, best first, of shape ``(rows, k)``."""
     num_classes = predictions.shape[-1]
     if not 1 <= k <= num_classes:
-        raise refusal(function, f"k is {k}, expected an integer in [1, {num_classes}], of {num_classes} classes")
+        raise argument_error(function, f"k is {k}, expected an integer in [1, {num_classes}], of {num_classes} classes")
     if predictions.dtype.kind == "f" and np.isnan(predictions).any():
-        raise refusal(function, "a prediction is nan, so the largest are not known")
+        raise argument_error(function, "a prediction is nan, so the largest are not known")
     rows = predictions.reshape(-1, num_classes).astype(np.float64)
     return np.argsort(-rows, axis=1, kind="stable")[:, :k]

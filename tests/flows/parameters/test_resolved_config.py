@@ -48,6 +48,17 @@ def test_it_means_the_same_from_another_directory(tmp_path: Path) -> None:
     assert resolve(parameters) == parameters
 
 
+def test_a_checkpoint_to_start_from_is_found_from_another_directory(tmp_path: Path) -> None:
+    parameters = resolve(parsed("warm_start={checkpoint: runs/old, variables: [dnn, bias], rename: {a: b}}"), seed=7)
+    assert parameters.warm_start is not None
+    assert parameters.warm_start.checkpoint == f"{tmp_path}/runs/old"
+    settings = parameters.warm_start.build()
+    assert settings.patterns == ("dnn", "bias")
+    assert settings.previous_names == {"a": "b"}
+    write_config("runs/t", parameters)
+    assert read_config("runs/t") == parameters
+
+
 def test_the_seed_of_the_job_fills_an_open_one_only() -> None:
     assert resolve(parsed(), seed=7).seed == 7
     assert resolve(parsed("seed=3"), seed=7).seed == 3
