@@ -1,4 +1,4 @@
-"""The formats of record files as a configuration names them: CSV, TSV, Parquet, Arrow, JSON lines."""
+"""The formats of record files as a configuration names them: CSV, TSV, Parquet, Arrow, JSON lines, libsvm."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from psflow.ps_runtime.record_files.arrow_file import ArrowFile
 from psflow.ps_runtime.record_files.base import RecordFormat
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.json_lines import JsonLines
+from psflow.ps_runtime.record_files.libsvm import LibSvmText
+from psflow.ps_runtime.record_files.libsvm_lines import FEATURES, LABEL
 from psflow.ps_runtime.record_files.parquet import Parquet
 
 TEXT_OPTIONS = ("delimiter", "column_names", "na_values", "encoding")
 
-__all__ = ["ArrowInput", "Csv", "JsonLinesInput", "ParquetInput", "RecordFiles", "Tsv"]
+__all__ = ["ArrowInput", "Csv", "JsonLinesInput", "LibSvm", "ParquetInput", "RecordFiles", "Tsv"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,3 +175,32 @@ class JsonLinesInput(RecordFiles):
     def record_format(self) -> RecordFormat:
         """Return how the files are read."""
         return JsonLines(types=self.types)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibSvm(RecordFiles):
+    """Text with a label and pairs of index and value in each line; its columns are ``label`` and ``features``."""
+
+    suffixes: ClassVar[tuple[str, ...]] = LibSvmText.suffixes
+
+    label: Annotated[
+        str | LabelOptions | None,
+        Key("The column label, or {column: label, classes: [-1, 1]}; null: the labels are not read."),
+    ] = LABEL
+    features: Annotated[Sequence[str] | None, Key("The one array that a record has.")] = (FEATURES,)
+    num_features: Annotated[
+        int | None,
+        Key("Length of the array; null: as in training, else what the largest index of the first file asks for.", ge=1),
+    ] = None
+    zero_based: Annotated[
+        bool | None, Key("Whether the first feature has the index 0; null: as in training, else it has the index 1.")
+    ] = None
+
+    def record_format(self) -> RecordFormat:
+        """Return how the files are read, where training does not say more."""
+        return LibSvmText(types=self.types, num_features=self.num_features, zero_based=bool(self.zero_based))
+
+    @property
+    def stated(self) -> frozenset[str]:
+        """The options that hold whatever training had."""
+        return frozenset() if self.zero_based is None else frozenset({"zero_based"})

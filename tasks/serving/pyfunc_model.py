@@ -87,8 +87,7 @@ class ExportedModel(PythonModel):
                 if not hasattr(given, "keys"):
                     names = ", ".join(repr(column.name) for column in preprocessing.raw_columns[:10])
                     raise ValueError(f"the input is a {type(given).__name__}: expected columns with the names {names}")
-                text = self._schema.text
-                given = self._table_of(given, preprocessing.raw_columns, None if text is None else text.na_values)
+                given = self._table_of(given, preprocessing.raw_columns, self._schema.na_values)
             return preprocessing.apply(given)
         except self._enforcement.InputError as error:
             raise ValueError(str(error)) from None
