@@ -13,7 +13,7 @@ from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.record_files.arrow_file import ArrowFile
-from psflow.ps_runtime.record_files.base import RecordFormat
+from psflow.ps_runtime.record_files.base import NUMBER, RecordFormat
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.libsvm import LibSvmText
@@ -92,8 +92,9 @@ class RecordFiles(Format):
 
     @property
     def types(self) -> dict[str, str]:
-        """The types that are set, by column."""
-        return {name: options.type for name, options in self.columns.items() if options.type is not None}
+        """The types that are set, by column. A number is read as what it is, which may be a day or true, and made one."""
+        set_types = {name: options.type for name, options in self.columns.items() if options.type is not None}
+        return {name: raw for name, raw in set_types.items() if raw != NUMBER}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,4 +80,4 @@ def test_a_model_of_other_columns_reads_no_libsvm(tmp_path: Path) -> None:
 def test_the_array_has_a_type_of_its_own(tmp_path: Path) -> None:
     path = file(tmp_path, "train.svm", "0 1:1")
     with pytest.raises(InputError, match="the type of column 'features' is 'float64': it is always an array"):
-        opened(LibSvm(path=path, columns={"features": ColumnOptions(type="number")}))
+        opened(LibSvm(path=path, columns={"features": ColumnOptions(type="float64")}))
