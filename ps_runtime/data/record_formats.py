@@ -92,7 +92,7 @@ class RecordFiles(Format):
 
     @property
     def types(self) -> dict[str, str]:
-        """The types that are set, by column. A number is read as what it is, which may be a day or true, and made one."""
+        """The types that are set, by column; a ``number`` is read as what it is, such as a day, and made one."""
         set_types = {name: options.type for name, options in self.columns.items() if options.type is not None}
         return {name: raw for name, raw in set_types.items() if raw != NUMBER}
 
