@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -31,7 +31,9 @@ class RecordFiles(Format):
 
     suffixes: ClassVar[tuple[str, ...]] = ()
 
-    path: Annotated[str | Sequence[str], Key("File, folder, glob or fsspec URL of one of these, or a list of them.")]
+    path: Annotated[
+        str | Sequence[str], Key("File, folder, glob or fsspec URL of one of these, or a list of them.")
+    ] = field(kw_only=False)
     label: Annotated[
         str | LabelOptions | None, Key("Column of the labels, or the column and its classes; null: there are none.")
     ] = None
@@ -47,6 +49,8 @@ class RecordFiles(Format):
     ] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if faults := tuple(_faults_of_types(self)):
+            raise UsageError(faults)
         label = self.label.column if isinstance(self.label, LabelOptions) else self.label
         named = [] if label is None else [("label", label)]
         named += [] if self.weight is None else [("weight", self.weight)]
@@ -95,6 +99,21 @@ class RecordFiles(Format):
         """The types that are set, by column; a ``number`` is read as what it is, such as a day, and made one."""
         set_types = {name: options.type for name, options in self.columns.items() if options.type is not None}
         return {name: raw for name, raw in set_types.items() if raw != NUMBER}
+
+
+def _faults_of_types(files: RecordFiles) -> Iterator[str]:
+    """Say what a program has given in another type than a configuration can: a name for a list, a dict for options."""
+    for key in ("key_columns", "features"):
+        if isinstance(getattr(files, key), str):
+            yield f"{key} is {getattr(files, key)!r}: expected a list of names, such as [{getattr(files, key)!r}]"
+    if not isinstance(files.label, str | LabelOptions | None):
+        yield f"label is {files.label!r}: expected the name of a column, or LabelOptions(column, classes)"
+    for name, options in files.columns.items():
+        if not isinstance(options, ColumnOptions):
+            yield f"columns has {options!r} for {name!r}: expected ColumnOptions(...), such as impute='median'"
+    for name, members in files.groups.items():
+        if isinstance(members, str) and members != "numeric":
+            yield f"groups has {members!r} for {name!r}: expected a list of names, or 'numeric'"
 
 
 @dataclass(frozen=True, kw_only=True)
