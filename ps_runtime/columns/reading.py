@@ -144,7 +144,7 @@ def _column_of(table: pa.Table, raw: RawColumn) -> pa.Array:
         scalar, length = split_type(raw.type)
         own = _arrow_types()[scalar] if length is None else pa.list_(_arrow_types()[scalar], length)
         return pa.nulls(len(column), own)
-    raise InputError((f"column {raw.name!r} is {raw_type_of(column.type)}, expected {raw.type}, as learned",))
+    raise InputError((f"column {raw.name!r} is {raw_type_of(column.type)}, expected {raw.type} as in training",))
 
 
 def fits(got: str, expected: str) -> bool:
