@@ -218,7 +218,8 @@ class LibSvm(RecordFiles):
 
     def record_format(self) -> RecordFormat:
         """Return how the files are read, where training does not say more."""
-        return LibSvmText(types=self.types, num_features=self.num_features, zero_based=bool(self.zero_based))
+        zero_based = False if self.zero_based is None else self.zero_based
+        return LibSvmText(types=self.types, num_features=self.num_features, zero_based=zero_based)
 
     @property
     def stated(self) -> frozenset[str]:

@@ -77,6 +77,11 @@ def test_a_model_of_other_columns_reads_no_libsvm(tmp_path: Path) -> None:
         opened(LibSvm(path=file(tmp_path, "eval.svm", "1 1:1")), schema)
 
 
+def test_nobody_guesses_where_indices_begin(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="zero_based is 'auto': expected true or false"):
+        opened(LibSvm(path=file(tmp_path, "train.svm", "0 1:1"), zero_based="auto"))  # type: ignore[arg-type]
+
+
 def test_the_array_has_a_type_of_its_own(tmp_path: Path) -> None:
     path = file(tmp_path, "train.svm", "0 1:1")
     with pytest.raises(InputError, match="the type of column 'features' is 'float64': it is always an array"):
