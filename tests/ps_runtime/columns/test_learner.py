@@ -96,7 +96,7 @@ def test_numbers_too_large_to_normalize_are_refused(learn: Learn) -> None:
 
 
 def test_a_vocabulary_without_its_words_has_no_most_frequent_one(learn: Learn) -> None:
-    with pytest.raises(InputError, match="column 'x' has no value of its vocabulary, .*; set impute to one"):
+    with pytest.raises(InputError, match=r"column 'x' has no value of its vocabulary, .*; set impute to one"):
         feature_of(learn, ["a", "b"], vocabulary=["c"], impute="most_frequent")
 
 
