@@ -3,6 +3,7 @@
 import inspect
 import logging
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -17,6 +18,7 @@ from psflow import (
     GradientDescent,
     LinearClassifier,
     LinearRegressor,
+    RunConfig,
     TrainSpec,
     VocabInfo,
     WarmStartSettings,
@@ -34,6 +36,7 @@ from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import Column
 from psflow.ps_runtime.errors import CheckpointError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.fork import Fork
 from psflow.ps_runtime.estimator.warm_start import plan_warm_start
 from psflow.ps_runtime.initializers import constant
 from psflow.ps_runtime.model.warm_start import warm_rows, warm_value
@@ -605,6 +608,27 @@ def test_a_refused_warm_start_leaves_nothing_behind(tmp_path, small_parent):
     with pytest.raises(UsageError, match="'v' matches no variable; there are items, w"):
         estimator.train(records, steps=1)
     assert not (tmp_path / "child").exists()
+
+
+def test_a_fork_begins_with_the_checkpoint_of_its_parent(tmp_path, small_parent, caplog):
+    config = RunConfig(tf_random_seed=1)
+    begun = Estimator(small_model, str(tmp_path / "begun"), config).train(records, steps=1)
+    caplog.set_level(logging.INFO)
+    child = Estimator(small_model, str(tmp_path / "child"), config, warm_start_from=small_parent)
+    fork = Fork(begun.model_dir, child.model_dir)
+    assert Attempt(child, TrainSpec(records, 2), None, fork=fork).warm_start is None
+    assert (
+        f"is a fork, which has a checkpoint: training goes on with it, and does not warm-start from {small_parent}"
+        in (caplog.text)
+    )
+
+
+def test_what_is_planned_reaches_another_process(parent, tmp_path):
+    words = vocabulary(tmp_path / "words.txt", *reversed(OLD_WORDS))
+    info = VocabInfo(words, 4, 1, words, backup_initializer=constant(0.5))
+    start = planned(WarmStartSettings(parent, "rows", {"rows": info}), model_of({"rows": (5, 2)}))
+    there = first_values(cloudpickle.loads(cloudpickle.dumps(start)), {"rows": (5, 2)})["rows"]
+    np.testing.assert_array_equal(there, [*ROWS, [0.5, 0.5]])
 
 
 @pytest.mark.parametrize("num_ps", [1, 3])
