@@ -402,6 +402,14 @@ def test_a_table_gives_new_rows_its_own_initial_values(tmp_path):
         planned(WarmStartSettings(path, ".*", {"items": info}), model_of({}, [table_spec("items", 2)]))
 
 
+def test_columns_of_a_table_have_no_vocabulary(tmp_path):
+    path = write(tmp_path / "parent", {}, [(table_spec("items", 2), {})])
+    words = vocabulary(tmp_path / "words.txt", *"ab")
+    settings = WarmStartSettings(path, ".*", {"items": VocabInfo(words, 2, 0, words, axis=1)})
+    with pytest.raises(UsageError, match=r"'items' is table float32\[2, 2\], and .* no VocabInfo of axis 1 fits both"):
+        planned(settings, model_of({}, [table_spec("items", 2)]))
+
+
 def test_a_backup_initializer_of_another_shape_is_refused(parent, tmp_path):
     words = vocabulary(tmp_path / "words.txt", *OLD_WORDS)
     info = VocabInfo(words, 4, 0, words, backup_initializer=lambda shape, dtype, rng: np.zeros(3, dtype))
