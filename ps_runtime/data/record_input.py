@@ -11,19 +11,22 @@ from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
+from psflow.ps_runtime.columns.reading import fits
 from psflow.ps_runtime.data.input_scan import scan_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.record_files.base import RecordError, RecordFormat
+from psflow.ps_runtime.record_files.counting import count_records
 from psflow.ps_runtime.record_files.delimited import DelimitedText
+from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.record_files.scan import Scan
 from psflow.ps_runtime.specs.schema import InputSchema, TextReading
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 
-__all__ = ["RecordInput"]
+__all__ = ["IndexedRecords", "RecordInput"]
 
 TAB = "\t"
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
@@ -160,6 +163,44 @@ class RecordInput:
             text=schema.text,
         )
 
+    def index(self, schema: InputSchema, on_progress: Callable[[int, int], object]) -> IndexedRecords:
+        """Count the records to predict with a model that was trained on record files; look at no value.
+
+        Text is read as in `open`, with whole numbers as the model reads them.
+
+        Parameters
+        ----------
+        schema : InputSchema
+            Of the training input.
+        on_progress : callable
+            Told how many bytes have been read, and of how many.
+
+        Raises
+        ------
+        InputError
+            If the files cannot be read, lack a column, or store one as another type.
+        """
+        preprocessing = schema.preprocessing
+        assert preprocessing is not None, "files for a model that was trained on arrays are arrays"
+        names = [column.name for column in preprocessing.columns]
+        keys = [key.name for key in preprocessing.keys]
+        read = _as_in_training(self, schema.text, preprocessing.raw_columns, keys)
+        if isinstance(read, DelimitedText | JsonLines):
+            whole = [column.name for column in preprocessing.raw_columns if column.type == "int64"]
+            as_numbers = dict.fromkeys(set(whole) - preprocessing.word_columns, "float64")  # with fractions or not
+            read = replace(read, types={**read.types, **as_numbers})
+        scan, known = replace(self, record_format=read).scan(lambda known: [*names, *_there(keys, names, known)])
+        files = list_files(self.paths, read.suffixes)
+        index = count_records(
+            files,
+            replace(read, types={name: raw for name, raw in read.types.items() if name in names or name in keys}),
+            {column.name: column.type for column in scan.columns},
+            on_progress=lambda done: on_progress(done, scan.num_bytes),
+        )
+        there = tuple(key for key in keys if key in known)
+        _check_types(index, preprocessing.raw_columns)
+        return IndexedRecords(index, there, _unused(known, scan, keys))
+
     def scan(self, chosen: Callable[[Sequence[str]], Sequence[str]]) -> tuple[Scan, Mapping[str, str]]:
         """Return a scan of the columns that are `chosen` by name, and the types of all that there are."""
         files = list_files(self.paths, self.record_format.suffixes)
@@ -178,6 +219,26 @@ class RecordInput:
             others = (*apart, *self.key_columns)
             return [*(name for name in known if name not in others and not PANDAS_INDEX.fullmatch(name)), *apart]
         return [*self.features, *apart]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedRecords:
+    """Records that are counted, with the key columns that they have and the columns that are not read."""
+
+    index: RecordIndex
+    keys: tuple[str, ...]
+    unused: tuple[str, ...]
+
+
+def _check_types(index: RecordIndex, learned: Sequence[RawColumn]) -> None:
+    """Refuse columns that cannot be those of training, whatever they hold; one without values is float64."""
+    found = {column.name: column.type for column in index.columns}
+    if faults := [
+        f"{index.files[0].shown}: column {column.name!r} is {found[column.name]}, expected {column.type} as in training"
+        for column in learned
+        if not fits(found[column.name], column.type) and found[column.name] != "float64"
+    ]:
+        raise InputError(tuple(faults))
 
 
 def _there(keys: Sequence[str], names: Sequence[str], known: Sequence[str]) -> list[str]:

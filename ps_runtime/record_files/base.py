@@ -169,6 +169,34 @@ class OpenRecords(ABC):
         """
 
     @abstractmethod
+    def count(self, place: Place) -> int:
+        """Return how many records a chunk has, those that cannot be read among them; no value is looked at.
+
+        Raises
+        ------
+        RecordError
+            If it cannot be told, because a byte is none of text, say.
+        """
+
+    @abstractmethod
+    def parts(self, place: Place) -> tuple[Place, ...]:
+        """Return the two places that a chunk of text is made of; none if it is one record, or no text."""
+
+    @abstractmethod
+    def text(self, place: Place) -> str:
+        """Return the text of a chunk, whatever it is; empty if it is none."""
+
+    @abstractmethod
+    def check_types(self, types: Mapping[str, str]) -> None:
+        """Look whether the file stores these columns as types that may be read so; text stores none.
+
+        Raises
+        ------
+        RecordError
+            Of the first column that it does not.
+        """
+
+    @abstractmethod
     def bytes_up_to(self, place: Place) -> int:
         """Return about how many bytes of the file are read when the chunk has been read."""
 

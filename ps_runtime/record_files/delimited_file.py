@@ -7,7 +7,7 @@ import csv as text_csv
 import io
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.columns.raw_types import arrow_type, first_fault
@@ -19,6 +19,7 @@ from psflow.ps_runtime.record_files.text_file import INFERRED_ROWS, MAX_RECORD_B
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import csv
 
 __all__ = ["OpenDelimited"]
 
@@ -74,6 +75,19 @@ class OpenDelimited(OpenText):
             opened = text[unclosed : unclosed + 20].decode(self._encoding, "replace")
             what = f"the quote that begins {opened!r} does not close: the file is cut off, or the quote is a wrong one"
             raise RecordError(what, self._record_at(text[:unclosed]))
+
+    def count(self, place: Place) -> int:
+        """Return how many records a chunk has, those with too few or too many cells among them."""
+        import pyarrow as pa
+
+        others: list[int] = []
+
+        def skip(row: csv.InvalidRow) -> str:
+            others.append(row.number)
+            return "skip"
+
+        table = self._read_csv(self._utf8(self.text_of(place)), {self._names[0]: pa.binary()}, on_other=skip)
+        return int(table.num_rows) + len(others)
 
     def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
@@ -158,8 +172,13 @@ class OpenDelimited(OpenText):
         self.first_byte += len(head) - len(text) + len(row)
         return _names_in(row, self._delimiter, self._encoding)
 
-    def _read_csv(self, text: bytes, stored: Mapping[str, pa.DataType]) -> pa.Table:
-        """Parse records, and return the columns `stored` of these types."""
+    def _read_csv(
+        self,
+        text: bytes,
+        stored: Mapping[str, pa.DataType],
+        on_other: Callable[[csv.InvalidRow], str] | None = None,
+    ) -> pa.Table:
+        """Parse records, and return the columns `stored` of these types; `on_other` takes those of other lengths."""
         import pyarrow as pa
         from pyarrow import csv
 
@@ -168,7 +187,7 @@ class OpenDelimited(OpenText):
             block_size=len(text) + 1,
             column_names=self._names,
         )
-        parsing = csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True)
+        parsing = csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=on_other)
         converting = csv.ConvertOptions(
             column_types=stored,
             include_columns=list(stored),
