@@ -15,6 +15,8 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
+from psflow.tasks.prediction.output import partitions
+
 from benchmarks.mlp import WORKLOAD
 from benchmarks.peer import LOCAL, Peer, find_peer, peer_arguments
 from benchmarks.predicting import export_model, save_arrays, write_rows
@@ -26,7 +28,6 @@ from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.config.environment import child_environment
 from psflow.tasks.prediction.inputs import prediction_input, read_input
 from psflow.tasks.prediction.model import read_model_info
-from psflow.tasks.prediction.output import partitions
 from psflow.tasks.prediction.partition import predict_partition
 
 __all__ = ["CLAIM", "measure"]

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from psflow.tasks.prediction.output import to_csv
 from threadpoolctl import threadpool_limits
 
 from benchmarks.models import mlp
 from psflow import Estimator, EvalSpec, Event, Export, FinalExporter, RunConfig, TrainSpec, train_and_evaluate
 from psflow.tasks.exports.writer import MlflowModelWriter
-from psflow.tasks.prediction.output import to_csv
 
 __all__ = ["export_model", "main", "predict_alone", "save_arrays", "write_rows"]
 

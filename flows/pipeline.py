@@ -34,7 +34,7 @@ from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import COMPLETED_STEP
 from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.specs.schema import InputSchema
-from psflow.tasks.prediction.inputs import read_input
+from psflow.tasks.prediction.inputs import open_rows
 
 __all__ = ["check_prediction_input", "pipeline", "pipeline_flow"]
 
@@ -95,7 +95,7 @@ def check_prediction_input(parameters: PipelineParameters, schema: InputSchema |
     if parameters.pipeline.predict.input is not None and "predict" in parameters.pipeline.chosen:
         source = found_input(_prediction(parameters, "not exported yet", parameters.directory))
         if schema is not None:
-            read_input(source, schema)
+            open_rows(source, schema)
 
 
 @public_flow(name="pipeline", flow_run_name="pipeline {parameters.experiment}")

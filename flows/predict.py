@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,10 +20,14 @@ from psflow.flows.starting.invocation import invoke, invoked
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.data.enforcement import unused_sentence
-from psflow.tasks.prediction.inputs import PredictionInput, input_shown, prediction_input, read_input
+from psflow.tasks.prediction.inputs import PredictionInput, input_shown, prediction_input
 from psflow.tasks.prediction.model import found_model
-from psflow.tasks.prediction.output import PredictionFolder, partitions
-from psflow.tasks.prediction.task import PredictionJob, predict_partitions
+from psflow.tasks.prediction.options import PredictionOptions
+from psflow.tasks.prediction.owner import OutputClaim
+from psflow.tasks.prediction.part_facts import PartFacts, all_not_finite
+from psflow.tasks.prediction.partitions import Partition
+from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
+from psflow.tasks.prediction.task import Partitions, predict_partitions
 
 __all__ = ["found_input", "predict", "predict_flow"]
 
@@ -34,8 +38,8 @@ def predict(parameters: PredictParameters) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``rows, non_finite, parts, output, model_uri, model_version, global_step, wall_secs``; ``non_finite`` has the
-        number of ``rows`` with a blank, NaN or infinite cell, and the ``columns`` that have one.
+        ``rows, rejects, non_finite, parts, output, model_uri, model_version, global_step, wall_secs``; ``non_finite``
+        has the number of predicted ``rows`` with a blank, NaN or infinite cell, and the ``columns`` that have one.
 
     Raises
     ------
@@ -48,8 +52,8 @@ def predict(parameters: PredictParameters) -> dict[str, Any]:
 
 
 @contextmanager
-def prepared(parameters: PredictParameters) -> Iterator[PredictionJob]:
-    """Find the model, read the input, look at the output; change nothing.
+def prepared(parameters: PredictParameters) -> Iterator[PredictionPlan]:
+    """Find the model, count the records of the input, look at the output; change nothing.
 
     Raises
     ------
@@ -57,13 +61,9 @@ def prepared(parameters: PredictParameters) -> Iterator[PredictionJob]:
         Whatever is wrong with any of these.
     """
     source, output = found_input(parameters), _absolute(parameters.output)  # before a model is downloaded for nothing
+    options = PredictionOptions(parameters.output_format, parameters.predict_keys, parameters.on_error)
     with found_model(parameters.model) as model:
-        unused: list[str] = []
-        dataset = read_input(source, model.schema, unused.extend)
-        found = dataset.non_finite, tuple(unused)
-        job = PredictionJob(model, source, dataset.digest(), dataset.num_records, output, *found)
-        PredictionFolder(output).check(_identity(job))
-        yield job
+        yield plan_prediction(model, source, options, output)
 
 
 def _flow_run_name() -> str:
@@ -92,42 +92,66 @@ def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
         return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
 
 
-def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrupts) -> dict[str, Any]:
-    if job.unused:
-        get_run_logger().warning("%s", unused_sentence(str(job.input), job.unused))
-    folder, parts = PredictionFolder(job.output), partitions(job.num_rows)
-    for line in job.non_finite.lines():
-        get_run_logger().warning("%s", line)
-    folder.claim(_identity(job))
-    finished = folder.finished(parts)
-    if finished:
-        get_run_logger().info("%s of %s partitions already exist", len(finished), len(parts))
-    left = [part for part in parts if part not in finished]
-    if left:
-        cluster = parameters.cluster
-        with open_cluster(cluster.address, cluster.workers, warn=get_run_logger().warning) as client:
-            try:
-                predicted = predict_partitions(client, job, left, lambda: interrupts.received is not None)
-            except Exception:
-                interrupts.check()
-                raise
-        if isinstance(predicted, State):  # it was stopped before it was complete
+def _run(plan: PredictionPlan, parameters: PredictParameters, interrupts: Interrupts) -> dict[str, Any]:
+    logger = get_run_logger()
+    if plan.rows.unused:
+        logger.warning("%s", unused_sentence(str(plan.source), plan.rows.unused))
+    with plan.folder.claim() as claim:
+        plan.begin()
+        left = plan.left()
+        if len(left) < len(plan.parts):
+            logger.info("%s of %s partitions already exist", len(plan.parts) - len(left), len(plan.parts))
+        if left:
+            plan.folder.reopen()
+            _predict(plan, left, parameters, interrupts, claim)
+        claim.check()
+        parts = plan.complete()
+    return _answered(plan, parts)
+
+
+def _predict(
+    plan: PredictionPlan,
+    left: Sequence[Partition],
+    parameters: PredictParameters,
+    interrupts: Interrupts,
+    claim: OutputClaim,
+) -> None:
+    """Predict the partitions that are left; InterruptedRunError if a signal came before all were."""
+    cluster = parameters.cluster
+
+    def is_stopped() -> bool:
+        return interrupts.received is not None or claim.is_lost
+
+    with open_cluster(cluster.address, cluster.workers, warn=get_run_logger().warning) as client:
+        try:
+            done = predict_partitions(client, Partitions(plan.work, left), is_stopped)
+        except Exception:
             interrupts.check()
+            raise
+    if isinstance(done, State):  # it was stopped before it was complete
+        interrupts.check()
+
+
+def _answered(plan: PredictionPlan, parts: Sequence[PartFacts]) -> dict[str, Any]:
+    """Return the facts of a prediction that is complete; warn of what is not as it should be."""
+    logger = get_run_logger()
+    non_finite, rejects = all_not_finite(parts), sum(part.rejects for part in parts)
+    for column, found in non_finite["columns"].items():
+        where = f"the first in row {found['first_row']} of {found['file']} ({plan.rows.row_note})"
+        cells = f"{found['cells']:,} cell{'' if found['cells'] == 1 else 's'}"
+        logger.warning("%s: %s blank, NaN or infinite, %s", column, cells, where)
+    if rejects:
+        logger.warning("%s rows could not be read or predicted: see _rejects in %s", f"{rejects:,}", plan.folder.shown)
     return {
-        "rows": folder.verify(parts),
-        "non_finite": job.non_finite.facts(),
+        "rows": sum(part.rows for part in parts),
+        "rejects": rejects,
+        "non_finite": non_finite,
         "parts": len(parts),
-        "output": job.output,
-        "model_uri": job.model.uri,
-        "model_version": job.model.version,
-        "global_step": job.model.global_step,
+        "output": plan.folder.url,
+        "model_uri": plan.model.uri,
+        "model_version": plan.model.version,
+        "global_step": plan.model.global_step,
     }
-
-
-def _identity(job: PredictionJob) -> dict[str, Any]:
-    """Return what makes the predictions in a folder those of `job`."""
-    facts = {"model": job.model.uuid, "input": job.digest, "rows": job.num_rows}
-    return facts | {"non_finite_rows": job.non_finite.num_rows}
 
 
 def found_input(parameters: PredictParameters) -> PredictionInput:

@@ -7,11 +7,19 @@ from typing import Any
 
 from pydantic import Field
 
-from psflow.flows.parameters.base import FlowParameters
+from psflow.flows.parameters.base import FlowParameters, Strings
 from psflow.flows.parameters.cluster import PredictClusterParameters
 from psflow.flows.parameters.input import PREDICT_NON_FINITE, FormatName, PredictNonFinite
 from psflow.flows.parameters.parsing import parse_as
 from psflow.ps_runtime.config.files import Origin
+from psflow.tasks.prediction.options import OnError, OutputFormat
+
+ON_ERROR = (
+    "What becomes of a row that cannot be read or predicted; stop: the prediction stops there, and the same command "
+    "goes on later; reject: it goes to _rejects in the output, with the reason, and all other rows are predicted."
+)
+OUTPUT_FORMAT = "Format of the parts; parquet or csv. In csv a prediction of several numbers has a column for each."
+PREDICT_KEYS = "Predictions to write, such as [class_ids]; null: all that the model has."
 
 __all__ = ["PredictParameters", "parse_predict_parameters"]
 
@@ -35,7 +43,10 @@ class PredictParameters(FlowParameters):
         "PYTHONPATH and the installed packages.",
     )
     non_finite: PredictNonFinite = Field("keep", description=PREDICT_NON_FINITE)
+    on_error: OnError = Field("stop", description=ON_ERROR)
     output: str = Field(min_length=1, description="Directory or fsspec URL for the predictions.")
+    output_format: OutputFormat = Field("parquet", description=OUTPUT_FORMAT)
+    predict_keys: Strings | None = Field(None, min_length=1, description=PREDICT_KEYS)
     cluster: PredictClusterParameters = Field(PredictClusterParameters(), description="Cluster to predict on.")
 
 

@@ -50,6 +50,9 @@ def shown_predictions(facts: Facts) -> list[str]:
     return _named(
         {
             "predicted": f"{facts['rows']} rows in {facts['parts']} part{'' if facts['parts'] == 1 else 's'}",
+            "rejected": f"{facts['rejects']} rows that could not be read or predicted, see _rejects in the output"
+            if facts["rejects"]
+            else None,
             "not finite": f"{non_finite['rows']} of these rows have a blank, NaN or infinite cell, in "
             f"{', '.join(non_finite['columns'])}"
             if non_finite["rows"]

@@ -58,9 +58,8 @@ class OpenDelimited(OpenText):
 
     def types(self, names: Sequence[str]) -> dict[str, str]:
         """Return the types that the first cells of some columns have in common; see `OpenRecords.types`."""
-        import pyarrow as pa
-
-        cells = self._read_csv(self._utf8(self.inferred_text()), dict.fromkeys(names, pa.binary()))
+        # a record of another length has no say in it, and is an error when it is read
+        cells, _ = self._read_whole_rows(self._utf8(self.inferred_text()), names)
         first = cells.slice(0, INFERRED_ROWS)
         return {name: inferred_type(self._values(first[name], "string", name)) for name in names}
 
@@ -78,16 +77,8 @@ class OpenDelimited(OpenText):
 
     def count(self, place: Place) -> int:
         """Return how many records a chunk has, those with too few or too many cells among them."""
-        import pyarrow as pa
-
-        others: list[int] = []
-
-        def skip(row: csv.InvalidRow) -> str:
-            others.append(row.number)
-            return "skip"
-
-        table = self._read_csv(self._utf8(self.text_of(place)), {self._names[0]: pa.binary()}, on_other=skip)
-        return int(table.num_rows) + len(others)
+        table, others = self._read_whole_rows(self._utf8(self.text_of(place)), self._names[:1])
+        return int(table.num_rows) + others
 
     def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
@@ -171,6 +162,20 @@ class OpenDelimited(OpenText):
             raise RecordError(f"a quote in the first row does not close; {HEADER_HINT}")
         self.first_byte += len(head) - len(text) + len(row)
         return _names_in(row, self._delimiter, self._encoding)
+
+    def _read_whole_rows(self, text: bytes, names: Sequence[str]) -> tuple[pa.Table, int]:
+        """Return some cells as bytes of the records that have as many as they should, and how many others there are."""
+        import pyarrow as pa
+
+        others: list[int] = []
+
+        def skip(row: csv.InvalidRow) -> str:
+            others.append(row.number)
+            return "skip"
+
+        if not text.isascii():
+            text = text.decode(errors="replace").encode()  # pyarrow tells of no row that is not UTF-8
+        return self._read_csv(text, dict.fromkeys(names, pa.binary()), on_other=skip), len(others)
 
     def _read_csv(
         self,

@@ -15,10 +15,12 @@ from psflow.ps_runtime.cluster.fork_server import scratch_directory
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
 from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.tasks.prediction.columns import Prediction
 from psflow.tasks.tracking.store import mlflow_client, prepare_store, reason_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.types import TensorSpec
 
 __all__ = ["ModelInfo", "found_model", "load_model", "read_model_info"]
 
@@ -44,6 +46,8 @@ class ModelInfo:
         Of the checkpoint that was exported.
     schema : InputSchema
         Of its training input, which tells what it reads.
+    predictions : tuple of Prediction
+        What it predicts.
     """
 
     uri: str
@@ -52,6 +56,7 @@ class ModelInfo:
     uuid: str
     global_step: int
     schema: InputSchema
+    predictions: tuple[Prediction, ...]
 
 
 @contextmanager
@@ -112,7 +117,11 @@ def read_model_info(path: str, uri: str, version: str | None) -> ModelInfo:
     try:
         config: Mapping[str, Any] = json.loads((Path(path) / CONFIG).read_text())
         schema = InputSchema.from_facts(config["schema"])
-        return ModelInfo(uri, version, path, str(Model.load(path).model_uuid), int(config["global_step"]), schema)
+        model = Model.load(path)
+        outputs = tuple(
+            Prediction(spec.name, _dtype_of(spec), tuple(spec.shape[1:])) for spec in model.signature.outputs.inputs
+        )
+        return ModelInfo(uri, version, path, str(model.model_uuid), int(config["global_step"]), schema, outputs)
     except Exception as error:  # it may be any folder, with anything in it
         raise UsageError(
             (
@@ -122,8 +131,20 @@ def read_model_info(path: str, uri: str, version: str | None) -> ModelInfo:
         ) from None
 
 
-def load_model(info: ModelInfo) -> Any:
+def _dtype_of(spec: TensorSpec) -> str:
+    """Return the dtype of a prediction by the name that numpy has for it; of texts the length does not count."""
+    return "str" if spec.type.kind == "U" else str(spec.type)
+
+
+def load_model(path: str, uri: str) -> Any:
     """Load a model, in the process that is to predict; return what has ``predict(context, features)``.
+
+    Parameters
+    ----------
+    path : str
+        Its folder.
+    uri : str
+        What people call it.
 
     Raises
     ------
@@ -132,11 +153,11 @@ def load_model(info: ModelInfo) -> Any:
     """
     import mlflow.pyfunc
 
-    if not Path(info.path).is_dir():
+    if not Path(path).is_dir():
         raise InputError(
             (
-                f"a Dask worker cannot read the folder {info.path} of the model {without_secrets(info.uri)}: "
+                f"a Dask worker cannot read the folder {path} of the model {without_secrets(uri)}: "
                 "give --model a folder that all workers can read",
             )
         )
-    return mlflow.pyfunc.load_model(info.path).unwrap_python_model()
+    return mlflow.pyfunc.load_model(path).unwrap_python_model()

@@ -2,102 +2,139 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distributed import Client, Future
-from prefect import get_run_logger, task
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
+from distributed import Client, Future, KilledWorker
+from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled
 
-from psflow.ps_runtime.data.non_finite import NonFiniteCells
-from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import PsflowError
 from psflow.tasks.completed import completed_batches
-from psflow.tasks.prediction.inputs import PredictionInput
-from psflow.tasks.prediction.model import ModelInfo
-from psflow.tasks.prediction.output import Partition
-from psflow.tasks.prediction.partition import predict_partition
+from psflow.tasks.prediction.part_facts import PartFacts
+from psflow.tasks.prediction.partition import PredictionWork, predict_partition
+from psflow.tasks.prediction.partitions import Partition
+from psflow.tasks.prediction.progress import PredictionProgress
 
-__all__ = ["PredictionJob", "predict_partitions"]
+__all__ = ["PartitionLostError", "Partitions", "predict_partitions"]
 
-PROGRESS_EVERY_SECS = 1.0
+AHEAD = 2
+"""Partitions that are submitted for each slot: one that runs, and one that waits for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PredictionJob:
-    """What is predicted: the rows of `input`, whose data have `digest`, with `model`, into the folder `output`.
+class Partitions:
+    """The partitions that are left, and what they have in common: opaque to Prefect, which looks into sequences."""
 
-    `non_finite` tells of the cells of the input that are blank, NaN or infinite; `unused` are columns or arrays of it
-    that the model does not read.
-    """
-
-    model: ModelInfo
-    input: PredictionInput
-    digest: str
-    num_rows: int
-    output: str
-    non_finite: NonFiniteCells
-    unused: tuple[str, ...] = ()
+    def __init__(self, work: PredictionWork, left: Sequence[Partition]) -> None:
+        self.work, self.left = work, left
 
 
 @task(name="predict partitions", cache_policy=NO_CACHE, persist_result=False)
 def predict_partitions(
-    client: Client, job: PredictionJob, parts: Sequence[Partition], is_stopped: Callable[[], bool]
-) -> int | State[Any]:
-    """Predict `parts` on the cluster, and return how many rows they have; a Cancelled state if it was stopped.
+    client: Client, partitions: Partitions, is_stopped: Callable[[], bool]
+) -> tuple[int, int] | State[Any]:
+    """Predict partitions on the cluster; return rows and rejects, or a Cancelled state if it was stopped.
 
     Parameters
     ----------
     client : Client
         Of the cluster to predict on.
-    job : PredictionJob
-        The model, its input, and where the predictions go.
-    parts : sequence of Partition
+    partitions : Partitions
         Those that are not written yet.
     is_stopped : callable
-        Asked several times a second; once it says True, what has not begun is cancelled.
+        Asked several times a second; once it says True, no partition begins any more.
 
     Raises
     ------
     WaitTimeoutError
         If the cluster has had no worker for half a minute.
     Exception
-        What the first failed partition failed with.
+        What the first failed partition failed with. Those that ran have ended by then; no other was submitted.
     """
-    progress = _Progress(len(parts))
-    futures: list[Future[int]] = [
-        client.submit(predict_partition, job.model, job.input, job.digest, part, job.output, pure=False)
-        for part in parts
-    ]
-    num_done = num_rows = 0
+    window = _Window(client, partitions)
+    progress = PredictionProgress(partitions.left)
     try:
-        for batch in completed_batches(client, futures):
-            num_rows += sum(future.result() for future in batch)
-            num_done += len(batch)
-            if num_done < len(parts) and is_stopped():
+        for batch in completed_batches(client, window.submitted(), window.submitted):
+            progress.add(window.taken(batch))
+            if window.has_more and is_stopped():
                 return Cancelled(message="it was interrupted; run the same command again to do the rest")
-            progress.tell(num_done)
-        return num_rows
+            progress.tell()
+        if window.failure is not None:
+            raise window.failure
+        progress.tell()
+        return progress.rows, progress.rejects
     finally:
-        client.cancel(futures)
+        window.cancel()
 
 
-class _Progress:
-    """Tells how far it is, on the terminal and in the Prefect UI, at most once a second."""
+class _Window:
+    """Partitions on the cluster, so many at a time as its slots need to have something to do.
 
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._logger = get_run_logger()
-        self._artifact = create_progress_artifact(0.0, description="Partitions that are predicted.")
-        self._next_time = Deadline(PROGRESS_EVERY_SECS)
-        self._told = 0
+    Attributes
+    ----------
+    failure : Exception or None
+        Of the first partition that has failed: from then on none is submitted.
+    """
 
-    def tell(self, num_done: int) -> None:
-        if num_done == self._told or (num_done < self._total and not self._next_time.has_passed):
-            return
-        self._next_time, self._told = Deadline(PROGRESS_EVERY_SECS), num_done
-        self._logger.info("predicted %s of %s partitions", num_done, self._total)
-        update_progress_artifact(self._artifact, 100.0 * num_done / self._total)  # type: ignore[arg-type]
+    def __init__(self, client: Client, partitions: Partitions) -> None:
+        self.failure: Exception | None = None
+        self._client, self._work = client, partitions.work
+        self._left = deque(partitions.left)
+        self._running: dict[Future[PartFacts], Partition] = {}
+        self._may_have_room = True
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a partition has not ended."""
+        return bool(self._running) or bool(self._left and self.failure is None)
+
+    def submitted(self) -> list[Future[PartFacts]]:
+        """Submit as many as the window takes, and return them."""
+        if self.failure is not None or not self._left or not self._may_have_room:
+            return []
+        self._may_have_room = False
+        room = AHEAD * max(1, sum(self._client.nthreads().values())) - len(self._running)
+        parts = [self._left.popleft() for _ in range(min(room, len(self._left)))]
+        new = {self._client.submit(predict_partition, self._work, part, pure=False): part for part in parts}
+        self._running |= new
+        return list(new)
+
+    def taken(self, batch: Sequence[Future[PartFacts]]) -> list[PartFacts]:
+        """Return the facts of partitions that have ended, and forget them; keep the first failure."""
+        facts = []
+        for future in batch:
+            part = self._running.pop(future)
+            self._may_have_room = True
+            try:
+                facts.append(future.result())
+            except KilledWorker as error:
+                lost = PartitionLostError(part.file, part.first_in_file, part.num_records, error.allowed_failures + 1)
+                self.failure = self.failure or lost
+            except Exception as error:
+                self.failure = self.failure or error
+        return facts
+
+    def cancel(self) -> None:
+        """Have nothing begin that has not begun."""
+        self._client.cancel(list(self._running))
+
+
+@dataclass(eq=False)
+class PartitionLostError(PsflowError):
+    """The Dask workers that predicted a partition have died, one after the other."""
+
+    file: str
+    first_in_file: int
+    num_records: int
+    num_workers: int
+
+    def __str__(self) -> str:
+        last = self.first_in_file + self.num_records - 1
+        return (
+            f"{self.num_workers} Dask workers died while they predicted records {self.first_in_file} to {last} of "
+            f"{self.file} (the first is 0): see their logs; the model may need more memory than a worker has"
+        )

@@ -26,6 +26,7 @@ EXPORTED: dict[str, Any] = {
 }
 PREDICTED: dict[str, Any] = {
     "rows": 360,
+    "rejects": 0,
     "non_finite": {"rows": 0, "columns": {}},
     "parts": 2,
     "output": "out",
@@ -71,6 +72,11 @@ def test_rows_that_were_predicted_from_what_is_no_number_are_told() -> None:
     found = {"rows": 2, "columns": {"column 'b'": {"cells": 2, "first_row": 3}}}
     [line] = [line for line in shown_predictions({**PREDICTED, "non_finite": found}) if line.startswith("not finite")]
     assert line == "not finite   2 of these rows have a blank, NaN or infinite cell, in column 'b'"
+
+
+def test_rows_that_were_rejected_are_told() -> None:
+    [line] = [line for line in shown_predictions({**PREDICTED, "rejects": 3}) if line.startswith("rejected")]
+    assert line == "rejected     3 rows that could not be read or predicted, see _rejects in the output"
 
 
 def test_a_pipeline_shows_the_lines_of_each_stage_that_it_has() -> None:
