@@ -27,7 +27,8 @@ from psflow.tasks.prediction.owner import OutputClaim
 from psflow.tasks.prediction.part_facts import PartFacts, all_not_finite
 from psflow.tasks.prediction.partitions import Partition
 from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
-from psflow.tasks.prediction.task import Partitions, predict_partitions
+from psflow.tasks.prediction.task import predict_partitions
+from psflow.tasks.prediction.window import Partitions
 
 __all__ = ["found_input", "predict", "predict_flow"]
 

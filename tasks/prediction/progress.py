@@ -36,6 +36,11 @@ class PredictionProgress:
         self._logger = get_run_logger()
         self._artifact = create_progress_artifact(0.0, description=self.line())
 
+    @property
+    def is_done(self) -> bool:
+        """Whether all partitions have ended."""
+        return self._parts == self._num_parts
+
     def add(self, facts: Iterable[PartFacts]) -> None:
         """Take in partitions that have ended."""
         for one in facts:
@@ -45,8 +50,7 @@ class PredictionProgress:
 
     def tell(self) -> None:
         """Tell it if there is something new and it is time to, or all are done."""
-        is_done = self._parts == self._num_parts
-        if self._parts == self._told or (not is_done and self._clock() < self._next):
+        if self._parts == self._told or (not self.is_done and self._clock() < self._next):
             return
         self._next, self._told = self._clock() + EVERY_SECS, self._parts
         self._logger.info("%s", self.line())

@@ -10,8 +10,10 @@ import pytest
 from distributed import KilledWorker
 
 from psflow.ps_runtime.errors import InputError
-from psflow.tasks.prediction import task as module
-from psflow.tasks.prediction.task import PartitionLostError, Partitions, predict_partitions
+from psflow.tasks.prediction import task, window
+from psflow.tasks.prediction.progress import PredictionProgress
+from psflow.tasks.prediction.task import predict_partitions
+from psflow.tasks.prediction.window import PartitionLostError, Partitions
 from tests.tasks.prediction.scoring import facts, part
 
 PARTS = [part(i, 3 * i, 3 * i + 3) for i in range(10)]
@@ -49,21 +51,20 @@ class Future:
         self.result = result
 
 
-class Quiet:
-    def __init__(self, left: Any) -> None:
-        self.rows = self.rejects = 0
+class Quiet(PredictionProgress):
+    """Counts, and tells nobody."""
 
-    def add(self, parts: Any) -> None:
-        self.rows += sum(one.rows for one in parts)
-        self.rejects += sum(one.rejects for one in parts)
+    def __init__(self, left: Any) -> None:
+        self.rows = self.rejects = self._parts = 0
+        self._num_parts = len(left)
 
     def tell(self) -> None:
         pass
 
 
 def run(cluster: Cluster, monkeypatch: pytest.MonkeyPatch, is_stopped: Callable[[], bool] = lambda: False) -> Any:
-    monkeypatch.setattr(module, "completed_batches", cluster.completed)
-    monkeypatch.setattr(module, "PredictionProgress", Quiet)
+    monkeypatch.setattr(window, "completed_batches", cluster.completed)
+    monkeypatch.setattr(task, "PredictionProgress", Quiet)
     work: Any = SimpleNamespace()
     client: Any = cluster
     return predict_partitions.fn(client, Partitions(work, PARTS), is_stopped)
