@@ -20,6 +20,7 @@ from psflow import DNNClassifier, EvalSpec, Event, Export, FinalExporter, RunCon
 from psflow.ps_runtime.data.record_formats import ParquetInput
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.tasks.exports.writer import MlflowModelWriter
+from psflow.tasks.prediction.parts import repeating
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,7 +94,7 @@ def predict_alone(records: Path, variables: Path, output: Path, first: int, step
             tables = [_table(_predicted(values, batch)) for batch in _batches(file, groups)]
             table = pa.concat_tables(tables)
             num_rows += table.num_rows
-            parquet.write_table(table, output / f"part-{part:05d}.parquet")
+            parquet.write_table(table, output / f"part-{part:05d}.parquet", use_dictionary=repeating(table.schema))
     return num_rows
 
 

@@ -19,7 +19,7 @@ from psflow.tasks.prediction.options import OutputFormat
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["HashedStream", "PartWriter", "writing"]
+__all__ = ["HashedStream", "PartWriter", "repeating", "writing"]
 
 GROUP_BYTES = 16 * 1024**2
 """What is kept in memory until it is written: a row group of Parquet."""
@@ -90,6 +90,20 @@ def writing(files: FileStore, name: str) -> Iterator[HashedStream]:
         files.send(path, name)
 
 
+def repeating(schema: pa.Schema) -> list[str]:
+    """Return the columns of which Parquet is to look for values that come again: not fractions, where that costs most.
+
+    What is looked through is every value of a row group, and of fractions hardly one is there twice.
+    """
+    import pyarrow as pa
+
+    return [
+        field.name
+        for field in schema
+        if not pa.types.is_floating(field.type) and not pa.types.is_fixed_size_list(field.type)
+    ]
+
+
 @dataclass
 class PartWriter:
     """Writes tables of one schema as Parquet or CSV; keeps some of them in memory until a row group is full.
@@ -145,7 +159,7 @@ class PartWriter:
             case "parquet":
                 from pyarrow import parquet
 
-                return parquet.ParquetWriter(self.stream, self.schema)
+                return parquet.ParquetWriter(self.stream, self.schema, use_dictionary=repeating(self.schema))
             case "csv":
                 from pyarrow import csv
 

@@ -14,7 +14,7 @@ from psflow.tasks.prediction.rows import Block, Fault, OnFault, Rows
 
 __all__ = ["batch_rows", "predicted_batches"]
 
-BATCH_BYTES = 1024**2
+BATCH_BYTES = 4 * 1024**2
 """Of the features that are predicted at once: they and what is computed of them stay near the caches."""
 MAX_BATCH_ROWS = 8192
 NOT_OF_A_RECORD = (MemoryError, ImportError)
