@@ -116,7 +116,7 @@ class _Predictions:
     def psflow(self) -> Measured:
         """Predict all rows with psflow."""
         with _Watch(self._workers, self._num_rows) as watch:
-            model = read_model_info(self._model, self._model, None)
+            model = read_model_info(self._model, self._model, self._model, None)
             source = prediction_input(str(self._records))
             plan = plan_prediction(model, source, PredictionOptions(), str(self._new_folder()))
             with plan.folder.claim():

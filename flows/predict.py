@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from prefect import get_run_logger
@@ -20,8 +21,11 @@ from psflow.flows.starting.invocation import invoke, invoked
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.data.enforcement import unused_sentence
+from psflow.ps_runtime.redaction import shown_path
+from psflow.tasks.prediction.batches import planned_batches
+from psflow.tasks.prediction.folder import PredictionFolder
 from psflow.tasks.prediction.inputs import PredictionInput, input_shown, prediction_input
-from psflow.tasks.prediction.model import found_model
+from psflow.tasks.prediction.model import ModelInfo, found_model
 from psflow.tasks.prediction.options import PredictionOptions
 from psflow.tasks.prediction.owner import OutputClaim
 from psflow.tasks.prediction.part_facts import PartFacts, all_not_finite
@@ -30,7 +34,7 @@ from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
 from psflow.tasks.prediction.task import predict_partitions
 from psflow.tasks.prediction.window import Partitions
 
-__all__ = ["found_input", "predict", "predict_flow"]
+__all__ = ["Prepared", "dry_run", "found_input", "predict", "predict_flow", "prepared"]
 
 
 def predict(parameters: PredictParameters) -> dict[str, Any]:
@@ -39,8 +43,9 @@ def predict(parameters: PredictParameters) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``rows, rejects, non_finite, parts, output, model_uri, model_version, global_step, wall_secs``; ``non_finite``
-        has the number of predicted ``rows`` with a blank, NaN or infinite cell, and the ``columns`` that have one.
+        ``rows, rejects, non_finite, parts, output, folders, model_uri, model_version, global_step, wall_secs``;
+        ``non_finite`` has the number of predicted ``rows`` with a blank, NaN or infinite cell, and the ``columns`` that
+        have one; ``folders`` are those that this run has completed, with ``new_files_only`` none if no file is new.
 
     Raises
     ------
@@ -52,8 +57,27 @@ def predict(parameters: PredictParameters) -> dict[str, Any]:
     return invoke(predict_flow, parameters, prepared)
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What a prediction is going to do.
+
+    Parameters
+    ----------
+    model : ModelInfo
+        That was asked for.
+    plans : sequence of PredictionPlan
+        One; or one for each batch, none if no files have arrived.
+    output : str
+        Where all of it goes.
+    """
+
+    model: ModelInfo
+    plans: Sequence[PredictionPlan]
+    output: str
+
+
 @contextmanager
-def prepared(parameters: PredictParameters) -> Iterator[PredictionPlan]:
+def prepared(parameters: PredictParameters) -> Iterator[Prepared]:
     """Find the model, count the records of the input, look at the output; change nothing.
 
     Raises
@@ -63,8 +87,30 @@ def prepared(parameters: PredictParameters) -> Iterator[PredictionPlan]:
     """
     source, output = found_input(parameters), _absolute(parameters.output)  # before a model is downloaded for nothing
     options = PredictionOptions(parameters.output_format, parameters.predict_keys, parameters.on_error)
+    PredictionFolder(output).claim().check_free()
     with found_model(parameters.model) as model:
-        yield plan_prediction(model, source, options, output)
+        if parameters.new_files_only:
+            with planned_batches(model, source, options, output) as plans:
+                yield Prepared(model, plans, output)
+        else:
+            yield Prepared(model, [plan_prediction(model, source, options, output)], output)
+
+
+def dry_run(parameters: PredictParameters) -> dict[str, Any]:
+    """Return what a prediction would do; compute and write nothing.
+
+    Returns
+    -------
+    dict
+        ``predictions``, for each ``output, files, rows, bytes, parts, finished_parts, columns, unused``.
+
+    Raises
+    ------
+    UsageError
+        As `predict` does.
+    """
+    with prepared(parameters) as found:
+        return {"predictions": [plan.facts() for plan in found.plans]}
 
 
 def _flow_run_name() -> str:
@@ -93,21 +139,32 @@ def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
         return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
 
 
-def _run(plan: PredictionPlan, parameters: PredictParameters, interrupts: Interrupts) -> dict[str, Any]:
+def _run(found: Prepared, parameters: PredictParameters, interrupts: Interrupts) -> dict[str, Any]:
+    if not found.plans:
+        get_run_logger().info("no files have arrived since the last run")
+    parts: list[PartFacts] = []
+    with PredictionFolder(found.output).claim() as claim:
+        for plan in found.plans:
+            parts += _complete(plan, parameters, interrupts, claim)
+    return _answered(found, parts)
+
+
+def _complete(
+    plan: PredictionPlan, parameters: PredictParameters, interrupts: Interrupts, claim: OutputClaim
+) -> list[PartFacts]:
+    """Predict what a folder lacks; return the facts of all its parts."""
     logger = get_run_logger()
     if plan.rows.unused:
         logger.warning("%s", unused_sentence(str(plan.source), plan.rows.unused))
-    with plan.folder.claim() as claim:
-        plan.begin()
-        left = plan.left()
-        if len(left) < len(plan.parts):
-            logger.info("%s of %s partitions already exist", len(plan.parts) - len(left), len(plan.parts))
-        if left:
-            plan.folder.reopen()
-            _predict(plan, left, parameters, interrupts, claim)
-        claim.check()
-        parts = plan.complete()
-    return _answered(plan, parts)
+    plan.begin()
+    left = plan.left()
+    if len(left) < len(plan.parts):
+        logger.info("%s of %s partitions already exist", len(plan.parts) - len(left), len(plan.parts))
+    if left:
+        plan.folder.reopen()
+        _predict(plan, left, parameters, interrupts, claim)
+    claim.check()
+    return plan.complete()
 
 
 def _predict(
@@ -133,25 +190,28 @@ def _predict(
         interrupts.check()
 
 
-def _answered(plan: PredictionPlan, parts: Sequence[PartFacts]) -> dict[str, Any]:
-    """Return the facts of a prediction that is complete; warn of what is not as it should be."""
+def _answered(found: Prepared, parts: Sequence[PartFacts]) -> dict[str, Any]:
+    """Return the facts of what is complete; warn of what is not as it should be."""
     logger = get_run_logger()
     non_finite, rejects = all_not_finite(parts), sum(part.rejects for part in parts)
-    for column, found in non_finite["columns"].items():
-        where = f"the first in row {found['first_row']} of {found['file']} ({plan.rows.row_note})"
-        cells = f"{found['cells']:,} cell{'' if found['cells'] == 1 else 's'}"
+    for column, cells_of in non_finite["columns"].items():
+        where = f"the first in row {cells_of['first_row']} of {cells_of['file']} ({found.plans[0].rows.row_note})"
+        cells = f"{cells_of['cells']:,} cell{'' if cells_of['cells'] == 1 else 's'}"
         logger.warning("%s: %s blank, NaN or infinite, %s", column, cells, where)
     if rejects:
-        logger.warning("%s rows could not be read or predicted: see _rejects in %s", f"{rejects:,}", plan.folder.shown)
+        logger.warning(
+            "%s rows could not be read or predicted: see _rejects in %s", f"{rejects:,}", shown_path(found.output)
+        )
     return {
         "rows": sum(part.rows for part in parts),
         "rejects": rejects,
         "non_finite": non_finite,
         "parts": len(parts),
-        "output": plan.folder.url,
-        "model_uri": plan.model.uri,
-        "model_version": plan.model.version,
-        "global_step": plan.model.global_step,
+        "output": found.output,
+        "folders": [plan.folder.url for plan in found.plans],
+        "model_uri": found.model.uri,
+        "model_version": found.model.version,
+        "global_step": found.model.global_step,
     }
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
@@ -59,8 +60,8 @@ class PredictionFolder:
         job : mapping of str to JSON values
             What is predicted with what.
         """
-        there = self.job()
-        if there is None:
+        record = self.record()
+        if record is None:
             begun = (".", "_owner", INDEX)  # what a prediction leaves that was killed as it began
             names = [name for name in self._files.names("") if not name.startswith(begun)]
             if names:
@@ -68,6 +69,7 @@ class PredictionFolder:
                     (f"the output {self.shown} holds other files, such as {names[0]}: choose another folder",)
                 )
             return
+        there = record["job"]
         differences = [
             f"{key} is {_shown(there.get(key))} there, here {_shown(job.get(key))}"
             for key in {**there, **job}
@@ -81,15 +83,15 @@ class PredictionFolder:
                 )
             )
 
-    def job(self) -> dict[str, Any] | None:
-        """Return what is predicted here with what; None if nothing is yet. UsageError if that is damaged."""
+    def record(self) -> dict[str, Any] | None:
+        """Return what `begin` has noted; None if nothing has begun here. UsageError if that is damaged."""
         if self._files.size(JOB) is None:
             return None
         try:
             found = json.loads(self._files.read(JOB))
         except ValueError:
             found = None
-        if not isinstance(found, dict):
+        if not isinstance(found, dict) or not isinstance(found.get("job"), dict):
             raise UsageError(
                 (
                     f"{self.shown}/{JOB}, which says what was predicted, is damaged: choose another folder as output, "
@@ -98,20 +100,22 @@ class PredictionFolder:
             )
         return found
 
-    def begin(self, job: Mapping[str, Any], index: RecordIndex | None) -> None:
+    def begin(
+        self, job: Mapping[str, Any], index: RecordIndex | None, about: Mapping[str, Any] = MappingProxyType({})
+    ) -> None:
         """Make this the folder of `job`, or go on with it; remove what processes were writing when they were killed.
 
-        Whoever calls this holds the folder. UsageError as in `check`.
+        Whoever calls this holds the folder. UsageError as in `check`. `about` is noted beside the job.
         """
         self.check(job)
         for directory in ("", PARTS, REJECTS):
             for name in self._files.names(directory):
                 if name.startswith(".") and name.endswith(TEMPORARY):
                     self._files.remove(f"{directory}/{name}" if directory else name)
-        if self.job() is None:
+        if self.record() is None:
             if index is not None:
                 self._files.put(INDEX, index.to_bytes())
-            self._files.put(JOB, json.dumps(job, indent=1).encode())
+            self._files.put(JOB, json.dumps({"job": job, **about}, indent=1).encode())
 
     def index(self) -> RecordIndex | None:
         """Return the record index of the input; None if it is no record files, or nothing has begun here.

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.enforcement import Enforcement
@@ -16,6 +16,7 @@ from psflow.ps_runtime.data.record_formats import RecordFiles
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.data.whole_files import whole_dataset
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -100,6 +101,7 @@ def open_rows(
     source: PredictionInput,
     schema: InputSchema,
     on_progress: Callable[[int, int], object] = lambda done_bytes, num_bytes: None,
+    files: Sequence[DataFile] | None = None,
 ) -> Rows:
     """Return the rows of an input, held against what a model reads; record files are counted, arrays are read.
 
@@ -111,6 +113,8 @@ def open_rows(
         Of the training input of the model; names the columns or arrays to read.
     on_progress : callable
         Told how many bytes of record files have been counted, and of how many.
+    files : sequence of DataFile or None
+        Record files of the input that are read; None: all.
 
     Raises
     ------
@@ -120,6 +124,8 @@ def open_rows(
     """
     data = source.kind.for_prediction(source.location, schema.table_columns, schema.names).read()
     if isinstance(data, RecordInput):
+        if files is not None:
+            data = replace(data, paths=[file.url for file in files])
         if schema.preprocessing is not None:
             return RecordRows.counted(data, schema, on_progress)
         data = whole_dataset(data, schema, needs_labels=False)

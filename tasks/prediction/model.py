@@ -36,6 +36,8 @@ class ModelInfo:
     ----------
     uri : str
         As it was asked for.
+    fixed_uri : str
+        The same, with the version that an alias stood for.
     version : str or None
         In the registry, if it is from there.
     path : str
@@ -51,6 +53,7 @@ class ModelInfo:
     """
 
     uri: str
+    fixed_uri: str
     version: str | None
     path: str
     uuid: str
@@ -78,7 +81,8 @@ def found_model(uri: str) -> Iterator[ModelInfo]:
             raise UsageError(
                 (f"there is no folder {shown_path(uri)}; a model of MLflow is named like models:/psflow-digits@best",)
             )
-        yield read_model_info(str(Path(uri).absolute()), uri, None)
+        path = str(Path(uri).absolute())
+        yield read_model_info(path, uri, path, None)
         return
     from mlflow.artifacts import download_artifacts
 
@@ -90,7 +94,7 @@ def found_model(uri: str) -> Iterator[ModelInfo]:
         except Exception as error:  # each place that a model can be in has errors of its own
             model, where = without_secrets(uri), without_secrets(store)
             raise UsageError((f"no model {model} in {where}: {reason_of(error)}",)) from None
-        yield read_model_info(path, uri, version)
+        yield read_model_info(path, uri, fixed, version)
 
 
 def _fixed(client: MlflowClient, uri: str) -> tuple[str, str | None]:
@@ -104,7 +108,7 @@ def _fixed(client: MlflowClient, uri: str) -> tuple[str, str | None]:
     return f"models:/{match['name']}/{version}", version
 
 
-def read_model_info(path: str, uri: str, version: str | None) -> ModelInfo:
+def read_model_info(path: str, uri: str, fixed_uri: str, version: str | None) -> ModelInfo:
     """Read what the folder of an exported model says of it.
 
     Raises
@@ -121,7 +125,9 @@ def read_model_info(path: str, uri: str, version: str | None) -> ModelInfo:
         outputs = tuple(
             Prediction(spec.name, _dtype_of(spec), tuple(spec.shape[1:])) for spec in model.signature.outputs.inputs
         )
-        return ModelInfo(uri, version, path, str(model.model_uuid), int(config["global_step"]), schema, outputs)
+        return ModelInfo(
+            uri, fixed_uri, version, path, str(model.model_uuid), int(config["global_step"]), schema, outputs
+        )
     except Exception as error:  # it may be any folder, with anything in it
         raise UsageError(
             (

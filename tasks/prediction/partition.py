@@ -197,7 +197,7 @@ class _Model:
 def _model(path: str, uri: str) -> _Model:
     """Return the model, once for all partitions that this process predicts."""
     loaded = load_model(path, uri)
-    info = read_model_info(path, uri, None)
+    info = read_model_info(path, uri, uri, None)
     return _Model(info, loaded, batch_rows(info.schema))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from psflow.ps_runtime.data.record_formats import RecordFiles
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.tasks.prediction.columns import OutputColumns, chosen_predictions
@@ -97,9 +98,25 @@ class PredictionPlan:
             self._options.on_error,
         )
 
+    def facts(self) -> dict[str, Any]:
+        """Return what it is going to do, as plain data."""
+        files = list(dict.fromkeys(part.file for part in self.parts))
+        return {
+            "output": self.folder.url,
+            "model_uri": self.model.fixed_uri,
+            "files": len(files),
+            "rows": self.rows.num_records,
+            "bytes": sum(part.num_bytes for part in self.parts),
+            "parts": len(self.parts),
+            "finished_parts": len(self.parts) - len(self.left()),
+            "columns": {field.name: str(field.type) for field in self.columns.schema()},
+            "unused": list(self.rows.unused),
+        }
+
     def begin(self) -> None:
         """Make the folder that of this prediction; whoever calls this holds it."""
-        self.folder.begin(self.job, self.index)
+        about = {"model_uri": self.model.fixed_uri, "began": datetime.now(UTC).isoformat(timespec="seconds")}
+        self.folder.begin(self.job, self.index, about)
 
     def left(self) -> list[Partition]:
         """Return the partitions whose parts are not written yet."""
@@ -134,20 +151,33 @@ class PredictionPlan:
 
 
 def plan_prediction(
-    model: ModelInfo, source: PredictionInput, options: PredictionOptions, output: str
+    model: ModelInfo,
+    source: PredictionInput,
+    options: PredictionOptions,
+    output: str,
+    files: Sequence[DataFile] | None = None,
 ) -> PredictionPlan:
     """Look at the input and at the output; change nothing.
+
+    Parameters
+    ----------
+    model : ModelInfo
+    source : PredictionInput
+    options : PredictionOptions
+    output : str
+        Folder for the predictions.
+    files : sequence of DataFile or None
+        Record files of the input that are predicted; None: all.
 
     Raises
     ------
     UsageError
         If the model has no such prediction, the input cannot be read or lacks a column, or the output holds something
-        else, or is being written by somebody else.
+        else.
     """
     chosen_predictions(model.predictions, options.predict_keys)  # before an input is counted for nothing
     folder = PredictionFolder(output)
-    folder.claim().check_free()
-    rows = _known_rows(folder, model, source) or open_rows(source, model.schema, _Told(str(source)))
+    rows = _known_rows(folder, model, source) or open_rows(source, model.schema, _Told(str(source)), files)
     plan = PredictionPlan(model, source, rows, options, folder)
     folder.check(plan.job)
     return plan
@@ -161,9 +191,11 @@ def _known_rows(folder: PredictionFolder, model: ModelInfo, source: PredictionIn
     InputError
         If it was, and a file has changed since.
     """
-    job = folder.job()
-    schema = model.schema
-    if job is None or (job.get("model"), job.get("format")) != (model.uuid, source.kind.__name__):
+    record, schema = folder.record(), model.schema
+    if record is None or (record["job"].get("model"), record["job"].get("format")) != (
+        model.uuid,
+        source.kind.__name__,
+    ):
         return None
     index = folder.index()
     if index is None or not issubclass(source.kind, RecordFiles) or schema.preprocessing is None:

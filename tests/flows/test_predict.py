@@ -96,7 +96,8 @@ def computed(plan: PredictionPlan) -> list[PartFacts]:
 def test_partitions_are_the_whole(model: Any, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(partitions, "PARTITION_BYTES", 64 * 4 * 100)
     parameters = PredictParameters(model=model.path, input=table, output=str(tmp_path / "out"))
-    with prepared(parameters) as plan:
+    with prepared(parameters) as found:
+        [plan] = found.plans
         assert [part.rows for part in computed(plan)] == [90, 90, 90, 90]
     agrees(read_parts(tmp_path / "out"), model)
 
@@ -115,6 +116,7 @@ def test_registered_model_predicts_on_a_cluster(model: Any, table: str, tmp_path
         "non_finite": {"rows": 0, "columns": {}},
         "parts": 1,
         "output": str(tmp_path / "out"),
+        "folders": [str(tmp_path / "out")],
         "model_uri": "models:/psflow-digits@best",
         "model_version": "1",
         "global_step": 40,
@@ -128,7 +130,8 @@ def test_rows_with_a_blank_are_predicted_and_reported_or_refused(model: Any, tab
     lines[2] = ",".join([cells[0], "", "inf", *cells[3:]])
     Path(table).write_text("\n".join(lines))
     asked = {"model": model.path, "input": table, "output": str(tmp_path / "out")}
-    with prepared(PredictParameters(**asked)) as plan:
+    with prepared(PredictParameters(**asked)) as found:
+        [plan] = found.plans
         facts = all_not_finite(computed(plan))
     assert (plan.rows.num_records, facts["rows"]) == (360, 1)
     place = {"cells": 1, "first_row": 3, "file": table}
@@ -198,8 +201,10 @@ def test_output_that_is_not_empty(model: Any, table: str, tmp_path: Path) -> Non
 def test_model_that_a_worker_cannot_read(model: Any, table: str, tmp_path: Path) -> None:
     parameters = PredictParameters(model=model.path, input=table, output=str(tmp_path / "out"))
     words = f"cannot read the folder /nowhere of the model {model.path}"
-    with prepared(parameters) as plan, pytest.raises(InputError, match=words):
-        predict_partition(replace(plan.work, model_path="/nowhere"), plan.parts[0])
+    with prepared(parameters) as found:
+        [plan] = found.plans
+        with pytest.raises(InputError, match=words):
+            predict_partition(replace(plan.work, model_path="/nowhere"), plan.parts[0])
 
 
 def test_worker_does_not_need_prefect() -> None:

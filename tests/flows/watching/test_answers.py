@@ -30,6 +30,7 @@ PREDICTED: dict[str, Any] = {
     "non_finite": {"rows": 0, "columns": {}},
     "parts": 2,
     "output": "out",
+    "folders": ["out"],
     "model_uri": "models:/psflow-digits@best",
     "model_version": "5",
     "global_step": 300,
@@ -72,6 +73,11 @@ def test_rows_that_were_predicted_from_what_is_no_number_are_told() -> None:
     found = {"rows": 2, "columns": {"column 'b'": {"cells": 2, "first_row": 3}}}
     [line] = [line for line in shown_predictions({**PREDICTED, "non_finite": found}) if line.startswith("not finite")]
     assert line == "not finite   2 of these rows have a blank, NaN or infinite cell, in column 'b'"
+
+
+def test_a_run_without_new_files_says_so() -> None:
+    line, *_ = shown_predictions({**PREDICTED, "rows": 0, "parts": 0, "folders": []})
+    assert line == "predicted    no files have arrived since the last run"
 
 
 def test_rows_that_were_rejected_are_told() -> None:

@@ -40,7 +40,7 @@ def trained(tmp_path: Path) -> InputSchema:
 
 
 def info(schema: InputSchema, path: str = "/model") -> ModelInfo:
-    return ModelInfo("models:/m@best", "3", path, "u1", 40, schema, (SUM, BOTH))
+    return ModelInfo("models:/m@best", "models:/m/3", "3", path, "u1", 40, schema, (SUM, BOTH))
 
 
 def part(index: int = 0, start: int = 0, stop: int = 3) -> Partition:

@@ -93,7 +93,7 @@ def test_a_folder_of_a_prediction_that_was_killed_as_it_began_is_free(tmp_path: 
     PredictionFolder(str(tmp_path)).check(JOB)
 
 
-@pytest.mark.parametrize("content", [b"", b'{"model": ', b"\xff\x00", b"[]"])
+@pytest.mark.parametrize("content", [b"", b'{"model": ', b"\xff\x00", b"[]", b"{}"])
 def test_a_folder_with_a_damaged_description_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "_job.json").write_bytes(content)
     with pytest.raises(UsageError, match=f"^{tmp_path}/_job.json, .*is damaged: choose another folder"):
