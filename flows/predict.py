@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from psflow.flows.parameters.user_code import look_in, take_along
 from psflow.flows.prefect_runs.public_flow import public_flow
 from psflow.flows.starting.invocation import invoke, invoked
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
+from psflow.flows.watching.artifacts import Artifacts
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.data.enforcement import unused_sentence
 from psflow.ps_runtime.redaction import shown_path
@@ -31,6 +32,7 @@ from psflow.tasks.prediction.owner import OutputClaim
 from psflow.tasks.prediction.part_facts import PartFacts, all_not_finite
 from psflow.tasks.prediction.partitions import Partition
 from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
+from psflow.tasks.prediction.report import report
 from psflow.tasks.prediction.task import predict_partitions
 from psflow.tasks.prediction.window import Partitions
 
@@ -160,11 +162,17 @@ def _complete(
     left = plan.left()
     if len(left) < len(plan.parts):
         logger.info("%s of %s partitions already exist", len(plan.parts) - len(left), len(plan.parts))
+    began = time.monotonic()
     if left:
         plan.folder.reopen()
         _predict(plan, left, parameters, interrupts, claim)
     claim.check()
-    return plan.complete()
+    parts = plan.complete()
+    if left:
+        with closing(Artifacts("predictions")) as artifacts:
+            page = report(plan, parts, sum(part.num_records for part in left), time.monotonic() - began)
+            artifacts.text("report", page, f"Predictions in {plan.folder.shown}.")
+    return parts
 
 
 def _predict(

@@ -130,6 +130,16 @@ class OutputColumns:
             fields += [(name, value) for name in self._names(prediction)]
         return pa.schema(fields)
 
+    def described(self) -> dict[str, str]:
+        """Return the type of each column, by its name, as people read it."""
+        import pyarrow as pa
+
+        kinds = {field.name: field.type for field in self.schema()}
+        return {
+            name: f"{kind.value_type}[{kind.list_size}]" if pa.types.is_fixed_size_list(kind) else str(kind)
+            for name, kind in kinds.items()
+        }
+
     def table(
         self, keys: pa.Table, predictions: Mapping[str, NDArray[Any]], num_rows: int, schema: pa.Schema
     ) -> pa.Table:

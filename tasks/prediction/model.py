@@ -7,7 +7,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.tasks.prediction.columns import Prediction
+from psflow.tasks.tracking.pages import version_page
 from psflow.tasks.tracking.store import mlflow_client, prepare_store, reason_of
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class ModelInfo:
         Of its training input, which tells what it reads.
     predictions : tuple of Prediction
         What it predicts.
+    page : str or None
+        Its address in the MLflow UI, where there is one.
     """
 
     uri: str
@@ -60,6 +63,7 @@ class ModelInfo:
     global_step: int
     schema: InputSchema
     predictions: tuple[Prediction, ...]
+    page: str | None = None
 
 
 @contextmanager
@@ -94,7 +98,9 @@ def found_model(uri: str) -> Iterator[ModelInfo]:
         except Exception as error:  # each place that a model can be in has errors of its own
             model, where = without_secrets(uri), without_secrets(store)
             raise UsageError((f"no model {model} in {where}: {reason_of(error)}",)) from None
-        yield read_model_info(path, uri, fixed, version)
+        name = REGISTERED.fullmatch(fixed)
+        page = None if name is None or version is None else version_page(store, name["name"], version)
+        yield replace(read_model_info(path, uri, fixed, version), page=page)
 
 
 def _fixed(client: MlflowClient, uri: str) -> tuple[str, str | None]:

@@ -109,7 +109,7 @@ class PredictionPlan:
             "bytes": sum(part.num_bytes for part in self.parts),
             "parts": len(self.parts),
             "finished_parts": len(self.parts) - len(self.left()),
-            "columns": {field.name: str(field.type) for field in self.columns.schema()},
+            "columns": self.columns.described(),
             "unused": list(self.rows.unused),
         }
 
@@ -125,7 +125,6 @@ class PredictionPlan:
 
     def complete(self) -> list[PartFacts]:
         """Verify the folder, and write its manifest and its mark of success."""
-        schema = self.columns.schema()
         files = [] if self.index is None else [[file.shown, file.size, file.stamp] for file in self.index.files]
         about = {
             "psflow": metadata.version("psflow"),
@@ -144,7 +143,7 @@ class PredictionPlan:
             },
             "output": {
                 "format": self.columns.output_format,
-                "columns": [{"name": field.name, "type": str(field.type)} for field in schema],
+                "columns": self.columns.described(),
             },
         }
         return self.folder.complete(self.parts, about)
