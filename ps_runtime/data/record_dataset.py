@@ -101,9 +101,6 @@ class RecordDataset(SplittableInput):
         names = [column.name for column in preprocessing.raw_columns]
         names += [column.name for column in (self._label.column if self._label else None, self._weight) if column]
         self._reader = RecordReader(scan.index, names)
-        there = {column.name for column in scan.index.columns}
-        self._keys = [key.name for key in preprocessing.keys if key.name in there]
-        self._key_reader = RecordReader(scan.index, self._keys or names)
         self._lock = threading.Lock()
         self._windows: OrderedDict[tuple[int, ...], Batch] = OrderedDict()
         specs = self._specs()
@@ -144,20 +141,6 @@ class RecordDataset(SplittableInput):
         with self._lock:
             read = [self._part(part) for part in self._order.parts(epoch, start, stop)]
         return read[0] if len(read) == 1 else _joined(read)
-
-    def raw(self, start: int, stop: int) -> pa.Table:
-        """Return records ``[start, stop)`` as the files have them, of an input of which none are left out."""
-        assert not self._drops, "records have other numbers in the files"
-        with self._lock:
-            return self._reader.read(start, stop)
-
-    def keys(self, start: int, stop: int) -> pa.Table:
-        """Return the key columns that the files have of records ``[start, stop)``; see `raw`."""
-        import pyarrow as pa
-
-        assert not self._drops, "records have other numbers in the files"
-        with self._lock:
-            return self._key_reader.read(start, stop) if self._keys else pa.table({})
 
     def distinct_labels(self) -> Columns | None:
         """Return the classes that words stand for, or the numbers that are labels."""

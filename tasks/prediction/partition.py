@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -210,7 +210,7 @@ def _rows(work: PredictionWork) -> Rows:
         assert schema.preprocessing is not None, "it was counted for a model that preprocesses"
         rows: Rows = RecordRows(index, schema.preprocessing)
     else:
-        rows = open_rows(work.source, schema)
+        rows = open_rows(replace(work.source, non_finite="keep"), schema)  # `_judged` sees to the others
     if rows.digest() != work.digest:
         raise InputError((f"{work.source} has changed, or differs on this Dask worker; run the command again",))
     return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib import metadata
@@ -176,7 +177,9 @@ def plan_prediction(
     """
     chosen_predictions(model.predictions, options.predict_keys)  # before an input is counted for nothing
     folder = PredictionFolder(output)
-    rows = _known_rows(folder, model, source) or open_rows(source, model.schema, _Told(str(source)), files)
+    # of arrays all cells are known before anything starts, and those that would stop it refuse the input
+    read = replace(source, non_finite="keep") if options.on_error == "reject" else source
+    rows = _known_rows(folder, model, source) or open_rows(read, model.schema, _Told(str(source)), files)
     plan = PredictionPlan(model, source, rows, options, folder)
     folder.check(plan.job)
     return plan

@@ -209,3 +209,25 @@ def test_an_error_of_a_class_that_only_the_export_knows_travels() -> None:
 def test_wide_rows_are_predicted_fewer_at_a_time() -> None:
     wide = InputSchema((ArraySpec("x", "float32", (1024, 64)),))
     assert (batch_rows(wide), batch_rows(InputSchema((ArraySpec("x", "float32", ()),)))) == (16, 8192)
+
+
+@pytest.mark.parametrize("on_error", ["stop", "reject"])
+def test_arrays_that_are_not_finite_are_refused_ahead_or_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_error: Any
+) -> None:
+    path = tmp_path / "in.npz"
+    np.savez(path, a=np.array([1, np.nan], np.float32), b=np.zeros(2, np.float32))
+    schema = InputSchema((ArraySpec("a", "float32", ()), ArraySpec("b", "float32", ())))
+    model = module._Model(info(schema), Sums(), 3)
+    monkeypatch.setattr(module, "_model", lambda path, uri: model)
+    source = prediction_input(str(path), Npz, non_finite="error")
+    options = PredictionOptions(on_error=on_error)
+    if on_error == "stop":
+        with pytest.raises(InputError, match=r"in\.npz: features\['a'\] has 1 cell that is blank, NaN or infinite"):
+            plan_prediction(model.info, source, options, str(tmp_path / "out"))
+        return
+    made = plan_prediction(model.info, source, options, str(tmp_path / "out"))
+    made.begin()
+    facts = predict_partition(made.work, made.parts[0])
+    assert (facts.rows, facts.rejects) == (1, 1)
+    assert rejects(tmp_path)[0]["reason"] == "a blank, NaN or infinite cell in features['a'], which non_finite refuses"
