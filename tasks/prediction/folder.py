@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.errors import PsflowError, UsageError
@@ -17,6 +17,9 @@ from psflow.tasks.prediction.owner import OutputClaim
 from psflow.tasks.prediction.part_facts import PartFacts
 from psflow.tasks.prediction.partitions import Partition
 from psflow.tasks.prediction.parts import HashedStream, writing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["OutputError", "PredictionFolder"]
 
@@ -108,10 +111,7 @@ class PredictionFolder:
         Whoever calls this holds the folder. UsageError as in `check`. `about` is noted beside the job.
         """
         self.check(job)
-        for directory in ("", PARTS, REJECTS):
-            for name in self._files.names(directory):
-                if name.startswith(".") and name.endswith(TEMPORARY):
-                    self._files.remove(f"{directory}/{name}" if directory else name)
+        self._remove_unfinished()
         if self.record() is None:
             if index is not None:
                 self._files.put(INDEX, index.to_bytes())
@@ -181,6 +181,7 @@ class PredictionFolder:
         for one in facts:
             if one.name.endswith(".parquet") and (num_rows := self._rows_in(one.name)) != one.rows:
                 raise OutputError(f"{self.shown}/{one.name}", f"it has {num_rows} rows, expected {one.rows}")
+        self._remove_unfinished()
         if self._files.size(SUCCESS) is None:
             totals = {"rows": sum(one.rows for one in facts), "rejects": sum(one.rejects for one in facts)}
             listed = [json.loads(one.to_json()) for one in facts]
@@ -202,16 +203,27 @@ class PredictionFolder:
         """The place of the folder as people read it."""
         return shown_path(self.url)
 
-    def preview(self, facts: Sequence[PartFacts], num_rows: int) -> Any:
-        """Return the first rows of the first part of Parquet that has some, as record batch; None if there is none."""
-        from pyarrow import parquet
+    def preview(self, facts: Sequence[PartFacts], num_rows: int) -> pa.Table | None:
+        """Return the first rows of the first part that has some; None if none has."""
+        from pyarrow import Table, csv, parquet
 
-        name = next((one.name for one in facts if one.rows and one.name.endswith(".parquet")), None)
+        name = next((one.name for one in facts if one.rows), None)
         if name is None:
             return None
         with self._files.fs.open(self._files.path(name), "rb") as stream:
-            batches = parquet.ParquetFile(stream).iter_batches(num_rows, use_threads=False)
-            return next(batches)
+            if name.endswith(".parquet"):
+                batch = next(parquet.ParquetFile(stream).iter_batches(num_rows, use_threads=False))
+            else:
+                options = csv.ParseOptions(newlines_in_values=True)
+                batch = csv.open_csv(stream, parse_options=options).read_next_batch()
+            return Table.from_batches([batch]).slice(0, num_rows)
+
+    def _remove_unfinished(self) -> None:
+        """Remove what processes were writing when they were killed; what a living one writes is written again."""
+        for directory in ("", PARTS, REJECTS):
+            for name in self._files.names(directory):
+                if name.startswith(".") and name.endswith(TEMPORARY):
+                    self._files.remove(f"{directory}/{name}" if directory else name)
 
     def _rows_in(self, name: str) -> int:
         from pyarrow import parquet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -172,8 +173,17 @@ class _Rejects:
         file, row = self._rows.place(fault.record)
         held = "text" if isinstance(fault.cells, str) else "cells"
         line = {"file": file, "row": row, "record": fault.record, "reason": fault.reason, held: fault.cells}
-        self._stream.write(json.dumps(line, default=str).encode() + b"\n")
+        self._stream.write(json.dumps(_plain(line), default=str, allow_nan=False).encode() + b"\n")
         self.count += 1
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of which JSON knows all numbers: NaN and infinities are texts."""
+    if isinstance(value, dict):
+        return {name: _plain(held) for name, held in value.items()}
+    if isinstance(value, list):
+        return [_plain(held) for held in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

@@ -12,10 +12,11 @@ from typing import Any
 
 from psflow.ps_runtime.data.record_formats import RecordFiles
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.listing import list_files
+from psflow.ps_runtime.redaction import shown_path
 from psflow.tasks.prediction.columns import OutputColumns, chosen_predictions
 from psflow.tasks.prediction.folder import PredictionFolder
 from psflow.tasks.prediction.inputs import PredictionInput, open_rows
@@ -175,6 +176,7 @@ def plan_prediction(
         If the model has no such prediction, the input cannot be read or lacks a column, or the output holds something
         else.
     """
+    check_apart(source, output)
     chosen_predictions(model.predictions, options.predict_keys)  # before an input is counted for nothing
     folder = PredictionFolder(output)
     # of arrays all cells are known before anything starts, and those that would stop it refuse the input
@@ -183,6 +185,13 @@ def plan_prediction(
     plan = PredictionPlan(model, source, rows, options, folder)
     folder.check(plan.job)
     return plan
+
+
+def check_apart(source: PredictionInput, output: str) -> None:
+    """Raise UsageError if the output lies in the folder of the input: a later run would predict predictions."""
+    within = f"{source.location.rstrip('/')}/"
+    if source.kind.reads_a_file() and f"{output.rstrip('/')}/".startswith(within):
+        raise UsageError((f"the output {shown_path(output)} lies in the input {source}: choose a folder beside it",))
 
 
 def _known_rows(folder: PredictionFolder, model: ModelInfo, source: PredictionInput) -> Rows | None:

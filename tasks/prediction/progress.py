@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from prefect import get_run_logger
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 
+from psflow.ps_runtime.redaction import without_secrets
 from psflow.tasks.prediction.part_facts import PartFacts
 from psflow.tasks.prediction.partitions import Partition
 
@@ -34,7 +36,9 @@ class PredictionProgress:
         self._parts = self._told = 0
         self._next = self._began + EVERY_SECS
         self._logger = get_run_logger()
-        self._artifact = create_progress_artifact(0.0, description=self.line())
+        self._artifact: Any = None
+        self._has_failed = False
+        self._show(0.0)
 
     @property
     def is_done(self) -> bool:
@@ -55,7 +59,19 @@ class PredictionProgress:
         self._next, self._told = self._clock() + EVERY_SECS, self._parts
         self._logger.info("%s", self.line())
         share = 100.0 * (self.rows + self.rejects) / self._num_records
-        update_progress_artifact(self._artifact, share, description=self.line())  # type: ignore[arg-type]
+        self._show(share)
+
+    def _show(self, percent: float) -> None:
+        """Show it in the Prefect UI; a server that is away is logged once, and the prediction goes on."""
+        try:
+            if self._artifact is None:
+                self._artifact = create_progress_artifact(percent, description=self.line())
+            else:
+                update_progress_artifact(self._artifact, percent, description=self.line())
+        except Exception as error:  # whatever it is
+            if not self._has_failed:
+                self._logger.warning("could not show the progress in Prefect: %s", without_secrets(str(error)))
+            self._has_failed = True
 
     def line(self) -> str:
         """Return rows, rejects, rate and the time that is left, as people read them."""

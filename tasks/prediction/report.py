@@ -47,7 +47,7 @@ def report(plan: PredictionPlan, parts: Sequence[PartFacts], num_now: int, secs:
     preview = plan.folder.preview(parts, PREVIEW_ROWS)
     if preview is None:
         return table
-    names = preview.schema.names[:PREVIEW_COLUMNS]
+    names = preview.column_names[:PREVIEW_COLUMNS]
     shown = ([_cell(row[name]) for name in names] for row in preview.to_pylist())
     return f"{table}\n\nThe first rows:\n\n{_table(names, shown)}"
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from psflow.flows.parameters.predict import PredictParameters
-from psflow.flows.predict import predict, prepared
+from psflow.flows.predict import dry_run, predict, prepared
 from psflow.ps_runtime.data.digits import read_digits
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.model.caller import ModelCaller
@@ -122,6 +122,26 @@ def test_registered_model_predicts_on_a_cluster(model: Any, table: str, tmp_path
         "global_step": 40,
     }
     agrees(read_parts(tmp_path / "out"), model)
+
+
+def test_a_dry_run_tells_what_would_be_done_and_writes_nothing(model: Any, table: str, tmp_path: Path) -> None:
+    asked = {"model": model.path, "input": table, "output": str(tmp_path / "out"), "predict_keys": ["class_ids"]}
+    [facts] = dry_run(PredictParameters.model_validate(asked))["predictions"]
+    told = {name: facts[name] for name in ("rows", "parts", "finished_parts", "columns", "unused")}
+    assert told == {
+        "rows": 360,
+        "parts": 1,
+        "finished_parts": 0,
+        "columns": {"class_ids": "int64"},
+        "unused": ["label"],
+    }
+    assert not (tmp_path / "out").exists()
+    words = "predict_keys names 'class_id': the model predicts .*; did you mean 'class_ids'"
+    with pytest.raises(UsageError, match=words):
+        dry_run(PredictParameters.model_validate({**asked, "predict_keys": ["class_id"]}))
+    with prepared(PredictParameters.model_validate(asked)) as found:
+        computed(found.plans[0])
+        assert dry_run(PredictParameters.model_validate(asked))["predictions"][0]["finished_parts"] == 1
 
 
 def test_rows_with_a_blank_are_predicted_and_reported_or_refused(model: Any, table: str, tmp_path: Path) -> None:

@@ -140,3 +140,10 @@ def test_an_input_that_is_no_record_files_is_refused(inbox: Inbox) -> None:
         planned_batches(inbox.model, source, PredictionOptions(), str(inbox.out)),
     ):
         pass
+
+
+def test_an_output_in_the_folder_of_the_input_is_refused(inbox: Inbox) -> None:
+    inbox.arrive("a.csv", 1)
+    inbox.out = inbox.inbox / "predictions"
+    with pytest.raises(UsageError, match=r"in/predictions.* lies in the input .*in: choose a folder beside it"):
+        inbox.run(1)

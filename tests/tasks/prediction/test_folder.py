@@ -70,6 +70,10 @@ def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
     folder.begin(JOB, None)
     assert not any(path.exists() for path in left)
     assert list(folder.finished(PARTS)) == [0]
+    left[0].write_bytes(b"a Dask worker was killed, the flow was not")
+    finish(folder, *PARTS[1:])
+    folder.complete(PARTS, {})
+    assert not left[0].exists()
 
 
 def test_a_folder_of_another_job_is_refused_with_what_differs(tmp_path: Path) -> None:

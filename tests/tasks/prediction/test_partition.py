@@ -230,4 +230,6 @@ def test_arrays_that_are_not_finite_are_refused_ahead_or_rejected(
     made.begin()
     facts = predict_partition(made.work, made.parts[0])
     assert (facts.rows, facts.rejects) == (1, 1)
-    assert rejects(tmp_path)[0]["reason"] == "a blank, NaN or infinite cell in features['a'], which non_finite refuses"
+    [line] = rejects(tmp_path)
+    assert line["reason"] == "a blank, NaN or infinite cell in features['a'], which non_finite refuses"
+    assert line["cells"] == {"a": "nan", "b": 0.0}

@@ -30,3 +30,18 @@ def test_rows_rate_and_the_time_that_is_left_are_told_now_and_then(monkeypatch: 
     ]
     assert shares == [50, 100]
     assert (progress.rows, progress.rejects, progress.is_done) == (360, 40, True)
+
+
+def test_a_prefect_server_that_is_away_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    logger = SimpleNamespace(info=lambda form, line: None, warning=lambda form, why: told.append(why))
+    monkeypatch.setattr(module, "get_run_logger", lambda: logger)
+
+    def away(*given: Any, **more: Any) -> None:
+        raise ConnectionError("nobody answers")
+
+    monkeypatch.setattr(module, "create_progress_artifact", away)
+    progress = PredictionProgress(PARTS[:1])
+    progress.add([facts(PARTS[0])])
+    progress.tell()
+    assert (told, progress.is_done) == (["nobody answers"], True)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +14,7 @@ from psflow.tasks.prediction.report import report
 from tests.tasks.prediction.scoring import facts, info, trained
 
 
-def planned(tmp_path: Path) -> PredictionPlan:
+def planned(tmp_path: Path, **options: Any) -> PredictionPlan:
     model = replace(info(trained(tmp_path)), page="http://mlflow/m/3")
     (tmp_path / "in.csv").write_text("id,a,b,more\nx,1,2,3\n")
     return plan_prediction(
@@ -35,6 +36,20 @@ def test_counts_rate_lineage_and_the_first_rows(tmp_path: Path) -> None:
     assert "| id | sum | both |" in lines
     assert r"| a\|b | 0.333333 | [0.5, 1e+09] |" in lines
     assert len(lines) == 2 + 7 + 3 + 2 + 10
+
+
+def test_the_first_rows_of_csv(tmp_path: Path) -> None:
+    plan = planned(tmp_path, output_format="csv")
+    plan.begin()
+    (tmp_path / "out/part-00000.csv").write_text('id,sum\n"a\nb",1.5\n' + "x,2\n" * 20)
+    lines = report(plan, [facts(plan.parts[0], rows=21)], 21, 1.0).splitlines()
+    assert lines[-11:-9] == ["| --- | --- |", "| a b | 1.5 |"]
+
+
+def test_a_report_of_nothing_but_rejects_has_no_rows(tmp_path: Path) -> None:
+    plan = planned(tmp_path)
+    plan.begin()
+    assert "first rows" not in report(plan, [facts(plan.parts[0], rows=0, rejects=1)], 1, 0.0)
 
 
 def test_what_is_going_to_be_done_is_plain_data(tmp_path: Path) -> None:
