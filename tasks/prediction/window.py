@@ -16,8 +16,9 @@ from psflow.tasks.prediction.partitions import Partition
 
 __all__ = ["PartitionLostError", "Partitions", "predicted_parts"]
 
-AHEAD = 2
-"""Partitions that are submitted for each slot: one that runs, and one that waits for it."""
+AHEAD = 4
+"""Partitions that are submitted for each slot: one runs, the others keep it busy until somebody looks, if they are
+small."""
 
 
 class Partitions:
