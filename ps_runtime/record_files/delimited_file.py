@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.columns.raw_types import arrow_type, first_fault
 from psflow.ps_runtime.record_files.base import Place, RecordError
-from psflow.ps_runtime.record_files.cuts import QuotedSpans, first_record_end, last_record_end
+from psflow.ps_runtime.record_files.cuts import QuotedSpans, first_record_end, last_record_end, plain_lines
 from psflow.ps_runtime.record_files.files import DataFile, read_bytes
 from psflow.ps_runtime.record_files.text_cells import FALSE, TRUE, inferred_type, parse_cells, stripped
 from psflow.ps_runtime.record_files.text_file import INFERRED_ROWS, MAX_RECORD_BYTES, OpenText
@@ -77,7 +77,10 @@ class OpenDelimited(OpenText):
 
     def count(self, place: Place) -> int:
         """Return how many records a chunk has, those with too few or too many cells among them."""
-        table, others = self._read_whole_rows(self._utf8(self.text_of(place)), self._names[:1])
+        text = self._utf8(self.text_of(place))
+        if (num_lines := plain_lines(text)) is not None:
+            return num_lines
+        table, others = self._read_whole_rows(text, self._names[:1])
         return int(table.num_rows) + others
 
     def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:

@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.record_files.arrow_file import ArrowFile
-from psflow.ps_runtime.record_files.base import RecordFormat
+from psflow.ps_runtime.record_files.base import RecordError, RecordFormat
 from psflow.ps_runtime.record_files.counting import count_records
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.index import RecordIndex
@@ -140,3 +141,17 @@ def test_progress_is_told_in_bytes_of_all_files(tmp_path: Path) -> None:
     count_records(files, CSV, {"a": "float64"}, chunk_bytes=20, on_progress=told.append)
     assert told == sorted(told)
     assert (told[-1], len(told)) == (68, 4)
+
+
+@settings(max_examples=60)
+@given(text=st.text(alphabet='1,\n\r"', max_size=20))
+def test_lines_that_are_records_for_sure_are_those_that_pyarrow_counts(tmp_path_factory: Any, text: str) -> None:
+    path = tmp_path_factory.mktemp("data") / "t.csv"
+    path.write_text(f"a,b\n{text}\n1,1\n", newline="")
+    try:
+        with DelimitedText().open(list_files(path, ".csv")[0]) as records:
+            [place] = [place for place in records.places(4096) if place]
+            expected = records._read_whole_rows(records.text_of(place), ["a"])  # type: ignore[attr-defined]
+            assert records.count(place) == expected[0].num_rows + expected[1]
+    except RecordError:  # a quote that does not close
+        assert '"' in text
