@@ -22,7 +22,6 @@ from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
 from psflow.flows.watching.artifacts import Artifacts
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.data.enforcement import unused_sentence
-from psflow.ps_runtime.redaction import shown_path
 from psflow.tasks.prediction.batches import planned_batches
 from psflow.tasks.prediction.folder import PredictionFolder
 from psflow.tasks.prediction.inputs import PredictionInput, input_shown, prediction_input
@@ -207,9 +206,8 @@ def _answered(found: Prepared, parts: Sequence[PartFacts]) -> dict[str, Any]:
         cells = f"{cells_of['cells']:,} cell{'' if cells_of['cells'] == 1 else 's'}"
         logger.warning("%s: %s blank, NaN or infinite, %s", column, cells, where)
     if rejects:
-        logger.warning(
-            "%s rows could not be read or predicted: see _rejects in %s", f"{rejects:,}", shown_path(found.output)
-        )
+        folders = ", ".join(plan.folder.shown for plan in found.plans)
+        logger.warning("%s rows could not be read or predicted: see _rejects in %s", f"{rejects:,}", folders)
     return {
         "rows": sum(part.rows for part in parts),
         "rejects": rejects,
