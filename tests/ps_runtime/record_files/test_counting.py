@@ -20,6 +20,7 @@ from psflow.ps_runtime.record_files.counting import count_records
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.json_lines import JsonLines
+from psflow.ps_runtime.record_files.libsvm import LibSvmText
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.record_files.parquet import Parquet
 from psflow.ps_runtime.record_files.reader import RecordReader
@@ -87,6 +88,15 @@ def test_a_line_that_is_no_object_counts_and_is_told(tmp_path: Path) -> None:
     found, others = readable(index)
     assert len(found) == 53
     assert [(record, text.strip()) for record, _, text in others] == [(52, "[2]"), (53, '{"a": "x"}')]
+
+
+def test_lines_of_libsvm_count_and_those_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "t.svm"
+    path.write_text("# all of it\n1 1:0.5\n\n0 2:1 # last\n1 9:1\n0 x\n1 2:3\n")
+    index = counted(path, LibSvmText(num_features=2), {"features": "float32[2]"})
+    found, others = readable(index)
+    assert {record: row["features"] for record, row in found.items()} == {0: [0.5, 0], 1: [0, 1], 4: [0, 3]}
+    assert [(record, text) for record, _, text in others] == [(2, "1 9:1\n"), (3, "0 x\n")]
 
 
 def test_a_value_of_parquet_that_cannot_be_read_is_an_error_with_its_row(tmp_path: Path) -> None:

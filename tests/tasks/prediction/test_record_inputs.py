@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from psflow.ps_runtime.data.record_formats import Csv
+from psflow.ps_runtime.data.record_formats import Csv, LibSvm
 from psflow.ps_runtime.errors import InputError
 from psflow.tasks.prediction.inputs import open_rows, prediction_input
 
@@ -41,3 +41,12 @@ def test_what_is_not_there_is_refused(folder: Path, name: str, kind: type[Csv] |
     Path(folder, "empty").mkdir()
     with pytest.raises(InputError, match=words):
         prediction_input(str(folder / name), kind)
+
+
+def test_libsvm_begins_at_the_index_that_training_had(tmp_path: Path) -> None:
+    Path(tmp_path, "train.svm").write_text("0 0:1 2:3\n")
+    Path(tmp_path, "new.svm").write_text("0 1:5\n")
+    training = LibSvm(str(tmp_path / "train.svm"), zero_based=True).read().learn("error", "the train input")
+    opened = open_rows(prediction_input(str(tmp_path / "new.svm")), training.schema())
+    [block] = [block for part in opened.partitions() for block in opened.blocks(part, None)]
+    assert block.rows["features"].to_pylist() == [[0, 5, 0]]
