@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.values import array_of, blank_rows, numbers_of
 from psflow.ps_runtime.data.non_finite import NonFinite, NonFiniteCells, NonFiniteColumn, Source
 from psflow.ps_runtime.data.part import InputPart
@@ -130,10 +129,10 @@ def scan_input(
     where: str,
     *,
     label: str | None = None,
-    learner: Learner | None = None,
+    learn: Callable[[pa.Table], object] | None = None,
     part: InputPart | None = None,
 ) -> InputScan:
-    """Go over all records once; feed `learner` with those that are kept.
+    """Go over all records once; hand those that are kept to `learn`.
 
     Parameters
     ----------
@@ -147,19 +146,19 @@ def scan_input(
         What the log calls the input.
     label : str or None
         The column of the labels.
-    learner : Learner or None
-        Takes in each chunk; None: nothing is learned.
+    learn : callable or None
+        Takes in each chunk, a table, and raises CellError for a cell that it refuses; None: nothing is learned.
     part : InputPart or None
         The records that the input has; what others hold is not judged. None: all.
 
     Raises
     ------
     InputError
-        As `Scan` and `Learner` do; if a row has such a cell and the policy is ``error``, or every row has one and it
-        is ``drop``.
+        As `Scan` does, and for what `learn` refuses; if a row has such a cell and the policy is ``error``, or every row
+        has one and it is ``drop``; if there is no record in the part.
     """
     cells = _Cells()
-    learning = None if learner is None else _Learning(learner)
+    learning = None if learn is None else _Learning(learn)
     labels = _Labels(label)
     kept: list[int] = []
     num_records = 0
@@ -191,11 +190,11 @@ def scan_input(
 
 
 class _Learning:
-    """Feeds a learner up to the first value that it refuses, whose place is known only when the scan has ended."""
+    """Feeds `learn` up to the first value that it refuses, whose place is known only when the scan has ended."""
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learn: Callable[[pa.Table], object]) -> None:
         self.error: CellError | None = None
-        self._learner = learner
+        self._learn = learn
         self._num_records = 0
         self._num_learned = 0
 
@@ -204,7 +203,7 @@ class _Learning:
         kept = table if rows is None else table.take(rows)
         if self.error is None and kept.num_rows:
             try:
-                self._learner.update(kept)
+                self._learn(kept)
             except CellError as error:
                 row = error.row - self._num_learned
                 record = self._num_records + (row if rows is None else int(rows[row]))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
-from psflow.ps_runtime.columns.labels import Label
+from psflow.ps_runtime.columns.labels import Label, weights_of
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
@@ -116,7 +117,7 @@ class RecordInput:
             non_finite,
             where,
             label=None if self.label is None else self.label.column,
-            learner=learner,
+            learn=learner.update,
             part=self.part,
         )
         keys = tuple(RawColumn(name, known[name]) for name in self.key_columns)
@@ -161,6 +162,7 @@ class RecordInput:
             non_finite,
             where,
             label=None if label is None else label.column.name,
+            learn=None if weight is None else partial(weights_of, column=weight),
             part=self.part,
         )
         return RecordDataset(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def numbers(data: RecordDataset) -> list[int]:
 
 def test_parts_that_touch_have_each_record_once_and_their_share_of_all() -> None:
     bounds = [0, 0.1, 0.5, 0.9, 1]
-    has = np.array([InputPart(*pair).has(7, 100_000) for pair in zip(bounds, bounds[1:], strict=False)])
+    has = np.array([InputPart(*pair).has(7, 100_000) for pair in itertools.pairwise(bounds)])
     assert (has.sum(axis=0) == 1).all()
     np.testing.assert_allclose(has.mean(axis=1), [0.1, 0.4, 0.4, 0.1], atol=0.005)
 
@@ -55,7 +56,9 @@ def test_a_record_stays_where_it_is_whichever_records_are_asked_for() -> None:
     assert whole[:16].astype(int).tolist() == [1, 1, 0, 1, 0, 0, 0, 1, 0, 1, 1, 1, 1, 0, 1, 1], "in every version"
 
 
-@pytest.mark.parametrize("bounds", [(0.5, 0.5), (0.6, 0.5), (-0.1, 1), (0, 1.1), (float("nan"), 1), (True, 1), ("0", 1)])
+@pytest.mark.parametrize(
+    "bounds", [(0.5, 0.5), (0.6, 0.5), (-0.1, 1), (0, 1.1), (float("nan"), 1), (True, 1), ("0", 1)]
+)
 def test_bounds_that_are_no_part_are_refused(bounds: Any) -> None:
     with pytest.raises(UsageError, match="expected two numbers that ascend from 0 to 1"):
         InputPart(*bounds)
