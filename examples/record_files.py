@@ -25,7 +25,7 @@ START = np.datetime64("2010-01-01")
 
 
 def census(num_rows: int, seed: int) -> pa.Table:
-    """Return people: numbers, words, truths, a date and a postcode, some of them blank, and an income that is a word."""
+    """Return people: numbers, words, truths, a date and a postcode, some blank, and an income that is a word."""
     random = np.random.default_rng(seed)
     age = random.integers(17, 80, num_rows)
     schooling = np.clip(random.normal(11, 3, num_rows).round(), 1, 20)
