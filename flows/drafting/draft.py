@@ -21,7 +21,7 @@ PART = 0.9
 """Of the records to train on."""
 BATCH_SIZE = 64
 EPOCHS = 20
-FEWEST_STEPS, MOST_STEPS = 1000, 20_000
+FEWEST_STEPS, MOST_STEPS = 300, 20_000
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ __all__ = ["draft_text"]
 
 WIDTH = 120
 INDENT = " " * 4
-NUM_CHECKPOINTS = 10
+NUM_CHECKPOINTS = {True: 10, False: 2}
+"""Of deep and of linear models, of which the best on a few records is chosen: a linear one hardly learns too much."""
 MAX_COMMENT = 300
 """Characters: a value that is in it may be long."""
 
@@ -85,7 +86,8 @@ def _tail(made: Draft) -> Iterator[str]:
     yield _comment(
         f"about {about} times over the training records; the checkpoint with the least eval loss is the best"
     )
-    yield f"train: {inline({'max_steps': made.max_steps, 'save_checkpoints_steps': made.max_steps // NUM_CHECKPOINTS})}"
+    interval = made.max_steps // NUM_CHECKPOINTS[made.is_deep]
+    yield f"train: {inline({'max_steps': made.max_steps, 'save_checkpoints_steps': interval})}"
 
 
 def _item(key: str, value: Any) -> str:
