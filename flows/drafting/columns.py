@@ -16,8 +16,6 @@ KEY_NAME = re.compile(r"(?:.*[^a-z])?(?:id|key|uuid|guid)", re.IGNORECASE)
 CAMEL_KEY_NAME = re.compile(r".*[a-z](?:Id|ID|Key)")
 ENOUGH_RECORDS = 20
 """That values which all differ do so by nature, not by chance."""
-MAX_DENSE_WORDS = 999
-"""With the id of unknown words, so many have a column each."""
 MAX_KEY_LENGTH = 64
 LONG_TEXT = 60
 """Characters of a value on average: sentences."""
@@ -56,7 +54,7 @@ class ColumnGuess:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def guess_column(facts: ColumnFacts, *, has_leading_zeros: bool, is_deep: bool) -> ColumnGuess:
+def guess_column(facts: ColumnFacts, *, has_leading_zeros: bool, is_deep: bool, max_words: int) -> ColumnGuess:
     """Return what becomes of a column.
 
     Parameters
@@ -67,6 +65,8 @@ def guess_column(facts: ColumnFacts, *, has_leading_zeros: bool, is_deep: bool) 
         Whether its words are numbers with zeros in front, in delimited text.
     is_deep : bool
         Whether the model is a deep network, which has embeddings.
+    max_words : int
+        Of a vocabulary; more of them are hashed.
     """
     name = facts.name
     if facts.is_array:
@@ -79,14 +79,14 @@ def guess_column(facts: ColumnFacts, *, has_leading_zeros: bool, is_deep: bool) 
         return ColumnGuess(name, Use.KEY, "all different: names a record")
     match facts.raw.type:
         case "string":
-            return _words(facts, is_deep, {"type": "string"} if has_leading_zeros else {})
+            return _words(facts, {"type": "string"} if has_leading_zeros else {}, max_words, is_deep=is_deep)
         case "bool":
             return ColumnGuess(name, Use.FEATURE, f"true or false{facts.blanks}", _filled(facts, {}))
         case "date" | "timestamp":
             comment = f"dates, {facts.range}, as days since 1970{facts.blanks}"
             return ColumnGuess(name, Use.FEATURE, comment, _number(facts))
         case "int64" if _is_key_name(name):
-            return _words(facts, is_deep, {})
+            return _words(facts, {}, max_words, is_deep=is_deep)
     comment = f"{facts.range}{facts.blanks}"
     return ColumnGuess(name, Use.FEATURE, comment, _number(facts))
 
@@ -122,7 +122,7 @@ def _filled(facts: ColumnFacts, options: dict[str, Any]) -> dict[str, Any]:
     return {**options, "impute": BLANK} if facts.num_blanks else options
 
 
-def _words(facts: ColumnFacts, is_deep: bool, options: dict[str, Any]) -> ColumnGuess:
+def _words(facts: ColumnFacts, options: dict[str, Any], max_words: int, *, is_deep: bool) -> ColumnGuess:
     name, what = facts.name, f"{counted(facts.num_distinct, 'word')}{facts.blanks}"
     if facts.mean_length >= LONG_TEXT:
         return ColumnGuess(name, Use.LEFT_OUT, f"{what}, {facts.mean_length:.0f} characters on average: text, left out")
@@ -132,7 +132,7 @@ def _words(facts: ColumnFacts, is_deep: bool, options: dict[str, Any]) -> Column
         options, what = {**options, "vocabulary": "auto"}, f"{what}, as its name says that numbers are ids"
     elif options:
         what = f"{what}, numbers with leading zeros"
-    if facts.num_distinct <= MAX_DENSE_WORDS:
+    if facts.num_distinct <= max_words:
         return ColumnGuess(name, Use.FEATURE, what, _filled(facts, options))
     options.pop("vocabulary", None)
     options["hash_buckets"] = 1 << (2 * facts.num_distinct).bit_length()

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from psflow.flows.drafting.columns import ColumnGuess, Use, guess_column
 from psflow.flows.drafting.facts import column_facts
 from psflow.flows.drafting.label import LabelGuess, guess_label
 from psflow.flows.drafting.sample import Sample
+from psflow.ps_runtime.columns.values import blank_rows
+from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.redaction import shown_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ["BATCH_SIZE", "PART", "Draft", "draft"]
 
@@ -19,6 +25,8 @@ ENOUGH_FOR_DEEP = 1000
 """Records; of fewer a linear model learns more that is true of others."""
 PART = 0.9
 """Of the records to train on."""
+MAX_WORDS = 999
+"""Of a column: with the id of unknown words, a deep network takes so many without an embedding."""
 BATCH_SIZE = 64
 EPOCHS = 20
 FEWEST_STEPS, MOST_STEPS = 300, 20_000
@@ -91,12 +99,14 @@ def draft(sample: Sample, label: str, model: str | None, experiment: str) -> Dra
     raw = {column.name: column for column in sample.columns}
     label_column = sample.table.column(label)
     guess = guess_label(column_facts(raw.pop(label), label_column), label_column)
+    _check_parts(sample, label_column)
     chosen, reason = _model(guess, model, sample)
     columns = [
         guess_column(
             column_facts(column, sample.table.column(column.name)),
             has_leading_zeros=column.name in sample.as_written,
             is_deep=chosen.startswith("DNN"),
+            max_words=MAX_WORDS if sample.is_all else MAX_WORDS // 2,
         )
         for column in raw.values()
     ]
@@ -109,6 +119,15 @@ def draft(sample: Sample, label: str, model: str | None, experiment: str) -> Dra
     steps = EPOCHS * PART * sample.num_records / BATCH_SIZE
     max_steps = round(min(max(steps, FEWEST_STEPS), MOST_STEPS), -2)
     return Draft(experiment, sample, guess, chosen, reason, tuple(columns), int(max_steps))
+
+
+def _check_parts(sample: Sample, label: pa.ChunkedArray) -> None:
+    """Raise UsageError if a file is so small that one of its parts has no label."""
+    has_label = ~blank_rows(label.combine_chunks())
+    for part in (InputPart(0, PART), InputPart(PART, 1)):
+        if sample.is_all and not (part.has(0, len(has_label)) & has_label).any():
+            fault = f"{has_label.sum()} records with a label are too few to train on some and evaluate on others"
+            raise UsageError((f"{shown_path(sample.path)}: {fault}; 100 are a beginning",))
 
 
 def _model(label: LabelGuess, asked: str | None, sample: Sample) -> tuple[str, str]:
