@@ -65,9 +65,17 @@ def init(
 
 
 def _experiment(path: str) -> str:
-    """Return a name for what is learned of some files."""
-    name = re.sub(r"[*?\[\]{}]", "", path.partition("://")[2] or path).rstrip("/.")
-    stem = os.path.splitext(os.path.basename(os.path.abspath(name)))[0]
+    """Return a name for what is learned of some files.
+
+    Examples
+    --------
+    >>> _experiment("data/census.2026.csv"), _experiment("s3://bucket/days/*/*.parquet"), _experiment("my people/")
+    ('census-2026', 'days', 'my-people')
+    """
+    fixed = re.split(r"[*?\[{]", path, maxsplit=1)[0]
+    if fixed != path:  # a glob: the folder that is above all that it matches
+        fixed = os.path.dirname(fixed)
+    stem = os.path.splitext(os.path.basename(os.path.abspath(fixed)))[0]
     return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_") or "records"
 
 

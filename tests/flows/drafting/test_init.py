@@ -54,7 +54,7 @@ def people(num_rows: int = 30, **columns: str) -> str:
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 def test_a_classifier_of_the_example_plans_at_once_in_fifteen_lines(suffix: str) -> None:
-    EXAMPLES["write"](EXAMPLES["census"](1500, seed=3), "census", Path())
+    EXAMPLES["write"](EXAMPLES["census"](1000, seed=3), "census", Path())
     facts = draft(f"census.{suffix}", "income")
     text = Path("census.yaml").read_text()
     lines = [line for line in text.splitlines() if not line.strip().startswith("#")]
@@ -74,7 +74,7 @@ def test_a_classifier_of_the_example_plans_at_once_in_fifteen_lines(suffix: str)
     }
     parameters, plan = planned("census.yaml")
     assert parameters.model.name == facts["model"]["name"] == "DNNClassifier"
-    assert sum(dataset.num_records for dataset in plan.datasets.values()) == 1500
+    assert sum(dataset.num_records for dataset in plan.datasets.values()) == 1000
     assert plan.model.schema is not None
     assert plan.model.schema.classes == ("high", "low")
     assert "# work: 6 words, " in text
@@ -158,10 +158,10 @@ def test_a_column_is_guessed_by_name_and_values(column: dict[str, str], use: str
 
 
 def test_very_many_words_are_hashed_and_a_deep_network_embeds_them() -> None:
-    path = csv(people(2500, word="'w%d' % (row % 1200)"))
-    assert draft(path, "y")["columns"]["word"]["options"] == {"hash_buckets": 4096, "embedding": 8}
+    path = csv(people(2050, word="'w%d' % (row % 1010)"))
+    assert draft(path, "y")["columns"]["word"]["options"] == {"hash_buckets": 2048, "embedding": 8}
     linear = draft(path, "y", model="LinearClassifier", overwrites=True)
-    assert linear["columns"]["word"]["options"] == {"hash_buckets": 4096}
+    assert linear["columns"]["word"]["options"] == {"hash_buckets": 2048}
     planned("t.yaml")
 
 
