@@ -24,7 +24,7 @@ def init(
     ] = None,
     format: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="csv, tsv, parquet, arrow or jsonl; default: as the suffixes say."),
+        typer.Option(metavar="NAME", help="csv, tsv, parquet, arrow, jsonl or libsvm; default: as the suffixes say."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
     as_json: Json = False,

@@ -69,7 +69,10 @@ def _training_input(made: Draft) -> Iterator[str]:
         parts.append([*comments, *_wrapped("features: [", names, "]")])
     comments = [_comment(f"{guess.name}: {guess.comment}", 4) for guess in features]
     items = [f"{inline(guess.name)}: {inline(guess.options)}" for guess in features if guess.options]
-    parts.append([*comments, *_wrapped("columns: {", items, "}")])
+    if items:
+        parts.append([*comments, *_wrapped("columns: {", items, "}")])
+    else:
+        parts[0] = [*comments, *parts[0]]
     for number, part in enumerate(parts, start=1):
         yield from part[:-1]
         yield part[-1] + ("}" if number == len(parts) else ",")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -64,9 +65,10 @@ def test_bounds_that_are_no_part_are_refused(bounds: Any) -> None:
         InputPart(*bounds)
 
 
-def test_a_part_is_two_numbers() -> None:
-    with pytest.raises(UsageError, match=r"part is \[0.9\], expected two numbers"):
-        Csv(path="t.csv", part=[0.9])
+@pytest.mark.parametrize("part", [[0.9], 0.9, "01"])
+def test_a_part_is_two_numbers(part: Any) -> None:
+    with pytest.raises(UsageError, match=f"part is {re.escape(repr(part))}, expected two numbers"):
+        Csv(path="t.csv", part=part)
 
 
 def test_two_parts_of_a_file_share_no_record_and_one_learns_from_its_own(
