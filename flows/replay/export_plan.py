@@ -17,6 +17,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.planning import plan_evaluations
 from psflow.ps_runtime.model.best import Better, best_of, better, not_finite
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.tasks.exports.exported import BEST, CHOSEN, Exported, exports_of
 from psflow.tasks.exports.writer import check_exportable
 
@@ -89,7 +90,8 @@ def plan_export(parameters: ExportParameters) -> ExportPlan:
     choice = _choice(parameters, selection, training)
     if choice.exported is None:
         model = CheckpointStore(training.model_dir).manifest(choice.step).model
-        plan_evaluations(built.estimator.caller, built.eval_specs[:1], model, built.estimator.check_labels)
+        kept = KeptInputs(training.model_dir)
+        plan_evaluations(built.estimator.caller, built.eval_specs[:1], model, built.estimator.check_labels, kept)
     return ExportPlan(
         training,
         built,

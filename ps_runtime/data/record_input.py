@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from psflow.ps_runtime.columns.labels import Label
@@ -14,9 +15,11 @@ from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.data.input_scan import scan_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
+from psflow.ps_runtime.data.scanned_input import Asked, ScannedInput, digest_of, model_digest
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.record_files.base import RecordError, RecordFormat
 from psflow.ps_runtime.record_files.delimited import DelimitedText
+from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.record_files.scan import Scan
@@ -106,18 +109,23 @@ class RecordInput:
         except UsageError as error:
             raise InputError(tuple(f"{where}: {fault}" for fault in error.faults)) from None
         filled = [name for name, options in self.columns.items() if options.impute is not None]
+        vocabularies = self.vocabularies()
         found = scan_input(
             scan, filled, non_finite, where, label=None if self.label is None else self.label.column, learner=learner
         )
         keys = tuple(RawColumn(name, known[name]) for name in self.key_columns)
-        return RecordDataset(
-            found,
-            replace(learner.finish(), keys=keys),
-            self.batching,
-            _unused(known, scan, self.key_columns),
+        preprocessing, text = replace(learner.finish(), keys=keys), _text_of(self.record_format)
+        scanned = ScannedInput(
+            asked=self.asked(non_finite),
+            vocabularies=vocabularies,
+            model=model_digest(preprocessing, text),
+            scan=found,
+            preprocessing=preprocessing,
+            text=text,
+            unused=_unused(known, scan, self.key_columns),
             drops=non_finite == "drop",
-            text=_text_of(self.record_format),
         )
+        return RecordDataset(scanned, self.batching)
 
     def open(self, schema: InputSchema, non_finite: NonFinite, where: str, *, needs_labels: bool) -> RecordDataset:
         """Open a further input of a model that was trained on record files.
@@ -151,18 +159,39 @@ class RecordInput:
             where,
             label=None if label is None else label.column.name,
         )
-        return RecordDataset(
-            found,
-            replace(preprocessing, label=label, weight=weight),
-            self.batching,
-            _unused(known, scan, keys),
-            drops=non_finite == "drop",
+        scanned = ScannedInput(
+            asked=self.asked(non_finite),
+            vocabularies=(),
+            model=model_digest(preprocessing, schema.text),
+            scan=found,
+            preprocessing=replace(preprocessing, label=label, weight=weight),
             text=schema.text,
+            unused=_unused(known, scan, keys),
+            drops=non_finite == "drop",
         )
+        return RecordDataset(scanned, self.batching)
+
+    def asked(self, non_finite: NonFinite) -> Asked:
+        """Return what is asked of the files, whatever they hold; how they are batched does not count."""
+        described = asdict(replace(self, columns=dict(self.columns), groups=dict(self.groups)))
+        for name in ("paths", "batching", "stated"):
+            del described[name]
+        facts = [described, sorted(self.stated), self.record_format.name, non_finite]
+        return Asked(_listed(self.paths), digest_of(facts))
+
+    def files(self) -> tuple[DataFile, ...]:
+        """Return the files as they are now; InputError as `list_files` raises it."""
+        return list_files(self.paths, self.record_format.suffixes)
+
+    def vocabularies(self) -> tuple[DataFile, ...]:
+        """Return the files of words that are learned from, as they are now."""
+        named = [options.vocabulary for options in self.columns.values() if isinstance(options.vocabulary, str)]
+        paths = [path for path in dict.fromkeys(named) if path != "auto"]
+        return list_files(paths, ()) if paths else ()
 
     def scan(self, chosen: Callable[[Sequence[str]], Sequence[str]]) -> tuple[Scan, Mapping[str, str]]:
         """Return a scan of the columns that are `chosen` by name, and the types of all that there are."""
-        files = list_files(self.paths, self.record_format.suffixes)
+        files = self.files()
         look = Scan(files, replace(self.record_format, types={}))
         known = {column.name: column.type for column in look.columns} | dict(look.unreadable)
         names = chosen(list(known))
@@ -178,6 +207,10 @@ class RecordInput:
             others = (*apart, *self.key_columns)
             return [*(name for name in known if name not in others and not PANDAS_INDEX.fullmatch(name)), *apart]
         return [*self.features, *apart]
+
+
+def _listed(paths: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(os.fspath, [paths] if isinstance(paths, str | os.PathLike) else paths))
 
 
 def _there(keys: Sequence[str], names: Sequence[str], known: Sequence[str]) -> list[str]:

@@ -158,6 +158,10 @@ class OpenRecords(ABC):
             If a record has no end; its number counts from the end of the place before.
         """
 
+    def starts_run(self, place: Place) -> bool:
+        """Return whether a chunk can be read alone at its own price, not only behind the one before it."""
+        return True
+
     @abstractmethod
     def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
         """Return the records of a chunk: these columns, of these types, in this order.

@@ -130,7 +130,7 @@ class RecordReader:
         num_records = int(index.first_records[number + 1] - index.first_records[number])
         if table.num_rows != num_records:
             what = f"chunk {number} has {table.num_rows} records, expected {num_records}: the file has changed"
-            raise InputError((f"{file.shown}: {what}; scan the input again",))
+            raise InputError((f"{file.shown}: {what}; run the command again",))
         return table
 
     def _opened(self, number: int) -> OpenRecords:

@@ -121,11 +121,11 @@ class Scan:
 
     def __iter__(self) -> Iterator[ScannedChunk]:
         self._types, self._index = dict(self._first_types), None
-        chunks: list[tuple[int, Place, int]] = []  # file, place, number of records
+        chunks: list[tuple[int, Place, bool, int]] = []  # file, place, whether it starts a run, number of records
         bytes_before = 0
         for number, file in enumerate(self._files):
-            for place, table, done_bytes in self._chunks_of(file):
-                chunks.append((number, place, table.num_rows))
+            for place, starts_run, table, done_bytes in self._chunks_of(file):
+                chunks.append((number, place, starts_run, table.num_rows))
                 yield ScannedChunk(table, bytes_before + done_bytes, self._num_bytes)
             bytes_before += file.size
         if not chunks:
@@ -135,9 +135,10 @@ class Scan:
             record_format=self._format,
             columns=self.columns,
             unreadable=self._unreadable,
-            chunk_files=np.array([number for number, _, _ in chunks], np.int32),
-            chunk_places=np.array([place for _, place, _ in chunks], np.int64),
-            first_records=np.cumsum([0, *(num_records for _, _, num_records in chunks)], dtype=np.int64),
+            chunk_files=np.array([number for number, _, _, _ in chunks], np.int32),
+            chunk_places=np.array([place for _, place, _, _ in chunks], np.int64),
+            starts_run=np.array([starts_run for _, _, starts_run, _ in chunks], np.bool_),
+            first_records=np.cumsum([0, *(num_records for *_, num_records in chunks)], dtype=np.int64),
         )
 
     def _look(self, columns: Sequence[str] | None) -> tuple[dict[str, str], dict[str, str], DataFile]:
@@ -164,8 +165,8 @@ class Scan:
             raise InputError(tuple(unreadable_fault(file.shown, *column) for column in unreadable.items()))
         return {name: raw for name, raw in types.items() if name not in unreadable}, unreadable
 
-    def _chunks_of(self, file: DataFile) -> Iterator[tuple[Place, pa.Table, int]]:
-        """Return the chunks of a file that have records, and how much of it is read then."""
+    def _chunks_of(self, file: DataFile) -> Iterator[tuple[Place, bool, pa.Table, int]]:
+        """Return the chunks of a file that have records: each with whether it starts a run, and how much is read."""
         num_records = 0
         with self._opened(file) as records:
             with unchanged(file):
@@ -184,7 +185,7 @@ class Scan:
                     raise self._format.error(file, num_records, fault) from None
                 num_records += table.num_rows
                 if table.num_rows:
-                    yield place, table, records.bytes_up_to(place)
+                    yield place, records.starts_run(place), table, records.bytes_up_to(place)
 
     def _read(self, records: OpenRecords, place: Place) -> pa.Table:
         """Return a chunk; columns widen until its numbers fit."""

@@ -12,6 +12,7 @@ from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.model.basic_hooks import NanTensorHook, StepCounterHook, SummaryHook
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.batches import BatchReader
@@ -79,6 +80,7 @@ def open_session(
         params=job.params,
         non_finite=job.train_spec.non_finite,
         enforcement=Enforcement(job.model.schema, "the train input"),
+        kept=KeptInputs(job.model_dir).of_flow("train"),
     )
     return MonitoredSession(
         client=client,
