@@ -271,3 +271,32 @@ def test_a_further_file_may_name_its_columns_though_the_training_file_does_not(t
     named = opened(write(tmp_path, "b,income,a\n2,0,1\n", "u.csv"), trained)
     assert rows(named) == ({"a": [1], "b": [2]}, [0])
     assert rows(opened(write(tmp_path, "1,2,0\n", "v.csv"), trained)) == ({"a": [1], "b": [2]}, [0])
+
+
+@pytest.mark.parametrize("first_number", [0.0, float("nan")])
+def test_a_shuffled_epoch_decodes_each_large_row_group_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_number: float
+) -> None:
+    monkeypatch.setattr("psflow.ps_runtime.record_files.parquet.MAX_ROW_GROUP_BYTES", 400)
+    monkeypatch.setattr("psflow.ps_runtime.record_files.parquet.SLICE_BYTES", 80)
+    monkeypatch.setattr(record_dataset, "WINDOW_BYTES", 100)  # 25 records: slices of 10 from several row groups
+    numbers = [first_number] * 15 + [float(i) for i in range(15, 360)]
+    for name in ("a", "b"):
+        pq.write_table(pa.table({"x": numbers}), tmp_path / f"{name}.parquet", row_group_size=90)
+    keys = {"batch_size": 10, "shuffle": True, "seed": 3}
+    data = open_input(partial(open_dataset, ParquetInput(path=str(tmp_path)), **keys), non_finite="drop")
+    assert isinstance(data, RecordDataset)
+    decoded: list[int] = []
+    iter_batches = pq.ParquetFile.iter_batches
+
+    def counted(self: pq.ParquetFile, batch_size: int, row_groups: list[int], **options: Any) -> Any:
+        decoded.extend(row_groups)
+        return iter_batches(self, batch_size, row_groups, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
+    for epoch in (0, 1):
+        decoded.clear()
+        read = [data.read(epoch, start, min(start + 10, data.num_records)) for start in range(0, data.num_records, 10)]
+        seen = np.concatenate([features["x"] for features, _ in read])  # type: ignore[call-overload, index]
+        assert sorted(seen.tolist()) == sorted(2 * [number for number in numbers if number == number])
+        assert sorted(decoded) == [0, 0, 1, 1, 2, 2, 3, 3]
