@@ -12,15 +12,15 @@ from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
+from psflow.ps_runtime.data.as_in_training import as_in_training
 from psflow.ps_runtime.data.input_scan import scan_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
 from psflow.ps_runtime.data.scanned_input import Asked, ScannedInput, digest_of, model_digest
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.record_files.base import RecordError, RecordFormat
+from psflow.ps_runtime.record_files.base import RecordFormat
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.files import DataFile
-from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.record_files.scan import Scan
 from psflow.ps_runtime.specs.schema import InputSchema, TextReading
@@ -28,7 +28,6 @@ from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 
 __all__ = ["RecordInput"]
 
-TAB = "\t"
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 """What pandas calls a column that is the index of a frame and has no name."""
 SAMPLE_SEED = 0
@@ -149,7 +148,11 @@ class RecordInput:
         columns = [*preprocessing.raw_columns, *(column.raw for column in apart if column is not None)]
         names = [column.name for column in columns]
         keys = [key.name for key in preprocessing.keys]
-        given = replace(self, record_format=_as_in_training(self, schema.text, columns, keys))
+        unread_label = None if needs_labels or preprocessing.label is None else preprocessing.label.column.name
+        record_format = as_in_training(
+            self.record_format, self.stated, schema.text, columns, keys, unread_label, lambda: self.files()[0]
+        )
+        given = replace(self, record_format=record_format)
         scan, known = given.scan(lambda known: names if needs_labels else [*names, *_there(keys, names, known)])
         _check_label(label, preprocessing.label, known, where)
         found = scan_input(
@@ -228,40 +231,6 @@ def _text_of(record_format: RecordFormat) -> TextReading | None:
         tuple(record_format.na_values),
         record_format.encoding,
     )
-
-
-def _as_in_training(
-    given: RecordInput, text: TextReading | None, columns: Sequence[RawColumn], keys: Sequence[str]
-) -> RecordFormat:
-    """Return how files are read as in training, but for what is stated of them."""
-    record_format = given.record_format
-    if not isinstance(record_format, DelimitedText | JsonLines):
-        return record_format
-    # whole numbers may have fractions in a further file
-    types = {column.name: column.type for column in columns if column.type in TYPES and column.type != "int64"}
-    if not isinstance(record_format, DelimitedText):
-        return replace(record_format, types={**record_format.types, **types})
-    types |= dict.fromkeys(set(keys).difference(column.name for column in columns), "string")  # as they are written
-    read = replace(record_format, types={**record_format.types, **types})
-    if text is None:
-        return read
-    options = {"column_names", "na_values", "encoding"}
-    if text.delimiter != TAB:  # which is that of files of another suffix
-        options.add("delimiter")
-    same = {name: getattr(text, name) for name in options.difference(given.stated)}
-    if same.get("column_names") is not None and _has_header(given, replace(read, **same), columns):
-        del same["column_names"]
-    return replace(read, **same)
-
-
-def _has_header(given: RecordInput, read: DelimitedText, columns: Sequence[RawColumn]) -> bool:
-    """Return whether the first row names the columns that a model reads, though that of the training input did not."""
-    [file, *_] = list_files(given.paths, read.suffixes)
-    try:
-        with replace(read, column_names=None, types={}).open(file) as records:
-            return {column.name for column in columns} <= set(records.names)
-    except RecordError:  # numbers, say, or cells that are there twice
-        return False
 
 
 def _unused(known: Iterable[str], scan: Scan, keys: Sequence[str]) -> tuple[str, ...]:

@@ -300,3 +300,30 @@ def test_a_shuffled_epoch_decodes_each_large_row_group_once(
         seen = np.concatenate([features["x"] for features, _ in read])  # type: ignore[call-overload, index]
         assert sorted(seen.tolist()) == sorted(2 * [number for number in numbers if number == number])
         assert sorted(decoded) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+LABELS_IN = {"first": ["income", "a", "b"], "in the middle": ["a", "income", "b"], "last": ["a", "b", "income"]}
+
+
+@pytest.mark.parametrize("names", LABELS_IN.values(), ids=LABELS_IN)
+def test_files_without_header_and_labels_have_the_other_columns(tmp_path: Path, names: list[str]) -> None:
+    cells = {"a": "1", "b": "2", "income": "0"}
+    text = "".join(",".join(cells[name] for name in names) + "\n" for _ in range(3))
+    schema = opened(write(tmp_path, text), column_names=names).schema()
+
+    def predicted(text: str, **keys: Any) -> Any:
+        given = Csv(path=write(tmp_path, text, "new.csv"), **keys).read()
+        return rows(given.open(schema, "error", "new.csv", needs_labels=False))
+
+    assert predicted("\n3,4\n5,6\n") == ({"a": [3, 5], "b": [4, 6]}, None)
+    assert predicted(text) == ({"a": [1, 1, 1], "b": [2, 2, 2]}, None)
+    assert predicted("b,a\n4,3\n") == ({"a": [3], "b": [4]}, None)
+    for few in ("3\n", "3,4,5,6\n"):
+        with pytest.raises(InputError, match=rf"new.csv, row 1 .*: expected 3 cells, got {few.count(',') + 1}"):
+            predicted(few)
+    with pytest.raises(InputError, match=r"new.csv, row 2 .*: expected 2 cells, got 3"):
+        predicted("3,4\n3,4,5\n")
+    with pytest.raises(InputError, match=r"new.csv, row 1 .*: expected 3 cells, got 2"):  # what is said holds
+        predicted("3,4\n", column_names=names)
+    with pytest.raises(InputError, match=r"new.csv, row 1 .*: expected 3 cells, got 2"):  # an evaluation needs labels
+        Csv(path=write(tmp_path, "3,4\n", "new.csv")).read().open(schema, "error", "new.csv", needs_labels=True)
