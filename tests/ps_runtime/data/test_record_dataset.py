@@ -24,7 +24,7 @@ from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.record_formats import Csv, JsonLinesInput, ParquetInput
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.record_files import scan
+from psflow.ps_runtime.record_files.scan import Scan
 
 CENSUS = """\
 id,age,work,hours,income
@@ -187,7 +187,7 @@ def test_each_record_once_an_epoch_whatever_chunks_and_windows_are(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_dataset, "WINDOW_BYTES", draw.draw(st.sampled_from([1, 20, 10**6])))
-        patch.setattr(scan, "CHUNK_BYTES", chunk_bytes)
+        patch.setitem(Scan.__init__.__kwdefaults__, "chunk_bytes", chunk_bytes)
         text = "a,income\n" + "".join(f"{i},{i * 10}\n" for i in range(num_records))
         path = write(tmp_path_factory.mktemp("t"), text)
         data = opened(path, batch_size=1, shuffle=seed is not None, seed=seed or 0)
