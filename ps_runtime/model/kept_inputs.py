@@ -9,6 +9,7 @@ from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.data.kept_scan import EarlierScan, FlowScan
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.redaction import shown_path
 
 __all__ = ["KeptInputs"]
@@ -54,6 +55,11 @@ class KeptInputs:
             return self._files.read(_file(name))
         except FileNotFoundError:
             return None
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise InputError(
+                (f"cannot read {self._shown(name)}: {reason}; correct its permissions, or remove it",)
+            ) from None
 
     def _shown(self, name: str) -> str:
         return f"{shown_path(self._files.url)}/{_file(name)}"

@@ -121,6 +121,31 @@ def test_damage_is_scanned_again(folder: Path, scans: list[str], caplog: pytest.
     assert f"{folder}/model/inputs/eval is damaged" in caplog.text
 
 
+def test_what_cannot_be_read_is_named(folder: Path) -> None:
+    trained(folder, 5)
+    (folder / "model" / "inputs" / "train").unlink()
+    (folder / "model" / "inputs" / "train").mkdir()
+    with pytest.raises(
+        InputError, match=rf"^cannot read {folder}/model/inputs/train: Is a directory; correct its perm"
+    ):
+        trained(folder, 10)
+
+
+def test_a_model_dir_may_be_a_url(folder: Path, scans: list[str]) -> None:
+    kept = KeptInputs("memory://kept/model")
+    train_spec, eval_specs = specs(folder, 5)
+    estimator = estimator_in(folder)
+    planned = Attempt(estimator, train_spec, eval_specs).plan
+    kept.write(planned.datasets)
+    kept.write(planned.datasets)
+    scans.clear()
+    plan_evaluations(estimator.caller, eval_specs, planned.model, estimator.check_labels, kept)
+    assert scans == []
+    kept.write({})
+    plan_evaluations(estimator.caller, eval_specs, planned.model, estimator.check_labels, kept)
+    assert scans == ALL[1:]
+
+
 def test_a_replay_takes_what_is_kept_for_the_same_input(folder: Path, scans: list[str]) -> None:
     attempt = trained(folder, 5)
     scans.clear()
