@@ -148,11 +148,7 @@ class RecordInput:
         columns = [*preprocessing.raw_columns, *(column.raw for column in apart if column is not None)]
         names = [column.name for column in columns]
         keys = [key.name for key in preprocessing.keys]
-        unread_label = None if needs_labels or preprocessing.label is None else preprocessing.label.column.name
-        record_format = as_in_training(
-            self.record_format, self.stated, schema.text, columns, keys, unread_label, lambda: self.files()[0]
-        )
-        given = replace(self, record_format=record_format)
+        given = replace(self, record_format=self._as_in_training(schema, columns, needs_labels=needs_labels))
         scan, known = given.scan(lambda known: names if needs_labels else [*names, *_there(keys, names, known)])
         _check_label(label, preprocessing.label, known, where)
         found = scan_input(
@@ -202,6 +198,16 @@ class RecordInput:
             raise InputError(tuple(faults))
         types = {name: raw for name, raw in self.record_format.types.items() if name in names}
         return Scan(files, replace(self.record_format, types=types), names), known
+
+    def _as_in_training(self, schema: InputSchema, columns: Sequence[RawColumn], *, needs_labels: bool) -> RecordFormat:
+        """Return how some columns of the files are read, where training and its text say more than this input."""
+        preprocessing = schema.preprocessing
+        assert preprocessing is not None
+        unread_label = None if needs_labels or preprocessing.label is None else preprocessing.label.column.name
+        keys = [key.name for key in preprocessing.keys]
+        return as_in_training(
+            self.record_format, self.stated, schema.text, columns, keys, unread_label, lambda: self.files()[0]
+        )
 
     def _asked(self, known: Sequence[str]) -> list[str]:
         """Return the columns that training reads, out of all that there are."""
