@@ -30,8 +30,9 @@ def copy_store(to: Path) -> str:
 
 
 def copy_prefect_database(home: Path) -> None:
-    """Copy a new database of Prefect into a home directory of it."""
-    shutil.copytree(_made_once("prefect", _make_prefect_database), home, dirs_exist_ok=True)
+    """Copy a new database of Prefect into a home directory of it, unless it has one: its journal is of that one."""
+    if not (home / "prefect.db").exists():
+        shutil.copytree(_made_once("prefect", _make_prefect_database), home, dirs_exist_ok=True)
 
 
 def _made_once(name: str, make: Callable[[Path], None]) -> Path:

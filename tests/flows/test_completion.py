@@ -13,7 +13,7 @@ from tests.flows.conftest import PSFLOW
 
 def ask(tmp_path: Path, *arguments: str, **variables: str) -> str:
     done = subprocess.run(
-        [PSFLOW, *arguments],
+        ["bash", "-c", '"$@"; exit $?', "bash", PSFLOW, *arguments],  # it asks which shell has started it
         cwd=tmp_path,
         env=os.environ | {"HOME": str(tmp_path)} | variables,
         capture_output=True,
