@@ -226,6 +226,15 @@ def test_roles_refuse_what_differs_from_the_flow(tmp_path: Path, scans: list[str
     )
 
 
+def test_roles_refuse_what_differs_whichever_of_two_it_is(tmp_path: Path) -> None:
+    first = csv(tmp_path)
+    second = csv(tmp_path, columns={"age": ColumnOptions(impute=0)})
+    a, b = opened(first), opened(second)
+    for given, scanned, model in ((first, b, b), (second, a, a), (first, a, b), (second, b, a)):
+        with pytest.raises(InputError, match="the input is described otherwise here than in the flow"):
+            opened(given, model.schema(), FlowScan(content_of(scanned), "it"))
+
+
 def test_the_cells_that_are_not_finite_are_kept_with_their_places(tmp_path: Path) -> None:
     data = csv(tmp_path, columns={})
     first = opened(data, policy="drop")

@@ -85,8 +85,16 @@ def test_integers_that_a_float64_holds_widen(make: Any, tmp_path: Path) -> None:
     assert types_of(index) == {"id": "float64"}
 
 
+def test_floats_that_widen_may_be_large(tmp_path: Path) -> None:
+    for number, kind in enumerate((pa.float32(), pa.float64())):
+        pq.write_table(pa.table({"x": pa.array([1e30], kind)}), tmp_path / f"{number}.parquet")
+    assert types_of(index_of(tmp_path, Parquet())) == {"x": "float64"}
+
+
 def test_a_column_of_large_integers_alone_stays_one(tmp_path: Path) -> None:
     assert table_of(tmp_path, csv(tmp_path, [1, 2, 3, "", LARGE]))["id"].to_pylist() == [1, 2, 3, None, LARGE]
+    for bound in (-(2**53), 2**53):
+        assert table_of(tmp_path, csv(tmp_path, [0, bound]))["id"].to_pylist() == [0, bound]
 
 
 def test_large_integers_and_fractions_among_the_first_are_words_in_text_and_refused_in_json(tmp_path: Path) -> None:
