@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from psflow.ps_runtime import initializers, layers, losses, metrics, optimizers
     from psflow.ps_runtime.cluster.training import train_and_evaluate
+    from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions, Quantiles
     from psflow.ps_runtime.data.base import Format
     from psflow.ps_runtime.data.dataset import Dataset
     from psflow.ps_runtime.data.input_pipeline import InputContext
+    from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, Tsv
     from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
     from psflow.ps_runtime.estimator.dnn_regressor import DNNRegressor
     from psflow.ps_runtime.estimator.estimator import Estimator
@@ -53,9 +55,11 @@ if TYPE_CHECKING:
 
 _MODULES = {
     ".ps_runtime.cluster.training": ["train_and_evaluate"],
+    ".ps_runtime.columns.options": ["ColumnOptions", "LabelOptions", "Quantiles"],
     ".ps_runtime.data.base": ["Format"],
     ".ps_runtime.data.dataset": ["Dataset"],
     ".ps_runtime.data.input_pipeline": ["InputContext"],
+    ".ps_runtime.data.record_formats": ["ArrowInput", "Csv", "JsonLinesInput", "LibSvm", "ParquetInput", "Tsv"],
     ".ps_runtime.estimator.dnn_classifier": ["DNNClassifier"],
     ".ps_runtime.estimator.dnn_regressor": ["DNNRegressor"],
     ".ps_runtime.estimator.estimator": ["Estimator"],
@@ -104,11 +108,14 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "Adagrad",
     "Adam",
+    "ArrowInput",
     "Async",
     "BestExporter",
     "BoundedStaleness",
     "Checkpoint",
     "CheckpointSaverListener",
+    "ColumnOptions",
+    "Csv",
     "DNNClassifier",
     "DNNRegressor",
     "Dataset",
@@ -126,8 +133,11 @@ __all__ = [
     "Hogwild",
     "InputContext",
     "InputSchema",
+    "JsonLinesInput",
     "Key",
+    "LabelOptions",
     "LatestExporter",
+    "LibSvm",
     "LinearClassifier",
     "LinearRegressor",
     "LogMessage",
@@ -137,7 +147,9 @@ __all__ = [
     "Momentum",
     "NanTensorHook",
     "Optimizer",
+    "ParquetInput",
     "PsListening",
+    "Quantiles",
     "RMSProp",
     "Restored",
     "RoleEnded",
@@ -151,6 +163,7 @@ __all__ = [
     "StopAtStepHook",
     "Sync",
     "TrainSpec",
+    "Tsv",
     "better",
     "embedding_lookup",
     "get_or_create_global_step",

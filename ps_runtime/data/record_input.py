@@ -6,24 +6,27 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Literal
 
-from psflow.ps_runtime.columns.labels import Label
+from psflow.ps_runtime.columns.labels import Label, weights_of
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.data.as_in_training import as_in_training
 from psflow.ps_runtime.data.input_scan import scan_input
 from psflow.ps_runtime.data.non_finite import NonFinite
+from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
 from psflow.ps_runtime.data.scanned_input import Asked, ScannedInput, digest_of, model_digest
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.record_files.base import RecordFormat
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.files import DataFile
+from psflow.ps_runtime.record_files.libsvm import LibSvmText
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.record_files.scan import Scan
-from psflow.ps_runtime.specs.schema import InputSchema, TextReading
+from psflow.ps_runtime.specs.schema import InputSchema, LibSvmReading, TextReading
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 
 __all__ = ["RecordInput"]
@@ -56,6 +59,8 @@ class RecordInput:
         What becomes of some of them.
     groups : mapping of str to list of str or "numeric"
         Columns that arrive as one matrix.
+    part : InputPart or None
+        Which records the input has; None: all.
     stated : frozenset of str
         Options of delimited text that hold for these files, if those of training are others.
     batching : Batching
@@ -70,6 +75,7 @@ class RecordInput:
     features: Sequence[str] | None = None
     columns: Mapping[str, ColumnOptions] = field(default_factory=dict)
     groups: Mapping[str, Sequence[str] | Literal["numeric"]] = field(default_factory=dict)
+    part: InputPart | None = None
     stated: frozenset[str] = frozenset()
     batching: Batching = field(default_factory=Batching)
 
@@ -110,7 +116,13 @@ class RecordInput:
         filled = [name for name, options in self.columns.items() if options.impute is not None]
         vocabularies = self.vocabularies()
         found = scan_input(
-            scan, filled, non_finite, where, label=None if self.label is None else self.label.column, learner=learner
+            scan,
+            filled,
+            non_finite,
+            where,
+            label=None if self.label is None else self.label.column,
+            learn=learner.update,
+            part=self.part,
         )
         keys = tuple(RawColumn(name, known[name]) for name in self.key_columns)
         preprocessing, text = replace(learner.finish(), keys=keys), _text_of(self.record_format)
@@ -123,6 +135,7 @@ class RecordInput:
             text=text,
             unused=_unused(known, scan, self.key_columns),
             drops=non_finite == "drop",
+            part=self.part,
         )
         return RecordDataset(scanned, self.batching)
 
@@ -157,6 +170,8 @@ class RecordInput:
             non_finite,
             where,
             label=None if label is None else label.column.name,
+            learn=None if weight is None else partial(weights_of, column=weight),
+            part=self.part,
         )
         scanned = ScannedInput(
             asked=self.asked(non_finite),
@@ -167,6 +182,7 @@ class RecordInput:
             text=schema.text,
             unused=_unused(known, scan, keys),
             drops=non_finite == "drop",
+            part=self.part,
         )
         return RecordDataset(scanned, self.batching)
 
@@ -227,7 +243,9 @@ def _there(keys: Sequence[str], names: Sequence[str], known: Sequence[str]) -> l
     return [key for key in keys if key in known and key not in names]
 
 
-def _text_of(record_format: RecordFormat) -> TextReading | None:
+def _text_of(record_format: RecordFormat) -> TextReading | LibSvmReading | None:
+    if isinstance(record_format, LibSvmText):
+        return LibSvmReading(record_format.zero_based)
     if not isinstance(record_format, DelimitedText):
         return None
     names = record_format.column_names

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.data.input_scan import InputScan, source_of
 from psflow.ps_runtime.data.non_finite import NonFiniteCells, NonFiniteColumn
+from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.sealed import seal, unseal
-from psflow.ps_runtime.specs.schema import InputSchema, TextReading
+from psflow.ps_runtime.specs.schema import InputSchema, LibSvmReading, TextReading
 
 __all__ = ["Asked", "ScannedInput", "digest_of", "model_digest"]
 
@@ -54,12 +55,14 @@ class ScannedInput:
         Where the records are.
     preprocessing : Preprocessing
         What features, labels and weights are made of the columns; without a label there are none.
-    text : TextReading or None
-        How the training input was read, where that is delimited text.
+    text : TextReading, LibSvmReading or None
+        How the training input was read, where that is text of such a form.
     unused : tuple of str
         Columns of the files that are not read.
     drops : bool
         Whether records with a blank, NaN or infinite cell are left out.
+    part : InputPart or None
+        Which records it has; None: all.
     """
 
     asked: Asked
@@ -67,9 +70,10 @@ class ScannedInput:
     model: str
     scan: InputScan
     preprocessing: Preprocessing
-    text: TextReading | None
+    text: TextReading | LibSvmReading | None
     unused: tuple[str, ...]
     drops: bool
+    part: InputPart | None
 
     def to_bytes(self) -> bytes:
         """Return this for a file, with a checksum."""
@@ -81,6 +85,7 @@ class ScannedInput:
             "schema": InputSchema((), preprocessing=self.preprocessing, text=self.text).to_facts(),
             "unused": self.unused,
             "drops": self.drops,
+            "part": None if self.part is None else [self.part.start, self.part.stop],
             "cells": {"rows": cells.num_rows, "columns": [asdict(column) for column in cells.columns]},
         }
         arrays: dict[str, NDArray[Any]] = {
@@ -120,6 +125,7 @@ class ScannedInput:
             text=schema.text,
             unused=tuple(described["unused"]),
             drops=drops,
+            part=None if described["part"] is None else InputPart(*described["part"]),
         )
 
 
@@ -128,6 +134,6 @@ def digest_of(facts: Any) -> str:
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 
-def model_digest(preprocessing: Preprocessing, text: TextReading | None) -> str:
+def model_digest(preprocessing: Preprocessing, text: TextReading | LibSvmReading | None) -> str:
     """Return a digest of what a model reads of record files."""
     return digest_of([preprocessing.to_facts(), None if text is None else asdict(text)])

@@ -76,7 +76,7 @@ class WideningTypes:
         row = _first_beyond(table, name, LARGEST_EXACT - 1)  # 2**53 + 1 is read as 2**53
         if row is not None:
             got = f"column {name!r} has {table[name][row].as_py()!r} beside whole numbers and fractions"
-            advice = f"set columns.{name}.type: string if these are names, or number if its last digits do not count"
+            advice = f"set columns.{name}.type: string if these are names, or float64 if its last digits do not count"
             raise RecordError(f"{got}: it may have lost digits as a float64; {advice}", row, name)
 
 

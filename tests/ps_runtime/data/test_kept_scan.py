@@ -95,6 +95,7 @@ def content_of(data: RecordDataset) -> Callable[[], bytes]:
         (lambda folder: csv(folder, columns={}), "drop"),
         (lambda folder: csv(folder, label="pay", weight="id", key_columns=[], columns={}), "keep"),
         (lambda folder: csv(folder, label=None, column_names=["a", "b", "c", "d"]), "error"),
+        (lambda folder: csv(folder, label=None, part=[0.3, 0.9]), "error"),
         (parquet, "error"),
         (json_lines, "drop"),
     ],

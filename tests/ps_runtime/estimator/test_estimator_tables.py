@@ -126,7 +126,7 @@ def plan(model_fn, **spec):
         eval_specs,
         1,
         1,
-        lambda labels, where: None,
+        lambda labels, where, schema: None,
         KeptInputs("nowhere"),
     )
 

@@ -119,7 +119,11 @@ def test_a_missing_column_is_refused_by_everything(trained: Estimator, columns: 
         lambda: list(trained.predict(lacking)),
         lambda: Attempt(trained, TrainSpec(table(), 9), EvalSpec(lacking)),
         lambda: plan_evaluations(
-            trained.caller, [EvalSpec(lacking)], model, lambda labels, where: None, KeptInputs(trained.model_dir)
+            trained.caller,
+            [EvalSpec(lacking)],
+            model,
+            lambda labels, where, schema: None,
+            KeptInputs(trained.model_dir),
         ),
     ):
         with pytest.raises(InputError, match=r"the (eval|predict) input has no column 'b'"):

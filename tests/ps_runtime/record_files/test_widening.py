@@ -71,10 +71,10 @@ def test_a_fraction_beside_an_earlier_large_integer_is_refused_with_both_places(
 @pytest.mark.parametrize("large", [LARGE, -LARGE, 2**53])
 def test_a_large_integer_behind_a_fraction_is_refused(make: Any, large: int, tmp_path: Path) -> None:
     kind: RecordFormat = make(tmp_path, [1, 2, 3, 0.5, 5, large])
-    advice = "set columns.id.type: string if these are names, or number if its last digits do not count"
+    advice = "set columns.id.type: string if these are names, or float64 if its last digits do not count"
     with pytest.raises(InputError, match=rf"row [67] .*column 'id' has -?9007199254740992.0 beside .*; {advice}"):
         index_of(tmp_path, kind, chunk_bytes=8)
-    number = type(kind)(types={"id": "number"})
+    number = type(kind)(types={"id": "float64"})
     assert table_of(tmp_path, number, chunk_bytes=8)["id"].to_pylist() == [1, 2, 3, 0.5, 5, float(large)]
 
 
