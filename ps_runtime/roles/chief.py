@@ -20,7 +20,7 @@ from psflow.ps_runtime.roles.events import FirstStep, Restored
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.saver import Saver
 from psflow.ps_runtime.roles.session import MonitoredSession, build_model
-from psflow.ps_runtime.roles.trainer import open_client, open_session, open_shards, sample_of
+from psflow.ps_runtime.roles.trainer import open_client, open_session, open_shards, sample_of, train
 
 __all__ = ["run_chief"]
 
@@ -68,12 +68,12 @@ def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict
         saving.open()
         saver.start(last_checkpoint)
         context.watch(lambda: sample_of(session, shards))
-        session.run()
+        train(session)
         train_secs = time.monotonic() - started
         saver.join()
         client.leave()
-        train = _rates(start, saver.statistics, train_secs)
-        return context.report(shards.transport, client.statistics() | {"train": train, "job": saver.statistics})
+        rates = _rates(start, saver.statistics, train_secs)
+        return context.report(shards.transport, client.statistics() | {"train": rates, "job": saver.statistics})
 
 
 def _give_values(
@@ -109,10 +109,10 @@ class _ChiefWork:
 
     def __call__(self, session: MonitoredSession) -> None:
         self._saver.check()
-        if session.num_steps == 1:
+        if session.step_session.num_steps == 1:
             self._context.emit(FirstStep())
         if self._saver.stop_reason is not None:
-            session.coordinator.request_stop(self._saver.stop_reason)
+            session.request_stop(self._saver.stop_reason)
         if self._save_secs is not None and time.monotonic() - self._saver.last_cut_at >= self._save_secs:
             self._saver.last_cut_at = time.monotonic()
             self._client.request_cut()
