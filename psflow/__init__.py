@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.estimator.linear_regressor import LinearRegressor
     from psflow.ps_runtime.keys import Key
     from psflow.ps_runtime.model import summary
-    from psflow.ps_runtime.model.basic_hooks import LoggingTensorHook, NanTensorHook, StepCounterHook, StopAtStepHook
+    from psflow.ps_runtime.model.basic_hooks import FinalOpsHook, NanTensorHook, StopAtStepHook
     from psflow.ps_runtime.model.best import better
     from psflow.ps_runtime.model.embedding import embedding_lookup
     from psflow.ps_runtime.model.exporters import BestExporter, FinalExporter, LatestExporter
     from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
-    from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
+    from psflow.ps_runtime.model.hook_timer import SecondOrStepTimer
+    from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
     from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+    from psflow.ps_runtime.model.logging_hook import LoggingTensorHook
+    from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
     from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
     from psflow.ps_runtime.model.sparse import SparseGradient
     from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
@@ -61,13 +64,16 @@ _MODULES = {
     ".ps_runtime.estimator.estimator": ["Estimator"],
     ".ps_runtime.estimator.linear_classifier": ["LinearClassifier"],
     ".ps_runtime.estimator.linear_regressor": ["LinearRegressor"],
-    ".ps_runtime.model.basic_hooks": ["LoggingTensorHook", "NanTensorHook", "StepCounterHook", "StopAtStepHook"],
+    ".ps_runtime.model.basic_hooks": ["FinalOpsHook", "NanTensorHook", "StopAtStepHook"],
     ".ps_runtime.model.best": ["better"],
     ".ps_runtime.model.embedding": ["embedding_lookup"],
     ".ps_runtime.model.exporters": ["BestExporter", "FinalExporter", "LatestExporter"],
     ".ps_runtime.model.gradient_buffer": ["gradient_buffer"],
-    ".ps_runtime.model.hooks": ["SessionRunArgs", "SessionRunHook"],
+    ".ps_runtime.model.hook_timer": ["SecondOrStepTimer"],
+    ".ps_runtime.model.hooks": ["SessionRunArgs", "SessionRunContext", "SessionRunHook", "SessionRunValues"],
     ".ps_runtime.model.listeners": ["CheckpointSaverListener"],
+    ".ps_runtime.model.logging_hook": ["LoggingTensorHook"],
+    ".ps_runtime.model.reporting_hooks": ["StepCounterHook", "SummarySaverHook"],
     ".ps_runtime.model.scope": ["get_or_create_global_step", "get_variable"],
     ".ps_runtime.model.sparse": ["SparseGradient"],
     ".ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
@@ -119,6 +125,7 @@ __all__ = [
     "Event",
     "Export",
     "FinalExporter",
+    "FinalOpsHook",
     "FirstStep",
     "Format",
     "Ftrl",
@@ -144,11 +151,15 @@ __all__ = [
     "RoleStarted",
     "RunConfig",
     "Scaling",
+    "SecondOrStepTimer",
     "SessionRunArgs",
+    "SessionRunContext",
     "SessionRunHook",
+    "SessionRunValues",
     "SparseGradient",
     "StepCounterHook",
     "StopAtStepHook",
+    "SummarySaverHook",
     "Sync",
     "TrainSpec",
     "better",

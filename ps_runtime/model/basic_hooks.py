@@ -84,7 +84,9 @@ class NanTensorHook(SessionRunHook):
     def __init__(self, loss_tensor: Any = "loss", fail_on_nan_loss: bool = True) -> None:
         faults = []
         if isinstance(loss_tensor, bool):
-            faults.append(f"NanTensorHook takes the loss first, got {loss_tensor}: write fail_on_nan_loss={loss_tensor}")
+            faults.append(
+                f"NanTensorHook takes the loss first, got {loss_tensor}: write fail_on_nan_loss={loss_tensor}"
+            )
         if not isinstance(fail_on_nan_loss, bool):
             faults.append(f"fail_on_nan_loss must be True or False, got {fail_on_nan_loss!r}")
         if faults:

@@ -87,4 +87,3 @@ class LoggingTensorHook(SessionRunHook):
         with np.printoptions(suppress=True):
             line = ", ".join(f"{title} = {value}" for title, value in values.items())
         logger.info("%s", line if secs is None else f"{line} ({secs:.3f} sec)")
-
