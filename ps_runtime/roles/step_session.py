@@ -13,6 +13,7 @@ from psflow.ps_runtime.errors import NanGradientError, NanLossError
 from psflow.ps_runtime.model.gradients import StepResult
 from psflow.ps_runtime.model.hooks import Fetches, pick
 from psflow.ps_runtime.model.scope import read_only
+from psflow.ps_runtime.specs.run_config import RunConfig
 
 __all__ = ["StepSession", "StepValues"]
 
@@ -25,6 +26,8 @@ class StepSession:
     ----------
     client : TrainingClient
         Of the replica.
+    config : RunConfig
+        Of the job, as this role sees it.
     is_chief : bool
         Whether this is the session of the chief.
     report : callable ``(global_step, values)``
@@ -36,6 +39,7 @@ class StepSession:
     """
 
     client: TrainingClient
+    config: RunConfig
     is_chief: bool
     report: Callable[[int, Mapping[str, Any]], None] = field(repr=False)
     gradients_per_step: int = 1

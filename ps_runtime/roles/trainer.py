@@ -93,6 +93,7 @@ def open_session(
     is_pipelined = job.config.pipeline_depth > 0 and not job.input.is_stream
     step_session = StepSession(
         client,
+        job.config,
         is_chief=context.role.role is Role.CHIEF,
         report=lambda step, values: _report(context, step, values),
         gradients_per_step=job.config.consistency.gradients_per_update(job.num_workers + 1),
