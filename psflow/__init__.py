@@ -17,7 +17,15 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.data.input_pipeline import InputContext
     from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
     from psflow.ps_runtime.estimator.dnn_regressor import DNNRegressor
+    from psflow.ps_runtime.estimator.early_stopping import (
+        make_early_stopping_hook,
+        stop_if_higher_hook,
+        stop_if_lower_hook,
+        stop_if_no_decrease_hook,
+        stop_if_no_increase_hook,
+    )
     from psflow.ps_runtime.estimator.estimator import Estimator
+    from psflow.ps_runtime.estimator.eval_metrics import read_eval_metrics
     from psflow.ps_runtime.estimator.linear_classifier import LinearClassifier
     from psflow.ps_runtime.estimator.linear_regressor import LinearRegressor
     from psflow.ps_runtime.keys import Key
@@ -61,7 +69,15 @@ _MODULES = {
     ".ps_runtime.data.input_pipeline": ["InputContext"],
     ".ps_runtime.estimator.dnn_classifier": ["DNNClassifier"],
     ".ps_runtime.estimator.dnn_regressor": ["DNNRegressor"],
+    ".ps_runtime.estimator.early_stopping": [
+        "make_early_stopping_hook",
+        "stop_if_higher_hook",
+        "stop_if_lower_hook",
+        "stop_if_no_decrease_hook",
+        "stop_if_no_increase_hook",
+    ],
     ".ps_runtime.estimator.estimator": ["Estimator"],
+    ".ps_runtime.estimator.eval_metrics": ["read_eval_metrics"],
     ".ps_runtime.estimator.linear_classifier": ["LinearClassifier"],
     ".ps_runtime.estimator.linear_regressor": ["LinearRegressor"],
     ".ps_runtime.model.basic_hooks": ["FinalOpsHook", "NanTensorHook", "StopAtStepHook"],
@@ -170,8 +186,14 @@ __all__ = [
     "initializers",
     "layers",
     "losses",
+    "make_early_stopping_hook",
     "metrics",
     "optimizers",
+    "read_eval_metrics",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
     "summary",
     "train_and_evaluate",
 ]

@@ -235,6 +235,10 @@ class Estimator:
             for row in range(len(next(iter(chosen.values())))):
                 yield {key: value[row] for key, value in chosen.items()}
 
+    def eval_dir(self, name: str | None = None) -> str:
+        """Return what stands for the evaluations of an EvalSpec, by its name; `read_eval_metrics` reads them."""
+        return f"{self.model_dir.rstrip('/')}/{f'eval_{name}' if name else 'eval'}"
+
     def get_variable_names(self) -> list[str]:
         """Return the names of the variables and tables of the latest checkpoint."""
         with self._reader(None) as reader:
