@@ -54,6 +54,7 @@ class MetricPredicate(ABC):
         _split(self.eval_dir)
 
     def __call__(self) -> str:
+        """Read the evaluations so far; return why training is to end, "" if it is not."""
         found = read_eval_metrics(self.eval_dir)
         if not found:
             self._warn_of_others()
@@ -64,6 +65,7 @@ class MetricPredicate(ABC):
         """Say why training is to end, given the metric by global_step; "" if it is not."""
 
     def is_better(self, value: float, than: float) -> bool:
+        """Return whether `value` is beyond `than`; never for NaN."""
         return value > than if self.is_higher else value < than
 
     def _value(self, step: int, metrics: Mapping[str, float]) -> float:
@@ -94,7 +96,7 @@ class Crosses(MetricPredicate):
 
     threshold: float
 
-    def reason(self, values: Mapping[int, float]) -> str:
+    def reason(self, values: Mapping[int, float]) -> str:  # noqa: D102
         word = "higher" if self.is_higher else "lower"
         for step, value in values.items():
             if self.is_better(value, self.threshold):
@@ -109,7 +111,7 @@ class Stalls(MetricPredicate):
 
     max_steps: int
 
-    def reason(self, values: Mapping[int, float]) -> str:
+    def reason(self, values: Mapping[int, float]) -> str:  # noqa: D102
         word = "increase" if self.is_higher else "decrease"
         best, best_step = math.nan, -1
         for step, value in values.items():
