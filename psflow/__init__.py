@@ -26,11 +26,18 @@ if TYPE_CHECKING:
     )
     from psflow.ps_runtime.estimator.estimator import Estimator
     from psflow.ps_runtime.estimator.eval_metrics import read_eval_metrics
+    from psflow.ps_runtime.estimator.in_memory_evaluator import InMemoryEvaluatorHook
     from psflow.ps_runtime.estimator.linear_classifier import LinearClassifier
     from psflow.ps_runtime.estimator.linear_regressor import LinearRegressor
     from psflow.ps_runtime.keys import Key
     from psflow.ps_runtime.model import summary
-    from psflow.ps_runtime.model.basic_hooks import FinalOpsHook, NanTensorHook, StopAtStepHook
+    from psflow.ps_runtime.model.basic_hooks import (
+        FinalOpsHook,
+        GlobalStepWaiterHook,
+        NanTensorHook,
+        StopAtStepHook,
+        make_stop_at_checkpoint_step_hook,
+    )
     from psflow.ps_runtime.model.best import better
     from psflow.ps_runtime.model.embedding import embedding_lookup
     from psflow.ps_runtime.model.exporters import BestExporter, FinalExporter, LatestExporter
@@ -39,7 +46,9 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
     from psflow.ps_runtime.model.listeners import CheckpointSaverListener
     from psflow.ps_runtime.model.logging_hook import LoggingTensorHook
+    from psflow.ps_runtime.model.profiler_hook import ProfilerHook
     from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
+    from psflow.ps_runtime.model.saver_hook import CheckpointSaverHook
     from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
     from psflow.ps_runtime.model.sparse import SparseGradient
     from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
@@ -78,9 +87,16 @@ _MODULES = {
     ],
     ".ps_runtime.estimator.estimator": ["Estimator"],
     ".ps_runtime.estimator.eval_metrics": ["read_eval_metrics"],
+    ".ps_runtime.estimator.in_memory_evaluator": ["InMemoryEvaluatorHook"],
     ".ps_runtime.estimator.linear_classifier": ["LinearClassifier"],
     ".ps_runtime.estimator.linear_regressor": ["LinearRegressor"],
-    ".ps_runtime.model.basic_hooks": ["FinalOpsHook", "NanTensorHook", "StopAtStepHook"],
+    ".ps_runtime.model.basic_hooks": [
+        "FinalOpsHook",
+        "GlobalStepWaiterHook",
+        "NanTensorHook",
+        "StopAtStepHook",
+        "make_stop_at_checkpoint_step_hook",
+    ],
     ".ps_runtime.model.best": ["better"],
     ".ps_runtime.model.embedding": ["embedding_lookup"],
     ".ps_runtime.model.exporters": ["BestExporter", "FinalExporter", "LatestExporter"],
@@ -89,7 +105,9 @@ _MODULES = {
     ".ps_runtime.model.hooks": ["SessionRunArgs", "SessionRunContext", "SessionRunHook", "SessionRunValues"],
     ".ps_runtime.model.listeners": ["CheckpointSaverListener"],
     ".ps_runtime.model.logging_hook": ["LoggingTensorHook"],
+    ".ps_runtime.model.profiler_hook": ["ProfilerHook"],
     ".ps_runtime.model.reporting_hooks": ["StepCounterHook", "SummarySaverHook"],
+    ".ps_runtime.model.saver_hook": ["CheckpointSaverHook"],
     ".ps_runtime.model.scope": ["get_or_create_global_step", "get_variable"],
     ".ps_runtime.model.sparse": ["SparseGradient"],
     ".ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
@@ -130,6 +148,7 @@ __all__ = [
     "BestExporter",
     "BoundedStaleness",
     "Checkpoint",
+    "CheckpointSaverHook",
     "CheckpointSaverListener",
     "DNNClassifier",
     "DNNRegressor",
@@ -145,8 +164,10 @@ __all__ = [
     "FirstStep",
     "Format",
     "Ftrl",
+    "GlobalStepWaiterHook",
     "GradientDescent",
     "Hogwild",
+    "InMemoryEvaluatorHook",
     "InputContext",
     "InputSchema",
     "Key",
@@ -160,6 +181,7 @@ __all__ = [
     "Momentum",
     "NanTensorHook",
     "Optimizer",
+    "ProfilerHook",
     "PsListening",
     "RMSProp",
     "Restored",
@@ -187,6 +209,7 @@ __all__ = [
     "layers",
     "losses",
     "make_early_stopping_hook",
+    "make_stop_at_checkpoint_step_hook",
     "metrics",
     "optimizers",
     "read_eval_metrics",

@@ -1,4 +1,4 @@
-"""The hooks that ship for training and evaluation: stop at a step, guard against NaN, fetch at the end."""
+"""The hooks that ship for training and evaluation: start or stop at a step, guard against NaN, fetch at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,13 @@ from psflow.ps_runtime.model.hooks import (
     SessionRunValues,
 )
 
-__all__ = ["FinalOpsHook", "NanTensorHook", "StopAtStepHook"]
+__all__ = [
+    "FinalOpsHook",
+    "GlobalStepWaiterHook",
+    "NanTensorHook",
+    "StopAtStepHook",
+    "make_stop_at_checkpoint_step_hook",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +67,45 @@ class StopAtStepHook(SessionRunHook):
         assert self._last_step is not None
         if run_values.results >= self._last_step:
             run_context.coordinator.end_training(f"global_step {run_values.results} has reached {self._last_step}")
+
+
+def make_stop_at_checkpoint_step_hook(estimator: object, last_step: int) -> StopAtStepHook:
+    """Return a hook that ends training at `last_step`, in every role.
+
+    Parameters
+    ----------
+    estimator : Estimator
+        Taken for the sake of programs that pass theirs. No role needs to look for the last checkpoint in its model_dir:
+        the job ends once it is committed.
+    last_step : int
+        A global_step.
+    """
+    return StopAtStepHook(last_step=last_step)
+
+
+class GlobalStepWaiterHook(SessionRunHook):
+    """Let each worker begin only once the job has reached a global_step. The chief does not wait.
+
+    Give it to a TrainSpec. A worker looks a few times a second, before its first step; it leaves if training is over by
+    then.
+
+    Parameters
+    ----------
+    wait_until_step : int
+        0 or less: do not wait.
+
+    Raises
+    ------
+    UsageError
+        When training begins, if the hook comes from a model_fn, or replicas contribute to each step together.
+    """
+
+    def __init__(self, wait_until_step: int) -> None:
+        self.wait_until_step = wait_until_step
+
+    def begin(self) -> None:
+        """Refuse to stand among other hooks than those of a TrainSpec, which has been waited for by now."""
+        raise UsageError(("a GlobalStepWaiterHook has an effect among the hooks of a TrainSpec alone; move it there",))
 
 
 class NanTensorHook(SessionRunHook):

@@ -14,6 +14,7 @@ from psflow.ps_runtime.model.gradients import StepResult
 from psflow.ps_runtime.model.hooks import Fetches, pick
 from psflow.ps_runtime.model.scope import read_only
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["StepSession", "StepValues"]
 
@@ -26,6 +27,8 @@ class StepSession:
     ----------
     client : TrainingClient
         Of the replica.
+    model : ModelSpec
+        Of the job.
     config : RunConfig
         Of the job, as this role sees it.
     is_chief : bool
@@ -39,6 +42,7 @@ class StepSession:
     """
 
     client: TrainingClient
+    model: ModelSpec
     config: RunConfig
     is_chief: bool
     report: Callable[[int, Mapping[str, Any]], None] = field(repr=False)

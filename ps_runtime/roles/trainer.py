@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +11,7 @@ from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
-from psflow.ps_runtime.model.basic_hooks import NanTensorHook
+from psflow.ps_runtime.model.basic_hooks import GlobalStepWaiterHook, NanTensorHook
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.hooks import SessionRunHook
 from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
@@ -26,6 +28,10 @@ from psflow.ps_runtime.specs.roles import Role
 from psflow.ps_runtime.specs.run_config import RunConfig
 
 __all__ = ["open_client", "open_session", "open_shards", "run_worker", "sample_of", "train"]
+
+logger = logging.getLogger(__name__)
+
+SLICE_SECS = 0.25
 
 
 def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
@@ -44,6 +50,7 @@ def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dic
         client = open_client(job, shards)
         session = open_session(job, context, client, on_step=lambda session: _tell_first_step(context, session))
         context.watch(lambda: sample_of(session, shards))
+        _await_first_step(job, context, client)
         train(session)
         client.leave()
         return context.report(shards.transport, client.statistics() | {"steps": session.step_session.num_steps})
@@ -93,6 +100,7 @@ def open_session(
     is_pipelined = job.config.pipeline_depth > 0 and not job.input.is_stream
     step_session = StepSession(
         client,
+        job.model,
         job.config,
         is_chief=context.role.role is Role.CHIEF,
         report=lambda step, values: _report(context, step, values),
@@ -120,7 +128,7 @@ def sample_of(session: MonitoredSession, shards: ShardClients) -> Sample:
 
 
 def _hooks(job: JobSpec, context: RoleContext, built: BuiltModel) -> list[SessionRunHook]:
-    hooks: list[SessionRunHook] = list(job.train_spec.hooks)
+    hooks = [hook for hook in job.train_spec.hooks if not isinstance(hook, GlobalStepWaiterHook)]
     if not any(isinstance(hook, NanTensorHook) for hook in hooks):
         hooks.append(NanTensorHook())
     hooks += built.spec.training_hooks
@@ -137,6 +145,21 @@ def _reporting_hooks(config: RunConfig) -> list[SessionRunHook]:
     if config.log_step_count_steps:
         hooks.append(StepCounterHook(config.log_step_count_steps))
     return hooks
+
+
+def _await_first_step(job: JobSpec, context: RoleContext, client: TrainingClient) -> None:
+    """Wait for the global_step at which this worker is to begin, if a hook says so."""
+    waiters = [hook for hook in job.train_spec.hooks if isinstance(hook, GlobalStepWaiterHook)]
+    first = max((hook.wait_until_step for hook in waiters), default=0)
+    if first <= 0:
+        return
+    logger.info("%s waits for global_step %d before it trains", context.role, first)
+    while True:
+        context.check()
+        global_step, is_over = client.progress()
+        if is_over or global_step >= first:
+            return
+        time.sleep(SLICE_SECS)
 
 
 def _report(context: RoleContext, global_step: int, values: Mapping[str, float]) -> None:

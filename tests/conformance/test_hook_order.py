@@ -10,6 +10,7 @@ import pytest
 
 import psflow
 from psflow.ps_runtime.checkpoint.records import read_finished
+from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.model.basic_hooks import NanTensorHook
 from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
@@ -238,3 +239,56 @@ class StopOnWorker(psflow.StopAtStepHook):
 def test_what_ends_training_ends_it_for_all_from_any_replica(roles, estimator):  # noqa: F811
     train_two(roles, estimator, StopOnWorker(last_step=1), 1_000_000)
     assert "has reached 1" in read_finished(estimator.model_dir).reason
+
+
+def test_a_worker_waits_for_its_first_step(roles, estimator):  # noqa: F811
+    first = []
+
+    class First(psflow.SessionRunHook):
+        def after_create_session(self, session, coord):
+            if not session.is_chief:
+                first.append(session.global_step)
+
+    def endless():
+        return examples().repeat()
+
+    class Stopping(psflow.SessionRunHook):
+        def after_run(self, run_context, run_values):
+            if not run_context.session.is_chief:
+                run_context.coordinator.end_training("seen")
+
+    hooks = [psflow.GlobalStepWaiterHook(20), psflow.GlobalStepWaiterHook(0), First(), Stopping()]
+    with Attempt(estimator, psflow.TrainSpec(endless, 1_000_000, hooks), None, num_workers=1) as attempt:
+        roles.train(attempt.job())
+    assert first[0] >= 20
+    assert read_finished(estimator.model_dir).reason == "seen"
+
+
+def test_a_worker_does_not_wait_for_more_than_the_end(roles, estimator):  # noqa: F811
+    reports = train_two(roles, estimator, psflow.GlobalStepWaiterHook(1_000), 5)
+    assert reports["worker-0"]["statistics"]["steps"] == 0
+    assert read_finished(estimator.model_dir).final_step == 5
+
+
+def test_a_chief_alone_does_not_wait(estimator):
+    estimator.train(examples, [psflow.GlobalStepWaiterHook(1_000)])
+    assert read_finished(estimator.model_dir).final_step == 3
+
+
+def test_nobody_waits_for_a_worker_that_waits(estimator):
+    estimator.config = estimator.config.replace(consistency=psflow.Sync())
+    spec = psflow.TrainSpec(examples, None, [psflow.GlobalStepWaiterHook(1)])
+    with pytest.raises(UsageError, match="with sync consistency the others wait for them; leave it out"):
+        Attempt(estimator, spec, None, num_workers=1)
+
+
+def test_a_waiter_where_it_has_no_effect_is_refused(estimator):
+    estimator.train(examples)
+    with pytest.raises(UsageError, match="has an effect among the hooks of a TrainSpec alone; move it there"):
+        estimator.evaluate(examples, hooks=[psflow.GlobalStepWaiterHook(1)])
+
+
+def test_the_stop_at_a_checkpoint_step_is_that_of_every_role(estimator):
+    hook = psflow.make_stop_at_checkpoint_step_hook(estimator, 2)
+    estimator.train(examples, [hook])
+    assert estimator.latest_checkpoint().endswith("step_00000002")
