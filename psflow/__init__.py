@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.estimator.in_memory_evaluator import InMemoryEvaluatorHook
     from psflow.ps_runtime.estimator.linear_classifier import LinearClassifier
     from psflow.ps_runtime.estimator.linear_regressor import LinearRegressor
+    from psflow.ps_runtime.estimator.monitored import MonitoredTrainingSession
     from psflow.ps_runtime.keys import Key
     from psflow.ps_runtime.model import summary
     from psflow.ps_runtime.model.basic_hooks import (
@@ -90,6 +91,7 @@ _MODULES = {
     ".ps_runtime.estimator.in_memory_evaluator": ["InMemoryEvaluatorHook"],
     ".ps_runtime.estimator.linear_classifier": ["LinearClassifier"],
     ".ps_runtime.estimator.linear_regressor": ["LinearRegressor"],
+    ".ps_runtime.estimator.monitored": ["MonitoredTrainingSession"],
     ".ps_runtime.model.basic_hooks": [
         "FinalOpsHook",
         "GlobalStepWaiterHook",
@@ -179,6 +181,7 @@ __all__ = [
     "Metrics",
     "ModeKeys",
     "Momentum",
+    "MonitoredTrainingSession",
     "NanTensorHook",
     "Optimizer",
     "ProfilerHook",
