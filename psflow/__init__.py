@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         Restored,
         RoleEnded,
         RoleStarted,
+        SummaryFile,
     )
     from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
     from psflow.ps_runtime.specs.run_config import RunConfig
@@ -126,6 +127,7 @@ _MODULES = {
         "Restored",
         "RoleEnded",
         "RoleStarted",
+        "SummaryFile",
     ],
     ".ps_runtime.specs.consistency": ["Async", "BoundedStaleness", "Hogwild", "Sync"],
     ".ps_runtime.keys": ["Key"],
@@ -200,6 +202,7 @@ __all__ = [
     "SparseGradient",
     "StepCounterHook",
     "StopAtStepHook",
+    "SummaryFile",
     "SummarySaverHook",
     "Sync",
     "TrainSpec",

@@ -124,4 +124,6 @@ class SummarySaverHook(SessionRunHook):
             return
         if session.summaries:
             session.report(session.global_step, session.summaries)
+        for name, summary in session.file_summaries.items():
+            session.put_file(session.global_step, name + summary.suffix, summary.content(session.global_step))
         self._period.start(session.global_step)

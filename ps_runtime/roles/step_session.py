@@ -13,6 +13,7 @@ from psflow.ps_runtime.errors import NanGradientError, NanLossError
 from psflow.ps_runtime.model.gradients import StepResult
 from psflow.ps_runtime.model.hooks import Fetches, pick
 from psflow.ps_runtime.model.scope import read_only
+from psflow.ps_runtime.model.summary_files import FileSummary
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.variables import ModelSpec
 
@@ -35,6 +36,8 @@ class StepSession:
         Whether this is the session of the chief.
     report : callable ``(global_step, values)``
         Takes metrics of this replica by name.
+    put_file : callable ``(global_step, name, content)``
+        Takes summaries that are files.
     gradients_per_step : int
         Batches of an update: more than one in synchronous training.
     can_pull : bool
@@ -46,6 +49,7 @@ class StepSession:
     config: RunConfig
     is_chief: bool
     report: Callable[[int, Mapping[str, Any]], None] = field(repr=False)
+    put_file: Callable[[int, str, bytes], None] = field(repr=False)
     gradients_per_step: int = 1
     can_pull: bool = True
 
@@ -72,6 +76,11 @@ class StepSession:
     def summaries(self) -> Mapping[str, Any]:
         """The summaries of the last step."""
         return {} if self.result is None else self.result.summaries
+
+    @property
+    def file_summaries(self) -> Mapping[str, FileSummary]:
+        """The histograms, images and texts of the last step, by the name of their files."""
+        return {} if self.result is None else self.result.file_summaries
 
     def run(self, fetches: Fetches) -> Any:
         """Return variables and the global_step as they are now, anything else as of the last step. Blocks.

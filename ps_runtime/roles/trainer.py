@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.batches import BatchReader
 from psflow.ps_runtime.roles.context import RoleContext
-from psflow.ps_runtime.roles.events import FirstStep
+from psflow.ps_runtime.roles.events import FirstStep, SummaryFile
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.role_metrics import Sample
 from psflow.ps_runtime.roles.session import MonitoredSession
@@ -104,6 +105,7 @@ def open_session(
         job.config,
         is_chief=context.role.role is Role.CHIEF,
         report=lambda step, values: _report(context, step, values),
+        put_file=lambda step, name, content: _put_file(context, step, name, content),
         gradients_per_step=job.config.consistency.gradients_per_update(job.num_workers + 1),
         can_pull=not is_pipelined,
     )
@@ -167,6 +169,12 @@ def _report(context: RoleContext, global_step: int, values: Mapping[str, float])
     if context.role.role is not Role.CHIEF:
         values = {f"role/{context.role}/{name}": value for name, value in values.items()}
     context.emit_metrics(global_step, values)
+
+
+def _put_file(context: RoleContext, global_step: int, name: str, content: bytes) -> None:
+    """Send a summary that is a file: those of the chief under their names, those of a worker in its folder."""
+    folder = "summaries" if context.role.role is Role.CHIEF else f"summaries/role/{context.role}"
+    context.emit(SummaryFile(int(global_step), f"{folder}/{name}", b64encode(content).decode()))
 
 
 def _tell_first_step(context: RoleContext, session: MonitoredSession) -> None:

@@ -24,6 +24,7 @@ class Steps:
         self.num_examples = 10
         self.staleness = 0
         self.summaries = {}
+        self.file_summaries = {}
         self.fault = None
         self.gradients_per_step = gradients_per_step
         self.report = lambda *report: reports.append(report)
