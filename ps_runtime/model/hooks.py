@@ -20,8 +20,8 @@ __all__ = [
     "pick",
 ]
 
-Fetches = str | Sequence[Any] | Mapping[str, Any] | None
-"""A name, or a sequence or mapping of Fetches; None: nothing."""
+Fetches = str | list[Any] | tuple[Any, ...] | Mapping[str, Any] | None
+"""A name, or a list, tuple or mapping of Fetches; None: nothing."""
 
 
 class Coordinator:
@@ -232,12 +232,12 @@ def pick(fetches: Fetches, values: Mapping[str, Any], tables: Collection[str] = 
             return values[fetches]
         except KeyError:
             raise UsageError((_unknown(fetches, values, tables),)) from None
+    if isinstance(fetches, list | tuple):
+        return [pick(name, values, tables) for name in fetches]
     if fetches is None:
         return None
     if isinstance(fetches, Mapping):
         return {key: pick(name, values, tables) for key, name in fetches.items()}
-    if isinstance(fetches, Sequence):
-        return [pick(name, values, tables) for name in fetches]
     raise UsageError((f"a hook fetches {fetches!r}; expected a name, or a list or dict of names, such as 'loss'",))
 
 

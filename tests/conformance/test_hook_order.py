@@ -16,7 +16,9 @@ from psflow.ps_runtime.model.basic_hooks import NanTensorHook
 from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
 from tests.ps_runtime.roles.conftest import roles  # noqa: F401  (a fixture)
 
-CALLS = ("begin", "after_create_session", "before_run", "after_run", "end")
+TIMES = {"begin": 1, "after_create_session": 1, "before_run": 3, "after_run": 3, "end": 1}
+"""How often each is called where there are three batches."""
+CALLS = tuple(TIMES)
 
 
 class Named(psflow.SessionRunHook):
@@ -76,10 +78,30 @@ def examples():
     return psflow.Dataset({"x": np.arange(6, dtype=np.float32)}, np.zeros(6, np.float32)).batch(2)
 
 
+CONFIG = psflow.RunConfig(tf_random_seed=1, save_checkpoints_steps=100)
+
+
 @pytest.fixture
 def estimator(tmp_path):
-    config = psflow.RunConfig(tf_random_seed=1, save_checkpoints_steps=100)
-    return psflow.Estimator(model_fn, str(tmp_path / "model"), config)
+    return psflow.Estimator(model_fn, str(tmp_path / "model"), CONFIG)
+
+
+@pytest.fixture(scope="module")
+def _saved(tmp_path_factory):
+    return psflow.Estimator(model_fn, str(tmp_path_factory.mktemp("saved")), CONFIG).train(examples)
+
+
+@pytest.fixture
+def trained(_saved, heard):
+    """An Estimator that has trained, to be evaluated and predicted with."""
+    heard.clear()
+    return _saved
+
+
+@pytest.fixture
+def subject(what, request):
+    """A new Estimator to train, or one that has trained."""
+    return request.getfixturevalue("estimator" if what in ("train", "training") else "trained")
 
 
 def names_of(heard, call):
@@ -91,10 +113,9 @@ TRAINING = ["user 1", "user 2", "NanTensorHook", "training_hooks 1", "training_h
 CHIEF = [*TRAINING, "SummarySaverHook", "StepCounterHook", "training_chief_hooks 1", "training_chief_hooks 2"]
 
 
-@pytest.mark.parametrize(("call", "times"), list(zip(CALLS, (1, 1, 3, 3, 1), strict=True)))
-def test_on_the_chief(estimator, heard, call, times):
+def test_on_the_chief(estimator, heard):
     estimator.train(examples, USER)
-    assert names_of(heard, call) == CHIEF * times
+    assert {call: names_of(heard, call) for call in CALLS} == {call: CHIEF * times for call, times in TIMES.items()}
 
 
 @pytest.mark.parametrize(
@@ -114,24 +135,21 @@ def test_a_guard_of_the_user_takes_the_place_of_ours(estimator, heard):
 
 
 @pytest.mark.parametrize("what", ["evaluation", "prediction"])
-@pytest.mark.parametrize(("call", "times"), list(zip(CALLS, (1, 1, 3, 3, 1), strict=True)))
-def test_around_batches(estimator, heard, what, call, times):
-    estimator.train(examples)
-    heard.clear()
+def test_around_batches(trained, heard, what):
     if what == "evaluation":
-        estimator.evaluate(examples, hooks=USER)
+        trained.evaluate(examples, hooks=USER)
     else:
-        list(estimator.predict(examples, hooks=USER))
-    assert names_of(heard, call) == ["user 1", "user 2", f"{what}_hooks 1", f"{what}_hooks 2"] * times
+        list(trained.predict(examples, hooks=USER))
+    names = ["user 1", "user 2", f"{what}_hooks 1", f"{what}_hooks 2"]
+    assert {call: names_of(heard, call) for call in CALLS} == {call: names * times for call, times in TIMES.items()}
 
 
 @pytest.mark.parametrize("what", ["training", "evaluation", "prediction"])
-def test_each_call_reaches_all_hooks_before_the_next_call(estimator, heard, what):
-    estimator.train(examples, USER)
-    if what != "training":
-        heard.clear()
-        found = estimator.evaluate if what == "evaluation" else lambda *args, **kw: list(estimator.predict(*args, **kw))
-        found(examples, hooks=USER)
+def test_each_call_reaches_all_hooks_before_the_next_call(subject, heard, what):
+    act = {"training": subject.train, "evaluation": subject.evaluate, "prediction": subject.predict}[what]
+    found = act(examples, hooks=USER)
+    if what == "prediction":
+        list(found)
     calls = [call for call, after in zip(names(heard), [*names(heard)[1:], None], strict=True) if call != after]
     assert calls == ["begin", "after_create_session", *["before_run", "after_run"] * 3, "end"]
 
@@ -142,23 +160,19 @@ def names(heard):
 
 @pytest.mark.parametrize("what", ["train", "evaluate", "predict"])
 @pytest.mark.parametrize("call", CALLS[:-1])
-def test_the_end_is_not_told_after_an_exception(estimator, heard, what, call):
+def test_the_end_is_not_told_after_an_exception(subject, heard, what, call):
     def fail(*arguments):
         raise ZeroDivisionError("as planned")
 
-    estimator.train(examples)
-    heard.clear()
     failing = Named("failing")
     setattr(failing, call, fail)
     with pytest.raises(ZeroDivisionError, match="as planned"):
-        list(getattr(estimator, what)(examples, hooks=[failing]))  # a prediction is made as it is read
+        list(getattr(subject, what)(examples, hooks=[failing]))  # a prediction is made as it is read
     assert names_of(heard, "end") == []
 
 
-def test_the_end_is_not_told_of_a_prediction_that_is_not_read_to_its_end(estimator, heard):
-    estimator.train(examples)
-    heard.clear()
-    predictions = estimator.predict(examples, hooks=USER)
+def test_the_end_is_not_told_of_a_prediction_that_is_not_read_to_its_end(trained, heard):
+    predictions = trained.predict(examples, hooks=USER)
     next(predictions)
     predictions.close()
     assert names_of(heard, "after_run")[:2] == ["user 1", "user 2"]
@@ -213,11 +227,11 @@ def train_two(roles, estimator, hook, max_steps, **size):  # noqa: F811
 @pytest.mark.parametrize("num_ps", [1, 2])
 def test_a_worker_that_is_asked_to_stop_leaves_and_the_others_train_on(roles, estimator, consistency, num_ps):  # noqa: F811
     estimator.config = estimator.config.replace(consistency=consistency)
-    reports = train_two(roles, estimator, hook := OfReplicas("worker"), 300, num_ps=num_ps)
+    reports = train_two(roles, estimator, hook := OfReplicas("worker"), 40, num_ps=num_ps)
     assert hook.steps["worker"] <= 1
-    assert hook.steps["chief"] >= 299 - hook.steps["worker"]
+    assert hook.steps["chief"] >= 39 - hook.steps["worker"]
     assert sorted(hook.ended) == ["chief", "worker"]
-    assert read_finished(estimator.model_dir).final_step == 300
+    assert read_finished(estimator.model_dir).final_step == 40
     assert {report["exit"] for report in reports.values()} == {"finished"}
 
 
@@ -282,10 +296,9 @@ def test_nobody_waits_for_a_worker_that_waits(estimator):
         Attempt(estimator, spec, None, num_workers=1)
 
 
-def test_a_waiter_where_it_has_no_effect_is_refused(estimator):
-    estimator.train(examples)
+def test_a_waiter_where_it_has_no_effect_is_refused(trained):
     with pytest.raises(UsageError, match="has an effect among the hooks of a TrainSpec alone; move it there"):
-        estimator.evaluate(examples, hooks=[psflow.GlobalStepWaiterHook(1)])
+        trained.evaluate(examples, hooks=[psflow.GlobalStepWaiterHook(1)])
 
 
 def test_the_stop_at_a_checkpoint_step_is_that_of_every_role(estimator):

@@ -35,15 +35,24 @@ def model_fn(features, labels, mode):
     )
 
 
+CONFIG = psflow.RunConfig(tf_random_seed=1, save_checkpoints_steps=100)
+
+
 @pytest.fixture
 def estimator(tmp_path):
-    config = psflow.RunConfig(tf_random_seed=1, save_checkpoints_steps=100)
-    return psflow.Estimator(model_fn, str(tmp_path / "model"), config)
+    return psflow.Estimator(model_fn, str(tmp_path / "model"), CONFIG)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """An Estimator to be evaluated and predicted with: its w is 1 - 3 * 0.5."""
+    return psflow.Estimator(model_fn, str(tmp_path_factory.mktemp("trained")), CONFIG).train(examples, max_steps=3)
 
 
 @pytest.fixture
-def trained(estimator):
-    return estimator.train(examples, max_steps=3)  # w is 1 - 3 * 0.5
+def subject(what, request):
+    """A new Estimator to train, or one that has trained."""
+    return request.getfixturevalue("estimator" if what == "train" else "trained")
 
 
 class Fetching(psflow.SessionRunHook):
@@ -80,11 +89,10 @@ TRAINING = [
 ]
 
 
-@pytest.mark.parametrize(("fetches", "results"), TRAINING)
-def test_a_step_of_training_gives(estimator, fetches, results):
-    hook = Fetching(fetches)
-    estimator.train(examples, [hook])
-    assert hook.results == results
+def test_steps_of_training_give(estimator):
+    hooks = [Fetching(fetches) for fetches, _ in TRAINING]
+    estimator.train(examples, hooks)
+    assert [(hook.fetches, hook.results) for hook in hooks] == TRAINING
 
 
 EVALUATION = [
@@ -97,12 +105,11 @@ EVALUATION = [
 ]
 
 
-@pytest.mark.parametrize(("fetches", "results"), EVALUATION)
-def test_a_batch_of_an_evaluation_gives(trained, fetches, results):
-    hook = Fetching(fetches, at_end=["mean", "w", "global_step"])
-    found = trained.evaluate(examples, hooks=[hook])
-    assert hook.results == results
-    assert hook.last == [found["mean"], -0.5, 3]
+def test_batches_of_an_evaluation_give(trained):
+    hooks = [Fetching(fetches, at_end=["mean", "w", "global_step"]) for fetches, _ in EVALUATION]
+    found = trained.evaluate(examples, hooks=hooks)
+    assert [(hook.fetches, hook.results) for hook in hooks] == EVALUATION
+    assert all(hook.last == [found["mean"], -0.5, 3] for hook in hooks)
 
 
 @pytest.mark.parametrize(("fetches", "results"), [("global_step", [3] * 3), ("w", [-0.5] * 3), ({}, [{}] * 3)])
@@ -140,20 +147,20 @@ def run(estimator, what, hooks):
 
 
 @pytest.mark.parametrize(("what", "fetches", "said"), UNKNOWN)
-def test_an_unknown_name_is_refused(trained, what, fetches, said):
+def test_an_unknown_name_is_refused(subject, what, fetches, said):
     with pytest.raises(UsageError, match=said):
-        run(trained, what, [Fetching(fetches)])
+        run(subject, what, [Fetching(fetches)])
 
 
 @pytest.mark.parametrize("what", ["train", "evaluate", "predict"])
-def test_before_run_returns_arguments_or_nothing(trained, what):
+def test_before_run_returns_arguments_or_nothing(subject, what):
     class Wrong(psflow.SessionRunHook):
         def before_run(self, run_context):
             return "loss"
 
     said = r"before_run of Wrong must return SessionRunArgs or None, got 'loss'; write SessionRunArgs\(fetches\)"
     with pytest.raises(UsageError, match=said):
-        run(trained, what, [Wrong()])
+        run(subject, what, [Wrong()])
 
 
 # What may be given as hooks
@@ -203,8 +210,8 @@ def test_none_is_taken_as_no_hooks(take, given):
 
 
 @pytest.mark.parametrize("what", ["train", "evaluate", "predict"])
-def test_the_estimator_takes_none_as_no_hooks(trained, what):
-    run(trained, what, None)
+def test_the_estimator_takes_none_as_no_hooks(subject, what):
+    run(subject, what, None)
 
 
 # The context
@@ -213,14 +220,14 @@ LOOP_FETCHES = {"train": "loss", "evaluate": "loss", "predict": ["y"]}
 
 
 @pytest.mark.parametrize("what", LOOP_FETCHES)
-def test_the_context_says_what_the_loop_fetches(trained, what):
+def test_the_context_says_what_the_loop_fetches(subject, what):
     seen = []
 
     class Seeing(psflow.SessionRunHook):
         def before_run(self, run_context):
             seen.append(run_context.original_args)
 
-    run(trained, what, [Seeing()])
+    run(subject, what, [Seeing()])
     assert seen == [psflow.SessionRunArgs(LOOP_FETCHES[what])] * 3
 
 
@@ -236,7 +243,7 @@ def test_a_context_can_be_made_to_test_a_hook():
 
 
 @pytest.mark.parametrize(("what", "runs"), [("train", 1), ("evaluate", 1), ("predict", 1)])
-def test_a_hook_asks_to_stop(trained, what, runs):
+def test_a_hook_asks_to_stop(subject, what, runs):
     class Stopping(Fetching):
         def after_run(self, run_context, run_values):
             super().after_run(run_context, run_values)
@@ -251,7 +258,7 @@ def test_a_hook_asks_to_stop(trained, what, runs):
             self.seen += (run_context.stop_requested,)
 
     hook, after = Stopping("global_step", at_end="global_step"), After()
-    found = run(trained, what, [hook, after])
+    found = run(subject, what, [hook, after])
     assert len(hook.results) == runs
     assert hook.last == hook.results[-1]  # `end` is called: nothing was raised
     assert after.seen == (True,)
@@ -439,20 +446,20 @@ def test_stops_at_a_step(estimator, arguments, last):
     assert estimator.latest_checkpoint().endswith(f"step_{last:08d}")
 
 
-def test_num_steps_count_from_the_start_of_this_call(trained):
-    trained.train(lambda: examples().repeat(), [psflow.StopAtStepHook(num_steps=4)])
-    assert trained.latest_checkpoint().endswith("step_00000007")
+def test_num_steps_count_from_the_start_of_this_call(estimator):
+    estimator.train(examples)
+    estimator.train(lambda: examples().repeat(), [psflow.StopAtStepHook(num_steps=4)])
+    assert estimator.latest_checkpoint().endswith("step_00000007")
 
 
 FINAL = [("w", -0.5), (["global_step", "w"], [3, -0.5]), ({"l": "loss"}, {"l": 0.0}), (None, None)]
 
 
-@pytest.mark.parametrize(("final_ops", "values"), FINAL)
-def test_final_ops_are_those_of_the_end(estimator, final_ops, values):
-    hook = psflow.FinalOpsHook(final_ops)
-    assert hook.final_ops_values is None
-    estimator.train(examples, [hook])
-    assert hook.final_ops_values == values
+def test_final_ops_are_those_of_the_end(estimator):
+    hooks = [psflow.FinalOpsHook(final_ops) for final_ops, _ in FINAL]
+    assert {hook.final_ops_values for hook in hooks} == {None}
+    estimator.train(examples, hooks)
+    assert [hook.final_ops_values for hook in hooks] == [values for _, values in FINAL]
 
 
 def test_final_ops_of_an_evaluation_are_its_metrics(trained):

@@ -78,20 +78,19 @@ def test_makes_a_step_for_each_run_until_the_end(estimator, input_fn, max_steps,
 
 FETCHES = [
     ("loss", 0.5),
-    ("global_step", 1),
-    ("w", 1.0),
+    ("global_step", 2),
+    ("w", -1.0),
     ("largest", 1.0),
-    (["loss", "w"], [0.5, 1.0]),
-    ({"a": "loss", "b": ["global_step"]}, {"a": 0.5, "b": [1]}),
+    (["loss", "w"], [2.5, -3.0]),
+    ({"a": "loss", "b": ["global_step"]}, {"a": 4.5, "b": [6]}),
     (None, None),
     ((), []),
 ]
 
 
-@pytest.mark.parametrize(("fetches", "values"), FETCHES)
-def test_a_run_returns_what_is_fetched(estimator, fetches, values):
+def test_a_run_returns_what_is_fetched(estimator):
     with MonitoredTrainingSession(estimator, endless) as session:
-        assert session.run(fetches) == values
+        assert [session.run(fetches) for fetches, _ in FETCHES] == [values for _, values in FETCHES]
 
 
 def test_fetches_may_change_from_run_to_run_and_hooks_hear_of_them(estimator):
