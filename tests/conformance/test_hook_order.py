@@ -67,7 +67,7 @@ def model_fn(features, labels, mode):
         name: [Named(f"{name} 1"), Named(f"{name} 2")]
         for name in ("training_hooks", "training_chief_hooks", "evaluation_hooks", "prediction_hooks")
     }
-    predictions = {"y": w * features["x"]}
+    predictions = {"y": w * features["x"], "x": features["x"]}
     if mode == psflow.ModeKeys.PREDICT:
         return psflow.EstimatorSpec(mode, predictions, **hooks)
     op = psflow.GradientDescent(learning_rate=0.1).apply_gradients({"w": np.float32(1)})
@@ -233,6 +233,38 @@ def test_a_worker_that_is_asked_to_stop_leaves_and_the_others_train_on(roles, es
     assert sorted(hook.ended) == ["chief", "worker"]
     assert read_finished(estimator.model_dir).final_step == 40
     assert {report["exit"] for report in reports.values()} == {"finished"}
+
+
+def batches():
+    for number in range(40):
+        yield {"x": np.full(2, number, np.float32)}, np.zeros(2, np.float32)
+
+
+def records():
+    numbers = np.repeat(np.arange(40, dtype=np.float32), 2)
+    return psflow.Dataset({"x": numbers}, np.zeros(80, np.float32)).batch(2)
+
+
+@pytest.mark.parametrize(("input_fn", "depth"), [(batches, 0), (records, 0), (records, 1)])
+def test_a_worker_that_leaves_gives_back_what_it_has_not_used(roles, estimator, input_fn, depth):  # noqa: F811
+    class Seen(psflow.SessionRunHook):
+        def __init__(self):
+            self.lock = threading.Lock()
+            self.numbers = []
+
+        def before_run(self, run_context):
+            return psflow.SessionRunArgs("x")
+
+        def after_run(self, run_context, run_values):
+            with self.lock:
+                self.numbers.append(float(run_values.results[0]))
+
+    estimator.config = estimator.config.replace(pipeline_depth=depth)
+    hooks = [Seen(), OfReplicas("worker")]
+    with Attempt(estimator, psflow.TrainSpec(input_fn, None, hooks), None, num_workers=1) as attempt:
+        roles.train(attempt.job())
+    assert sorted(hooks[0].numbers) == list(range(40))
+    assert read_finished(estimator.model_dir).final_step == 40
 
 
 def test_the_end_of_the_chief_is_the_end_of_training(roles, estimator):  # noqa: F811
