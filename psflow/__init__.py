@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from psflow.ps_runtime import initializers, layers, losses, metrics, optimizers
     from psflow.ps_runtime.cluster.training import train_and_evaluate
+    from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions, Quantiles
     from psflow.ps_runtime.data.base import Format
     from psflow.ps_runtime.data.dataset import Dataset
     from psflow.ps_runtime.data.input_pipeline import InputContext
+    from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, Tsv
     from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
     from psflow.ps_runtime.estimator.dnn_regressor import DNNRegressor
     from psflow.ps_runtime.estimator.early_stopping import (
@@ -75,9 +77,11 @@ if TYPE_CHECKING:
 
 _MODULES = {
     ".ps_runtime.cluster.training": ["train_and_evaluate"],
+    ".ps_runtime.columns.options": ["ColumnOptions", "LabelOptions", "Quantiles"],
     ".ps_runtime.data.base": ["Format"],
     ".ps_runtime.data.dataset": ["Dataset"],
     ".ps_runtime.data.input_pipeline": ["InputContext"],
+    ".ps_runtime.data.record_formats": ["ArrowInput", "Csv", "JsonLinesInput", "LibSvm", "ParquetInput", "Tsv"],
     ".ps_runtime.estimator.dnn_classifier": ["DNNClassifier"],
     ".ps_runtime.estimator.dnn_regressor": ["DNNRegressor"],
     ".ps_runtime.estimator.early_stopping": [
@@ -148,12 +152,15 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "Adagrad",
     "Adam",
+    "ArrowInput",
     "Async",
     "BestExporter",
     "BoundedStaleness",
     "Checkpoint",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
+    "ColumnOptions",
+    "Csv",
     "DNNClassifier",
     "DNNRegressor",
     "Dataset",
@@ -174,8 +181,11 @@ __all__ = [
     "InMemoryEvaluatorHook",
     "InputContext",
     "InputSchema",
+    "JsonLinesInput",
     "Key",
+    "LabelOptions",
     "LatestExporter",
+    "LibSvm",
     "LinearClassifier",
     "LinearRegressor",
     "LogMessage",
@@ -186,8 +196,10 @@ __all__ = [
     "MonitoredTrainingSession",
     "NanTensorHook",
     "Optimizer",
+    "ParquetInput",
     "ProfilerHook",
     "PsListening",
+    "Quantiles",
     "RMSProp",
     "Restored",
     "RoleEnded",
@@ -206,6 +218,7 @@ __all__ = [
     "SummarySaverHook",
     "Sync",
     "TrainSpec",
+    "Tsv",
     "better",
     "embedding_lookup",
     "get_or_create_global_step",
