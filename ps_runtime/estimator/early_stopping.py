@@ -12,8 +12,15 @@ from typing import Any, final
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.eval_metrics import Crosses, Stalls
+from psflow.ps_runtime.model.batch_hooks import BatchSession
 from psflow.ps_runtime.model.hook_timer import SecondOrStepTimer, check_period
-from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
+from psflow.ps_runtime.model.hooks import (
+    Coordinator,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
 
 __all__ = [
     "make_early_stopping_hook",
@@ -168,6 +175,10 @@ class _EarlyStoppingHook(SessionRunHook):
 
     def begin(self) -> None:
         self._timer.reset()
+
+    def after_create_session(self, session: Any, coord: Coordinator) -> None:
+        if isinstance(session, BatchSession):
+            raise UsageError(("early stopping ends a training; leave its hook out of evaluations and predictions",))
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
         return SessionRunArgs("global_step")

@@ -8,6 +8,7 @@ from typing import Any
 from psflow.ps_runtime.checkpoint.records import measured
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.model.batch_hooks import BatchSession
 from psflow.ps_runtime.model.evaluation import OpenedEvaluation
 from psflow.ps_runtime.model.hook_timer import SecondOrStepTimer, check_period
 from psflow.ps_runtime.model.hooks import Coordinator, SessionRunContext, SessionRunHook, SessionRunValues
@@ -61,6 +62,8 @@ class InMemoryEvaluatorHook(SessionRunHook):
 
     def after_create_session(self, session: Any, coord: Coordinator) -> None:
         """Evaluate the variables that training begins with."""
+        if isinstance(session, BatchSession):
+            raise UsageError(("an InMemoryEvaluatorHook evaluates within training; leave it out of evaluations",))
         faults = []
         if session.config.num_ps_replicas:
             faults.append("an InMemoryEvaluatorHook evaluates in one process; on a cluster there is an evaluator")

@@ -38,6 +38,8 @@ class BatchSession:
         """What model_fn returned for the last batch; None before the first."""
         self.metrics: Mapping[str, Metric] = {}
         """Over all batches so far."""
+        self.staleness = 0
+        """Nothing is pushed."""
 
     @property
     def fault(self) -> NanLossError | None:

@@ -298,6 +298,14 @@ def test_a_hook_that_cannot_work_is_refused(estimator, make, said):
         make(estimator)
 
 
+def test_a_hook_in_an_evaluation_is_refused(estimator):
+    estimator.train(examples)
+    with pytest.raises(UsageError, match="early stopping ends a training"):
+        estimator.evaluate(examples, hooks=[psflow.make_early_stopping_hook(estimator, bool)])
+    with pytest.raises(UsageError, match="leave it out of evaluations"):
+        estimator.evaluate(examples, hooks=[psflow.InMemoryEvaluatorHook(estimator, examples)])
+
+
 # Whole jobs
 
 

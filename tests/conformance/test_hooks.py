@@ -468,6 +468,23 @@ def test_final_ops_of_an_evaluation_are_its_metrics(trained):
     assert hook.final_ops_values == {"m": found["mean"], "l": -2.25}  # the loss is that of the last batch
 
 
+def test_hooks_that_count_steps_have_nothing_to_report_of_an_evaluation(trained, caplog):
+    counters = [psflow.StepCounterHook(1), psflow.SummarySaverHook(1), psflow.StepCounterHook(None, 1e-9)]
+    with caplog.at_level(logging.INFO, logger="psflow.ps_runtime.model.batch_hooks"):
+        trained.evaluate(examples, hooks=counters)
+    assert [r for r in caplog.records if r.name == "psflow.ps_runtime.model.batch_hooks"] == []
+
+
+def test_what_a_hook_reports_of_an_evaluation_is_logged(trained, caplog):
+    class Reporting(psflow.SessionRunHook):
+        def end(self, session):
+            session.report(session.global_step, {"m": session.run("mean")})
+
+    with caplog.at_level(logging.INFO, logger="psflow.ps_runtime.model.batch_hooks"):
+        trained.evaluate(examples, hooks=[Reporting()])
+    assert "step 3: {'m': -1.25}" in caplog.messages
+
+
 def nan_in_second_batch():
     for x in ([0, 1], [np.nan, 1], [2, 3]):
         yield {"x": np.float32(x)}, np.zeros(2, np.float32)
