@@ -135,8 +135,10 @@ def test_the_commands_of_the_readme_are_understood() -> None:
     lines = [
         line.split() for text in blocks(README, "") for line in text.splitlines() if line.startswith("psflow train")
     ]
-    assert len(lines) > 2
-    for _, _, file, *overrides in lines:
+    drafted = re.findall(r"^psflow init (\w+)\.\w+ --label", "\n".join(blocks(README, "")), re.MULTILINE)
+    kept = [line for line in lines if line[2] not in {f"{name}.yaml" for name in drafted}]
+    assert len(kept) > 2
+    for _, _, file, *overrides in kept:
         parse_parameters(load([ROOT / file], overrides).values, {})
 
 

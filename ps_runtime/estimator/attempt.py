@@ -25,6 +25,7 @@ from psflow.ps_runtime.roles.events import Event, LogMessage
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.logs import FROM_A_ROLE
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.transport.connecting import transport_named
 
 __all__ = ["COMPLETED_STEP", "ENDED_STEP", "Attempt", "job_seed"]
@@ -46,7 +47,7 @@ class Trainable(Protocol):
     config: RunConfig
     caller: ModelCaller
 
-    def check_labels(self, labels: Any, where: str) -> None:
+    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that the model cannot take."""
 
 

@@ -30,6 +30,7 @@ from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.tables import TableSpec
 
 __all__ = ["Estimator"]
@@ -85,7 +86,7 @@ class Estimator:
         self.model_fn = model_fn
         self.caller = ModelCaller(model_fn, self.params, self.config)
 
-    def check_labels(self, labels: Any, where: str) -> None:
+    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that the model cannot take. Any will do here."""
 
     def train(
