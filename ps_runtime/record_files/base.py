@@ -15,10 +15,13 @@ from psflow.ps_runtime.record_files.files import DataFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CHUNK_BYTES", "NUMBER", "OpenRecords", "Place", "RecordError", "RecordFormat"]
+__all__ = ["CHUNK_BYTES", "LARGEST_EXACT", "NUMBER", "OpenRecords", "Place", "RecordError", "RecordFormat"]
 
 CHUNK_BYTES = 4 * 1024**2
 """About the text of one chunk."""
+
+LARGEST_EXACT = 2**53
+"""A float64 holds all whole numbers up to this one."""
 
 NUMBER = "number"
 """A name for float64, for those who set the type of a column."""
@@ -157,6 +160,10 @@ class OpenRecords(ABC):
         RecordError
             If a record has no end; its number counts from the end of the place before.
         """
+
+    def starts_run(self, place: Place) -> bool:
+        """Return whether a chunk can be read alone at its own price, not only behind the one before it."""
+        return True
 
     @abstractmethod
     def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:

@@ -52,7 +52,7 @@ def count_records(
     with too few cells, is found by whoever reads it: here it is counted. Memory is bounded by a chunk.
     """
     types = dict(columns)
-    chunks: list[tuple[int, Place, int]] = []  # file, place, number of records
+    chunks: list[tuple[int, Place, int, bool]] = []  # file, place, number of records, whether it starts a run
     bytes_before = 0
     for number, file in enumerate(files):
         num_records = 0
@@ -65,7 +65,7 @@ def count_records(
                     with unchanged(file):
                         found = records.count(place)
                     if found:
-                        chunks.append((number, place, found))
+                        chunks.append((number, place, found, records.starts_run(place)))
                     num_records += found
                     on_progress(bytes_before + records.bytes_up_to(place))
         except RecordError as fault:
@@ -79,9 +79,10 @@ def count_records(
         record_format=record_format,
         columns=tuple(RawColumn(name, raw) for name, raw in types.items()),
         unreadable={},
-        chunk_files=np.array([number for number, _, _ in chunks], np.int32),
-        chunk_places=np.array([place for _, place, _ in chunks], np.int64),
-        first_records=np.cumsum([0, *(found for _, _, found in chunks)], dtype=np.int64),
+        chunk_files=np.array([number for number, *_ in chunks], np.int32),
+        chunk_places=np.array([place for _, place, *_ in chunks], np.int64),
+        starts_run=np.array([starts for *_, starts in chunks], np.bool_),
+        first_records=np.cumsum([0, *(found for _, _, found, _ in chunks)], dtype=np.int64),
     )
 
 

@@ -63,6 +63,16 @@ class OpenDelimited(OpenText):
         first = cells.slice(0, INFERRED_ROWS)
         return {name: inferred_type(self._values(first[name], "string", name)) for name in names}
 
+    def first_cells(self) -> list[str]:
+        """Return the cells of the first row that is not empty, a header or not; none if there is no such row.
+
+        Raises
+        ------
+        RecordError
+            If it cannot be read.
+        """
+        return _cells_in(self._first_row()[1], self._delimiter, self._encoding)
+
     def record_end(self, text: bytes) -> int:
         """Return where the last whole record of `text` ends; 0 if none does."""
         return last_record_end(text, self._spans(text))
@@ -149,6 +159,12 @@ class OpenDelimited(OpenText):
 
     def _header(self) -> tuple[str, ...]:
         """Return the names in the first row that is not empty; records begin behind it."""
+        num_empty, row = self._first_row()
+        self.first_byte += num_empty + len(row)
+        return _names_in(row, self._delimiter, self._encoding)
+
+    def _first_row(self) -> tuple[int, bytes]:
+        """Return how many bytes of empty lines there are, and the first row behind them."""
         length = HEADER_BYTES
         while True:
             stop = min(self.first_byte + length, self.file.size)
@@ -163,8 +179,7 @@ class OpenDelimited(OpenText):
         row = text[: end or len(text)]
         if not end and spans.unclosed is not None:
             raise RecordError(f"a quote in the first row does not close; {HEADER_HINT}")
-        self.first_byte += len(head) - len(text) + len(row)
-        return _names_in(row, self._delimiter, self._encoding)
+        return len(head) - len(text), row
 
     def _read_whole_rows(self, text: bytes, names: Sequence[str]) -> tuple[pa.Table, int]:
         """Return some cells as bytes of the records that have as many as they should, and how many others there are."""
@@ -227,13 +242,7 @@ class _BadValueError(Exception):
 
 def _names_in(row: bytes, delimiter: str, encoding: str) -> tuple[str, ...]:
     """Return the names of columns in a header; the name of a column that has none is empty."""
-    try:
-        header = next(text_csv.reader(io.StringIO(row.decode(encoding), newline=""), delimiter=delimiter), [])
-    except UnicodeDecodeError:
-        raise RecordError(f"the first row is no {encoding}; {ENCODING_HINT}") from None
-    except text_csv.Error as error:
-        raise RecordError(f"the first row cannot be read ({error}); {HEADER_HINT}") from None
-    names = [name.strip() for name in header]
+    names = [name.strip() for name in _cells_in(row, delimiter, encoding)]
     if not any(names):
         raise RecordError(f"expected a first row with names of columns, got {row[:40]!r}; {HEADER_HINT}")
     if twice := [name for name, count in Counter(names).items() if name and count > 1]:
@@ -241,6 +250,16 @@ def _names_in(row: bytes, delimiter: str, encoding: str) -> tuple[str, ...]:
     if all(map(_is_number, names)) and not _counts(names):
         raise RecordError(f"the first row holds numbers, {', '.join(names[:4])}; {HEADER_HINT}")
     return tuple(names)
+
+
+def _cells_in(row: bytes, delimiter: str, encoding: str) -> list[str]:
+    """Return the cells of one row."""
+    try:
+        return next(text_csv.reader(io.StringIO(row.decode(encoding), newline=""), delimiter=delimiter), [])
+    except UnicodeDecodeError:
+        raise RecordError(f"the first row is no {encoding}; {ENCODING_HINT}") from None
+    except text_csv.Error as error:
+        raise RecordError(f"the first row cannot be read ({error}); {HEADER_HINT}") from None
 
 
 def _is_number(text: str) -> bool:

@@ -89,6 +89,10 @@ class OpenParquet(OpenRecords):
             for first in range(start, stop, rows):
                 yield Place(first, min(first + rows, stop))
 
+    def starts_run(self, place: Place) -> bool:
+        """Return whether a chunk begins with a row group: what lies before in it is decoded, too."""
+        return place.start in self._bounds
+
     def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         import pyarrow as pa

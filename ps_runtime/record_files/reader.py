@@ -187,7 +187,7 @@ class RecordReader:
     def _changed(self, number: int, num_records: int) -> InputError:
         first, stop = self.index.first_records[number : number + 2].tolist()
         what = f"chunk {number} has {num_records} records, expected {stop - first}: the file has changed"
-        return InputError((f"{self.index.file_of(number).shown}: {what}; scan the input again",))
+        return InputError((f"{self.index.file_of(number).shown}: {what}; run the command again",))
 
     def _opened(self, number: int) -> OpenRecords:
         file_number = int(self.index.chunk_files[number])

@@ -26,6 +26,7 @@ def index_of(files: list[list[int]]) -> RecordIndex:
         unreadable={},
         chunk_files=np.array([number for number, _ in chunks], np.int32),
         chunk_places=np.zeros((len(chunks), 2), np.int64),
+        starts_run=np.ones(len(chunks), np.bool_),
         first_records=np.cumsum([0, *(size for _, size in chunks)], dtype=np.int64),
     )
 
