@@ -16,17 +16,20 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import ModelDirError, PsflowError
 from psflow.ps_runtime.estimator.fork import FORKED_FROM, Fork, attempts_in_all
 from psflow.ps_runtime.estimator.model_dir import check_local, check_model_dir
+from psflow.ps_runtime.estimator.planned_hooks import apply_saver_hook, check_waiters
 from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
 from psflow.ps_runtime.estimator.warm_start import plan_warm_start
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.exporters import ModelWriter
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_specs
 from psflow.ps_runtime.model.warm_start import WarmStart
 from psflow.ps_runtime.roles.events import Event, LogMessage
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.logs import FROM_A_ROLE
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.transport.connecting import transport_named
 
 __all__ = ["COMPLETED_STEP", "ENDED_STEP", "Attempt", "job_seed"]
@@ -49,7 +52,7 @@ class Trainable(Protocol):
     caller: ModelCaller
     warm_start_from: WarmStartSettings | None
 
-    def check_labels(self, labels: Any, where: str) -> None:
+    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that the model cannot take."""
 
 
@@ -96,9 +99,11 @@ class Attempt:
             check_local(estimator.model_dir)
         self.model_dir = estimator.model_dir
         self._estimator = estimator
-        self._train_spec = train_spec
+        self._config, self._train_spec = apply_saver_hook(estimator.config, train_spec, estimator.model_dir)
         self._num_ps = num_ps
         self._num_workers = num_workers
+        if num_workers:
+            check_waiters(self._config, self._train_spec)
         transport_named(transport)  # an unknown one is refused before anything is started
         self._transport = transport
         self._reads_again = reads_again
@@ -106,8 +111,15 @@ class Attempt:
         self._file = JobFile(estimator.model_dir)
         self._file.check_place()
         self.seed = job_seed(estimator.model_dir, estimator.config.tf_random_seed)
+        self._kept = KeptInputs(estimator.model_dir)
         self.plan: JobPlan = plan_job(
-            estimator.caller, train_spec, self._eval_specs, self.seed, num_workers + 1, estimator.check_labels
+            estimator.caller,
+            train_spec,
+            self._eval_specs,
+            self.seed,
+            num_workers + 1,
+            estimator.check_labels,
+            self._kept,
         )
         check_model_dir(estimator.model_dir, self.plan.model)
         if fork is not None:
@@ -187,7 +199,7 @@ class Attempt:
             model_dir=estimator.model_dir,
             model_fn=estimator.caller.model_fn,
             params=estimator.caller.params,
-            config=estimator.config,
+            config=self._config,
             train_spec=self._train_spec,
             eval_specs=self._eval_specs,
             model=self.plan.model,
@@ -224,6 +236,7 @@ class Attempt:
         self.record = self._file.update(**facts)
         clear_finished(self.model_dir)
         CheckpointStore(self.model_dir).discard_uncommitted()
+        self._kept.write(self.plan.datasets)
         if self._fork is not None:
             self._fork.copy(self.record.facts[FORKED_FROM]["step"])
 

@@ -23,14 +23,15 @@ from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings, warm_start_settings
 from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.evaluation import batches_of, evaluate, predict_batch, read_values
-from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.evaluation import evaluate, predict_batches, read_values
+from psflow.ps_runtime.model.hooks import SessionRunHook, as_hooks
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.model.lookups import integer_ids
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.tables import TableSpec
 
 __all__ = ["Estimator"]
@@ -91,16 +92,16 @@ class Estimator:
         self.caller = ModelCaller(model_fn, self.params, self.config)
         self.warm_start_from = warm_start_settings(warm_start_from)
 
-    def check_labels(self, labels: Any, where: str) -> None:
+    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that the model cannot take. Any will do here."""
 
     def train(
         self,
         input_fn: InputFn,
-        hooks: Sequence[SessionRunHook] = (),
+        hooks: Sequence[SessionRunHook] | None = None,
         steps: int | None = None,
         max_steps: int | None = None,
-        saving_listeners: Sequence[CheckpointSaverListener] = (),
+        saving_listeners: Sequence[CheckpointSaverListener] | None = None,
         non_finite: NonFinite = "error",
     ) -> Estimator:
         """Train in this process, from the latest checkpoint if there is one. Blocks.
@@ -112,13 +113,13 @@ class Estimator:
         ----------
         input_fn : callable
             Returns a Dataset, or yields batches ``(features, labels)``.
-        hooks : sequence of SessionRunHook
+        hooks : sequence of SessionRunHook, optional
             Run around each step, in this order.
         steps : int, optional
             Train so many steps more; or
         max_steps : int, optional
             train until this global_step. Neither: until the input ends.
-        saving_listeners : sequence of CheckpointSaverListener
+        saving_listeners : sequence of CheckpointSaverListener, optional
             Called before and after each checkpoint.
         non_finite : {"error", "drop", "keep"}
             What becomes of rows with a blank, NaN or infinite cell; see TrainSpec.
@@ -134,7 +135,7 @@ class Estimator:
             raise UsageError((f"steps should be greater than 0, got {steps}",))
         start = CheckpointStore(self.model_dir).latest() or 0
         last = start + steps if steps is not None else max_steps
-        train_spec = TrainSpec(input_fn, last, hooks, saving_listeners, non_finite)
+        train_spec = TrainSpec(input_fn, last, as_hooks("hooks", hooks), saving_listeners or (), non_finite)
         if last is not None and start >= last:
             return self
         with Attempt(self, train_spec, None, reads_again=True) as attempt:
@@ -145,6 +146,7 @@ class Estimator:
         self,
         input_fn: InputFn,
         steps: int | None = None,
+        hooks: Sequence[SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         name: str | None = None,
         non_finite: NonFinite = "error",
@@ -157,6 +159,8 @@ class Estimator:
             Returns a Dataset, or yields batches ``(features, labels)``.
         steps : int, optional
             At most so many batches.
+        hooks : sequence of SessionRunHook, optional
+            Run around each batch, before the ``evaluation_hooks`` of model_fn.
         checkpoint_path : str, optional
             Directory of a checkpoint; the latest if left out.
         name : str, optional
@@ -176,6 +180,7 @@ class Estimator:
         InputError
             If the input does not have what the model was trained on.
         """
+        hooks = as_hooks("hooks", hooks)
         with self._reader(checkpoint_path) as reader:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
         opened = open_input(
@@ -185,7 +190,7 @@ class Estimator:
             non_finite=non_finite,
             enforcement=Enforcement(schema, "the eval input", on_unused=_warn_unused),
         )
-        metrics = evaluate(self.caller.reading(schema), opened, values, step, steps)
+        metrics = evaluate(self.caller.reading(schema), opened, values, step, steps, hooks)
         logger.info("%s of step %d: %s", name or "evaluation", step, metrics)
         return metrics
 
@@ -193,6 +198,7 @@ class Estimator:
         self,
         input_fn: InputFn,
         predict_keys: Sequence[str] | None = None,
+        hooks: Sequence[SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[dict[str, Any]]:
@@ -204,6 +210,8 @@ class Estimator:
             Returns a Dataset, or yields batches; labels are ignored.
         predict_keys : sequence of str, optional
             Which predictions; all if left out.
+        hooks : sequence of SessionRunHook, optional
+            Run around each batch, before the ``prediction_hooks`` of model_fn.
         checkpoint_path : str, optional
             Directory of a checkpoint; the latest if left out.
         yield_single_examples : bool
@@ -220,19 +228,23 @@ class Estimator:
         -----
         Every row is predicted, those with a blank, NaN or infinite cell too.
         """
+        hooks = as_hooks("hooks", hooks)
         with self._reader(checkpoint_path) as reader:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
         enforcement = Enforcement(schema, "the predict input", needs_labels=False, on_unused=_warn_unused)
         opened = open_input(input_fn, mode=ModeKeys.PREDICT, params=self.params, enforcement=enforcement)
         caller = self.caller.reading(schema)
-        for features, _ in batches_of(opened):
-            predictions = predict_batch(caller, features, values, step)
+        for predictions in predict_batches(caller, opened, values, step, hooks):
             chosen = _choose(predictions, predict_keys)
             if not yield_single_examples:
                 yield chosen
                 continue
             for row in range(len(next(iter(chosen.values())))):
                 yield {key: value[row] for key, value in chosen.items()}
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """Return what stands for the evaluations of an EvalSpec, by its name; `read_eval_metrics` reads them."""
+        return f"{self.model_dir.rstrip('/')}/{f'eval_{name}' if name else 'eval'}"
 
     def get_variable_names(self) -> list[str]:
         """Return the names of the variables and tables of the latest checkpoint."""

@@ -12,6 +12,7 @@ from psflow.ps_runtime.model.canned.linear import linear_regressor
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["LinearRegressor"]
 
@@ -67,6 +68,6 @@ class LinearRegressor(Estimator):
             warm_start_from,
         )
 
-    def check_labels(self, labels: Any, where: str) -> None:
+    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that are not `label_dimension` numbers for each example."""
         RegressorHead(self.params["label_dimension"]).check_labels(labels, where)

@@ -19,8 +19,9 @@ from psflow.ps_runtime.model.best import is_better
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.evaluation import as_numbers, batches_of, evaluate, first_rows
 from psflow.ps_runtime.model.exporters import BestExporter
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, input_names
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
@@ -36,8 +37,8 @@ SPLITS_PER_REPLICA = 4
 """Splits that each replica reads of an epoch, at least: more of them end an epoch more evenly."""
 
 Batch = tuple[Any, Any]
-LabelCheck = Callable[[Any, str], None]
-"""Takes the labels of a whole data set and what to call it; raises InputError."""
+LabelCheck = Callable[[Any, str, InputSchema], None]
+"""Takes the labels of a whole data set, what to call it, and the schema of the training input; raises InputError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,23 +73,25 @@ def plan_job(
     seed: int,
     num_replicas: int,
     check_labels: LabelCheck,
+    kept: KeptInputs,
 ) -> JobPlan:
     """Open the inputs and call model_fn on a batch of each, in every mode in which the roles will.
 
-    Where an exporter is to export, that is PREDICT too. The first batch of each input is read once.
+    Where an exporter is to export, that is PREDICT too. The first batch of each input is read once. Record files are
+    scanned unless a scan of them is kept.
 
     Raises
     ------
     UsageError
         Whatever is wrong with model_fn, the inputs or what the exporters compare, before anything has started.
     """
-    training = _training_input(caller, train_spec, eval_specs, InputContext(num_replicas, 0))
+    training = _training_input(caller, train_spec, eval_specs, InputContext(num_replicas, 0), kept)
     first = training.first_batch()
     schema = training.schema(first)
     check_repeatable(schema, training.where)
-    _check_labels([training], check_labels)
-    evaluated = _eval_inputs(caller, eval_specs, schema)
-    _check_labels(evaluated.values(), check_labels)
+    _check_labels([training], check_labels, schema)
+    evaluated = _eval_inputs(caller, eval_specs, schema, kept)
+    _check_labels(evaluated.values(), check_labels, schema)
     caller = caller.reading(schema)
     built = _first_call(caller, first, ModeKeys.TRAIN, seed)
     for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):
@@ -106,7 +109,7 @@ def plan_job(
 
 
 def plan_evaluations(
-    caller: ModelCaller, eval_specs: Sequence[EvalSpec], model: ModelSpec, check_labels: LabelCheck
+    caller: ModelCaller, eval_specs: Sequence[EvalSpec], model: ModelSpec, check_labels: LabelCheck, kept: KeptInputs
 ) -> EvaluationPlan:
     """Open the inputs of evaluations of checkpoints that hold `model`, and call model_fn on a batch of each.
 
@@ -117,15 +120,18 @@ def plan_evaluations(
     UsageError
         Whatever is wrong with model_fn or the inputs, or if the checkpoints hold another model.
     """
-    inputs = _eval_inputs(caller, eval_specs, model.schema)
-    _check_labels(inputs.values(), check_labels)
+    assert model.schema is not None, "a model that was trained has one"
+    inputs = _eval_inputs(caller, eval_specs, model.schema, kept)
+    _check_labels(inputs.values(), check_labels, model.schema)
     caller = caller.reading(model.schema)
     for data, spec in zip(inputs.values(), eval_specs, strict=True):
         _check_modes(caller, spec, data.first_batch(), model, "in the checkpoint", 0)
     return EvaluationPlan(_datasets(inputs), _ignored(inputs))
 
 
-def metric_names(caller: ModelCaller, eval_spec: EvalSpec, schema: InputSchema | None) -> frozenset[str]:
+def metric_names(
+    caller: ModelCaller, eval_spec: EvalSpec, schema: InputSchema | None, kept: KeptInputs
+) -> frozenset[str]:
     """Return the names of the metrics that an evaluation will have, as a call of model_fn on a batch tells them.
 
     `schema` is that of the training input.
@@ -135,14 +141,10 @@ def metric_names(caller: ModelCaller, eval_spec: EvalSpec, schema: InputSchema |
     UsageError
         If model_fn or the input is wrong.
     """
-    [data] = _eval_inputs(caller, [eval_spec], schema).values()
+    [data] = _eval_inputs(caller, [eval_spec], schema, kept).values()
     batch = data.first_batch()
     measured = _first_call(caller.reading(schema), batch, ModeKeys.EVAL, 0).spec.eval_metric_ops
     return frozenset({"loss", *as_numbers({name: metric.result() for name, metric in measured.items()})})
-
-
-def _contexts(eval_specs: Sequence[EvalSpec]) -> list[str]:
-    return ["eval", *(f"eval_{spec.name or ''}" for spec in eval_specs[1:])][: len(eval_specs)]
 
 
 class _Input:
@@ -155,6 +157,7 @@ class _Input:
         params: Mapping[str, Any],
         name: str,
         schema: InputSchema | None,
+        kept: KeptInputs,
         context: InputContext | None = None,
     ) -> None:
         self.where = f"the {name} input"
@@ -169,6 +172,7 @@ class _Input:
                 params=params,
                 non_finite=spec.non_finite,
                 enforcement=Enforcement(schema, self.where, on_unused=self.unused.extend),
+                kept=kept.earlier(name),
             )
 
     def schema(self, first: Batch) -> InputSchema:
@@ -184,33 +188,40 @@ class _Input:
 
 
 def _training_input(
-    caller: ModelCaller, train_spec: TrainSpec, eval_specs: Sequence[EvalSpec], context: InputContext
+    caller: ModelCaller,
+    train_spec: TrainSpec,
+    eval_specs: Sequence[EvalSpec],
+    context: InputContext,
+    kept: KeptInputs,
 ) -> _Input:
     """Open the training input; where it is its cells that are refused, raise InputError with those of all inputs."""
     try:
-        return _Input(train_spec, ModeKeys.TRAIN, caller.params, "train", None, context)
+        return _Input(train_spec, ModeKeys.TRAIN, caller.params, "train", None, kept, context)
     except InputError as error:
         if train_spec.non_finite == "keep":
             raise
         refused = error
     # What is wrong with it otherwise is raised again, and leaves nothing to hold the others against.
-    kept = _Input(replace(train_spec, non_finite="keep"), ModeKeys.TRAIN, caller.params, "train", None, context)
+    whole = _Input(replace(train_spec, non_finite="keep"), ModeKeys.TRAIN, caller.params, "train", None, kept, context)
     try:
-        schema = kept.opened.schema() if isinstance(kept.opened, SplittableInput) else kept.schema(kept.first_batch())
-        _eval_inputs(caller, eval_specs, schema)
+        opened = whole.opened
+        schema = opened.schema() if isinstance(opened, SplittableInput) else whole.schema(whole.first_batch())
+        _eval_inputs(caller, eval_specs, schema, kept)
     except InputError as error:
         raise InputError(tuple(dict.fromkeys([*refused.faults, *error.faults]))) from error.__cause__
     raise refused
 
 
-def _eval_inputs(caller: ModelCaller, eval_specs: Sequence[EvalSpec], schema: InputSchema | None) -> dict[str, _Input]:
+def _eval_inputs(
+    caller: ModelCaller, eval_specs: Sequence[EvalSpec], schema: InputSchema | None, kept: KeptInputs
+) -> dict[str, _Input]:
     """Open the inputs of evaluations; raise InputError with the faults of all of them."""
     opened: dict[str, _Input] = {}
     faults: list[str] = []
     cause: BaseException | None = None
-    for name, spec in zip(_contexts(eval_specs), eval_specs, strict=True):
+    for name, spec in zip(input_names(eval_specs), eval_specs, strict=True):
         try:
-            opened[name] = _Input(spec, ModeKeys.EVAL, caller.params, name, schema)
+            opened[name] = _Input(spec, ModeKeys.EVAL, caller.params, name, schema, kept)
         except InputError as error:
             faults += error.faults
             cause = cause or error.__cause__
@@ -219,12 +230,12 @@ def _eval_inputs(caller: ModelCaller, eval_specs: Sequence[EvalSpec], schema: In
     return opened
 
 
-def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck) -> None:
+def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck, schema: InputSchema) -> None:
     for data in inputs:
         if isinstance(data.opened, SplittableInput):
             labels = data.opened.distinct_labels()
             try:
-                check_labels(labels, data.where)
+                check_labels(labels, data.where, schema)
             except LabelError as error:
                 raise InputError(
                     (f"the label of {data.opened.place_of_label(error.row, data.where)} {error.reason}",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
+from psflow.ps_runtime.data.kept_scan import KeptScan
 from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError, ModelFnError
 from psflow.ps_runtime.metrics import Metric, mean
+from psflow.ps_runtime.model.batch_hooks import BatchHooks, BatchSession
 from psflow.ps_runtime.model.caller import ModelCaller, check_loss
+from psflow.ps_runtime.model.hooks import SessionRunHook
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -34,6 +37,7 @@ __all__ = [
     "first_rows",
     "input_digest",
     "predict_batch",
+    "predict_batches",
     "read_values",
 ]
 
@@ -72,6 +76,7 @@ def evaluate(
     values: ModelValues,
     global_step: int,
     steps: int | None,
+    hooks: Sequence[SessionRunHook] = (),
 ) -> dict[str, Any]:
     """Return the metrics of a model over an input, ``loss`` (mean over batches) and ``global_step`` among them.
 
@@ -89,6 +94,9 @@ def evaluate(
         Of the checkpoint; part of the result.
     steps : int or None
         At most so many batches; None: to the end.
+    hooks : sequence of SessionRunHook
+        Run around each batch, and after them the ``evaluation_hooks`` of the first EstimatorSpec; one that asks to stop
+        ends the evaluation.
 
     Raises
     ------
@@ -98,15 +106,23 @@ def evaluate(
         If model_fn measures other things on a later batch than on the first.
     """
     merged: dict[str, Metric] = {}
+    session = BatchSession(values, global_step)
+    calls = BatchHooks(hooks, session)
     for features, labels in itertools.islice(batches_of(opened), steps):
-        spec = caller.apply(features, labels, ModeKeys.EVAL, values, global_step)
+        calls.before_batch()
+        spec = session.spec = caller.apply(features, labels, ModeKeys.EVAL, values, global_step)
+        calls.called(spec.evaluation_hooks, "loss")
         check_loss(spec.loss, caller.name)
         measured: dict[str, Metric] = {**spec.eval_metric_ops, "loss": mean(np.asarray([spec.loss]))}
         if merged and measured.keys() != merged.keys():
             raise _other_metrics(caller.name, measured, merged)
         merged = {name: merged[name].merge(metric) if merged else metric for name, metric in measured.items()}
+        session.metrics = merged
+        if calls.after_batch():
+            break
     if not merged:
         raise InputError(("the input_fn for evaluation returned no batch",))
+    calls.end()
     results = {name: metric.result() for name, metric in merged.items()}
     return {name: value if np.ndim(value) else float(value) for name, value in results.items()} | {
         "global_step": global_step
@@ -138,7 +154,36 @@ def as_numbers(results: Mapping[str, Any]) -> dict[str, float]:
 
 def predict_batch(caller: ModelCaller, features: Any, values: ModelValues, global_step: int) -> dict[str, NDArray[Any]]:
     """Return the predictions for a batch, each of shape (batch, ...)."""
-    spec: EstimatorSpec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
+    return _predictions(caller.apply(features, None, ModeKeys.PREDICT, values, global_step))
+
+
+def predict_batches(
+    caller: ModelCaller,
+    opened: SplittableInput | Iterator[Batch],
+    values: ModelValues,
+    global_step: int,
+    hooks: Sequence[SessionRunHook] = (),
+) -> Iterator[dict[str, NDArray[Any]]]:
+    """Yield what `predict_batch` returns for each batch of an input.
+
+    `hooks` run around each batch, and after them the ``prediction_hooks`` of the first EstimatorSpec. One that asks to
+    stop ends the prediction after its batch. ``end`` is not called if the predictions are not read to their end.
+    """
+    session = BatchSession(values, global_step)
+    calls = BatchHooks(hooks, session)
+    for features, _ in batches_of(opened):
+        calls.before_batch()
+        spec = session.spec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
+        predictions = _predictions(spec)
+        calls.called(spec.prediction_hooks, list(predictions))
+        is_over = calls.after_batch()
+        yield predictions
+        if is_over:
+            break
+    calls.end()
+
+
+def _predictions(spec: EstimatorSpec) -> dict[str, NDArray[Any]]:
     predictions = spec.predictions if isinstance(spec.predictions, Mapping) else {"predictions": spec.predictions}
     return {name: np.asarray(value) for name, value in predictions.items()}
 
@@ -174,6 +219,8 @@ class OpenedEvaluation:
         What the models read, which the input is held against.
     check : callable
         Called before each batch, as an evaluation may take long; raises to end it.
+    kept : KeptScan, optional
+        A scan that stands in for one of record files.
     """
 
     def __init__(
@@ -182,6 +229,7 @@ class OpenedEvaluation:
         spec: EvalSpec,
         schema: InputSchema | None,
         check: Callable[[], None] = lambda: None,
+        kept: KeptScan | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name or ""
@@ -192,12 +240,14 @@ class OpenedEvaluation:
         self._first_cell = ""
         self._caller = caller
         self._check = check
+        self._kept = kept
         self._enforcement = Enforcement(schema, f"the input of evaluation {self.name or 'eval'!r}")
         self._dataset: SplittableInput | None = None
 
     def measure(self, values: ModelValues, global_step: int) -> dict[str, float]:
         """Return the metrics of a model, as `evaluate` does, by the names of `as_numbers`. Blocks."""
-        return as_numbers(evaluate(self._caller, self._batches(), values, global_step, self.spec.steps))
+        batches, steps = self._batches(), self.spec.steps
+        return as_numbers(evaluate(self._caller, batches, values, global_step, steps, self.spec.hooks))
 
     def first_non_finite_cell(self) -> str:
         """Return column and row of a first blank, NaN or infinite cell; "" if there is none, or none was read yet."""
@@ -225,6 +275,7 @@ class OpenedEvaluation:
             params=self._caller.params,
             non_finite=spec.non_finite,
             enforcement=self._enforcement,
+            kept=self._kept,
         )
         if isinstance(opened, SplittableInput):
             self.digest = input_digest(opened, spec.steps)

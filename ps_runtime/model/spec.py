@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.metrics import Metric
+from psflow.ps_runtime.model.hooks import SessionRunHook, as_hooks
 from psflow.ps_runtime.optimizers.base import TrainOp
-
-if TYPE_CHECKING:
-    from psflow.ps_runtime.model.hooks import SessionRunHook
 
 __all__ = ["EstimatorSpec", "ModeKeys"]
 
 RESERVED_METRICS = ("loss", "global_step")
+HOOKS = ("training_hooks", "training_chief_hooks", "evaluation_hooks", "prediction_hooks")
 
 
 class ModeKeys(StrEnum):
@@ -43,8 +42,8 @@ class EstimatorSpec:
         From `Optimizer.apply_gradients` or `Optimizer.minimize`. Needed in TRAIN.
     eval_metric_ops : mapping of str to Metric
         Metrics of this batch; an evaluation merges those of all batches. ``loss`` and ``global_step`` are reserved.
-    training_hooks, training_chief_hooks : sequence of SessionRunHook
-        Taken from the first training call.
+    training_hooks, training_chief_hooks, evaluation_hooks, prediction_hooks : sequence of SessionRunHook, or None
+        Taken from the first call in their mode.
 
     Raises
     ------
@@ -59,8 +58,15 @@ class EstimatorSpec:
     eval_metric_ops: Mapping[str, Metric] = field(default_factory=dict)
     training_hooks: Sequence[SessionRunHook] = ()
     training_chief_hooks: Sequence[SessionRunHook] = ()
+    evaluation_hooks: Sequence[SessionRunHook] = ()
+    prediction_hooks: Sequence[SessionRunHook] = ()
 
     def __post_init__(self) -> None:
+        for name in HOOKS:
+            if given := getattr(self, name):
+                object.__setattr__(self, name, as_hooks(f"EstimatorSpec.{name}", given))
+            elif given is None:
+                object.__setattr__(self, name, ())
         if faults := tuple(self._faults()):
             raise ModelFnError(faults)
 

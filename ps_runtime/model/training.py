@@ -9,10 +9,10 @@ from typing import Any
 from psflow.ps_runtime.data.non_finite import NonFinite, policy_faults
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.model.exporters import Exporter
-from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.hooks import SessionRunHook, as_hooks
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 
-__all__ = ["EvalSpec", "EvalSpecs", "TrainSpec", "all_eval_specs"]
+__all__ = ["EvalSpec", "EvalSpecs", "TrainSpec", "all_eval_specs", "input_names"]
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class TrainSpec:
         Returns a psflow Dataset, or yields batches ``(features, labels)``.
     max_steps : int or None
         The last global_step; None: until the input ends.
-    hooks : sequence of SessionRunHook
+    hooks : sequence of SessionRunHook, or None
         Run on the chief and on every worker, each with its own copy.
-    saving_listeners : sequence of CheckpointSaverListener
+    saving_listeners : sequence of CheckpointSaverListener, or None
         Run on the chief.
     non_finite : {"error", "drop", "keep"}
         What becomes of rows with a blank, NaN or infinite cell, in features or labels: they are refused, left out, or
@@ -41,6 +41,8 @@ class TrainSpec:
     non_finite: NonFinite = "error"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "hooks", as_hooks("TrainSpec.hooks", self.hooks))
+        object.__setattr__(self, "saving_listeners", tuple(self.saving_listeners or ()))
         faults = policy_faults("TrainSpec.non_finite", self.non_finite)
         if not callable(self.input_fn):
             faults.append(f"TrainSpec.input_fn must be callable, got {type(self.input_fn).__name__}")
@@ -62,6 +64,8 @@ class EvalSpec:
         Batches of an evaluation; None: to the end of the input.
     name : str or None
         Tells several evaluations apart.
+    hooks : sequence of SessionRunHook, or None
+        Run around each batch of each evaluation.
     exporters : Exporter or sequence of them
         Called after every evaluation; unique names.
     start_delay_secs, throttle_secs : float
@@ -73,6 +77,7 @@ class EvalSpec:
     input_fn: Callable[..., Any]
     steps: int | None = 100
     name: str | None = None
+    hooks: Sequence[SessionRunHook] = ()
     exporters: Exporter | Sequence[Exporter] = ()
     start_delay_secs: float = 120
     throttle_secs: float = 600
@@ -81,6 +86,7 @@ class EvalSpec:
     def __post_init__(self) -> None:
         if not isinstance(self.exporters, Sequence):
             object.__setattr__(self, "exporters", (self.exporters,))
+        object.__setattr__(self, "hooks", as_hooks("EvalSpec.hooks", self.hooks))
         faults = policy_faults("EvalSpec.non_finite", self.non_finite)
         if not callable(self.input_fn):
             faults.append(f"EvalSpec.input_fn must be callable, got {type(self.input_fn).__name__}")
@@ -131,3 +137,8 @@ def all_eval_specs(given: EvalSpecs) -> tuple[EvalSpec, ...]:
     if faults:
         raise UsageError(tuple(faults))
     return specs
+
+
+def input_names(eval_specs: Sequence[EvalSpec]) -> list[str]:
+    """Return what their inputs are called beside ``train``: ``eval`` for the first, ``eval_<name>`` for the others."""
+    return ["eval", *(f"eval_{spec.name or ''}" for spec in eval_specs[1:])][: len(eval_specs)]
