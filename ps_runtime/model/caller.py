@@ -96,6 +96,9 @@ class ModelCaller:
             raise ModelFnError((f"{self.name} must return an EstimatorSpec, got {type(spec).__name__}",))
         if spec.mode != mode:
             raise ModelFnError((f"{self.name} was called for {mode}, but its EstimatorSpec is for {spec.mode}",))
+        for op in spec.train_ops:
+            if op.global_step is not None and op.global_step != scope.global_step:
+                raise _other_step(self.name, op.global_step, scope.global_step)
         return spec
 
     def build(self, features: Any, labels: Any, mode: ModeKeys, seed: int) -> BuiltModel:
@@ -127,6 +130,15 @@ class ModelCaller:
         views = {n: read_only(v) for n, v in values.variables.items()}
         tables = {n: table.spec for n, table in values.tables.items()}
         return self(features, labels, mode, CallScope(global_step, views, declared, tables, values))
+
+
+def _other_step(name: str, given: int, expected: int) -> ModelFnError:
+    return ModelFnError(
+        (
+            f"{name} gave its optimizer global_step {given}, expected {expected}, that of get_or_create_global_step(): "
+            "psflow itself counts the updates",
+        )
+    )
 
 
 def check_loss(loss: Any, name: str) -> None:
