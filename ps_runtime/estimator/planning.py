@@ -134,7 +134,7 @@ def metric_names(caller: ModelCaller, eval_spec: EvalSpec, schema: InputSchema |
     """
     [data] = _eval_inputs(caller, [eval_spec], schema).values()
     batch = data.first_batch()
-    return frozenset({"loss", *_first_call(caller.reading(schema), batch, ModeKeys.EVAL, 0).spec.eval_metric_ops})
+    return frozenset({"loss", *_first_call(caller.reading(schema), batch, ModeKeys.EVAL, 0).spec.metrics})
 
 
 def _contexts(eval_specs: Sequence[EvalSpec]) -> list[str]:

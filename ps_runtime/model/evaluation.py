@@ -90,7 +90,7 @@ def evaluate(
     for features, labels in itertools.islice(batches_of(opened), steps):
         spec = caller.apply(features, labels, ModeKeys.EVAL, values, global_step)
         check_loss(spec.loss, caller.name)
-        measured: dict[str, Metric] = {**spec.eval_metric_ops, "loss": mean(np.asarray([spec.loss]))}
+        measured: dict[str, Metric] = {**spec.metrics, "loss": mean(np.asarray([spec.loss]))}
         if merged and measured.keys() != merged.keys():
             raise _other_metrics(caller.name, measured, merged)
         merged = {name: merged[name].merge(metric) if merged else metric for name, metric in measured.items()}

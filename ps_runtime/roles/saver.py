@@ -46,7 +46,7 @@ class Saver:
         self._context = context
         self._store = store
         self._evaluations = EvaluationLog(job.model_dir)
-        self._listeners: Sequence[CheckpointSaverListener] = job.train_spec.saving_listeners
+        self._listeners: Sequence[CheckpointSaverListener] = job.train_spec.saving_listeners or ()
         self._last_step = -1
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="psflow-saver", daemon=True)

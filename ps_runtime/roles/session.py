@@ -203,15 +203,15 @@ class _Fetched(Mapping[str, Any]):
         predictions = self._result.spec.predictions
         if isinstance(predictions, Mapping) and name in predictions:
             return predictions[name]
-        if name in self._result.spec.eval_metric_ops:
-            return self._result.spec.eval_metric_ops[name].result()
+        if name in self._result.spec.metrics:
+            return self._result.spec.metrics[name].result()
         return self._session.variables[name].copy()
 
     def __iter__(self) -> Iterator[str]:
         predictions = self._result.spec.predictions
         yield from ("loss", "global_step", *self._result.summaries)
         yield from predictions if isinstance(predictions, Mapping) else ()
-        yield from (*self._result.spec.eval_metric_ops, *self._session.variables)
+        yield from (*self._result.spec.metrics, *self._session.variables)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

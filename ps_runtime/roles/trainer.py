@@ -99,16 +99,17 @@ def sample_of(session: MonitoredSession, shards: ShardClients) -> Sample:
 
 
 def _hooks(job: JobSpec, context: RoleContext, built: BuiltModel) -> list[SessionRunHook]:
-    hooks: list[SessionRunHook] = list(job.train_spec.hooks)
+    hooks: list[SessionRunHook] = list(job.train_spec.hooks or ())
     if not any(isinstance(hook, NanTensorHook) for hook in hooks):
         hooks.append(NanTensorHook())
-    hooks += built.spec.training_hooks
+    hooks += built.spec.training_hooks or ()
     if context.role.role is Role.CHIEF:
-        hooks += [
-            SummaryHook(context.emit_metrics, job.config.save_summary_steps),
-            StepCounterHook(context.emit_metrics, job.config.log_step_count_steps, _gradients_per_step(job)),
-            *built.spec.training_chief_hooks,
-        ]
+        config = job.config
+        if config.save_summary_steps is not None:
+            hooks.append(SummaryHook(context.emit_metrics, config.save_summary_steps))
+        if config.log_step_count_steps is not None:
+            hooks.append(StepCounterHook(context.emit_metrics, config.log_step_count_steps, _gradients_per_step(job)))
+        hooks += built.spec.training_chief_hooks or ()
     return hooks
 
 
