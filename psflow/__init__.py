@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from psflow.ps_runtime import initializers, layers, losses, metrics, optimizers
-    from psflow.ps_runtime.cluster.training import train_and_evaluate
     from psflow.ps_runtime.data.base import Format
     from psflow.ps_runtime.data.dataset import Dataset
     from psflow.ps_runtime.data.input_pipeline import InputContext
@@ -33,7 +32,19 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.model.sparse import SparseGradient
     from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
     from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
-    from psflow.ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, Optimizer, RMSProp
+    from psflow.ps_runtime.optimizers import (
+        Adagrad,
+        Adam,
+        CosineDecay,
+        ExponentialDecay,
+        Ftrl,
+        GradientDescent,
+        Momentum,
+        Optimizer,
+        PiecewiseConstant,
+        PolynomialDecay,
+        RMSProp,
+    )
     from psflow.ps_runtime.roles.events import (
         Checkpoint,
         Evaluation,
@@ -50,9 +61,9 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
     from psflow.ps_runtime.specs.run_config import RunConfig
     from psflow.ps_runtime.specs.schema import InputSchema, Scaling
+    from psflow.tasks.exports.training import train_and_evaluate
 
 _MODULES = {
-    ".ps_runtime.cluster.training": ["train_and_evaluate"],
     ".ps_runtime.data.base": ["Format"],
     ".ps_runtime.data.dataset": ["Dataset"],
     ".ps_runtime.data.input_pipeline": ["InputContext"],
@@ -71,7 +82,19 @@ _MODULES = {
     ".ps_runtime.model.scope": ["get_or_create_global_step", "get_variable"],
     ".ps_runtime.model.sparse": ["SparseGradient"],
     ".ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
-    ".ps_runtime.optimizers": ["Adagrad", "Adam", "Ftrl", "GradientDescent", "Momentum", "Optimizer", "RMSProp"],
+    ".ps_runtime.optimizers": [
+        "Adagrad",
+        "Adam",
+        "CosineDecay",
+        "ExponentialDecay",
+        "Ftrl",
+        "GradientDescent",
+        "Momentum",
+        "Optimizer",
+        "PiecewiseConstant",
+        "PolynomialDecay",
+        "RMSProp",
+    ],
     ".ps_runtime.roles.events": [
         "Checkpoint",
         "Evaluation",
@@ -90,6 +113,7 @@ _MODULES = {
     ".ps_runtime.specs.run_config": ["RunConfig"],
     ".ps_runtime.specs.schema": ["InputSchema", "Scaling"],
     ".ps_runtime.model.training": ["EvalSpec", "TrainSpec"],
+    ".tasks.exports.training": ["train_and_evaluate"],
 }
 _SUBMODULES = {
     "initializers": ".ps_runtime.initializers",
@@ -109,6 +133,7 @@ __all__ = [
     "BoundedStaleness",
     "Checkpoint",
     "CheckpointSaverListener",
+    "CosineDecay",
     "DNNClassifier",
     "DNNRegressor",
     "Dataset",
@@ -117,6 +142,7 @@ __all__ = [
     "EvalSpec",
     "Evaluation",
     "Event",
+    "ExponentialDecay",
     "Export",
     "FinalExporter",
     "FirstStep",
@@ -137,6 +163,8 @@ __all__ = [
     "Momentum",
     "NanTensorHook",
     "Optimizer",
+    "PiecewiseConstant",
+    "PolynomialDecay",
     "PsListening",
     "RMSProp",
     "Restored",
