@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from psflow.ps_runtime.errors import StoppedError
+from psflow.ps_runtime.model.caller import BuiltModel
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.roles.context import RoleContext
@@ -23,7 +24,12 @@ __all__ = ["run_local"]
 STOP_SECS = 10.0
 
 
-def run_local(job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None]) -> dict[str, dict[str, Any]]:
+def run_local(
+    job: JobSpec,
+    on_event: Callable[[Event], None],
+    check: Callable[[], None],
+    built: BuiltModel | None = None,
+) -> dict[str, dict[str, Any]]:
     """Run a whole job in this process; return the report of each role. Blocks.
 
     Parameters
@@ -34,16 +40,20 @@ def run_local(job: JobSpec, on_event: Callable[[Event], None], check: Callable[[
         Takes the events of all roles; called from their threads.
     check : callable
         Raises to end the job.
+    built : BuiltModel, optional
+        What the first call of model_fn has given, if it is made already.
 
     Notes
     -----
     BLAS has one thread meanwhile, as in every role on a cluster: so the weights are the same bits there and here.
     """
     with one_thread():
-        return _run(job, on_event, check)
+        return _run(job, on_event, check, built)
 
 
-def _run(job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None]) -> dict[str, dict[str, Any]]:
+def _run(
+    job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None], built: BuiltModel | None
+) -> dict[str, dict[str, Any]]:
     parts = PsParts(job, 0, lambda event: server.post(event))
     server = InProcessServer(parts.handler)
     evaluator = _EvaluatorThread()
@@ -62,7 +72,7 @@ def _run(job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], No
     try:
         if job.eval_specs:
             evaluator.start(lambda: run_evaluator(job, context(Role.EVALUATOR, evaluator.check_stop), [dial]))
-        reports["chief-0"] = run_chief(job, context(Role.CHIEF, check_chief), [dial])
+        reports["chief-0"] = run_chief(job, context(Role.CHIEF, check_chief), [dial], built)
         reports |= evaluator.reports()
         return reports
     finally:

@@ -186,6 +186,7 @@ class OpenedEvaluation:
             spec.input_fn,
             mode=ModeKeys.EVAL,
             params=self._caller.params,
+            config=self._caller.config,
             non_finite=spec.non_finite,
             enforcement=self._enforcement,
         )

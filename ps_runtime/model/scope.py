@@ -22,6 +22,7 @@ from psflow.ps_runtime.tables.initial_rows import initial_rows
 from psflow.ps_runtime.tracing import plain
 
 __all__ = [
+    "GLOBAL_STEP",
     "BuildScope",
     "CallScope",
     "Declared",
@@ -34,6 +35,8 @@ __all__ = [
     "scalar_summary",
 ]
 
+GLOBAL_STEP = "global_step"
+"""What the count of updates is called among the variables of a checkpoint."""
 KeyPath = tuple[str, ...]
 """Where an array is among nested features; empty if it is all of them."""
 
@@ -339,6 +342,8 @@ def _declared(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], trainable
     faults = []
     if not isinstance(name, str) or not name:
         faults.append(f"a variable needs a name, got {name!r}")
+    elif name == GLOBAL_STEP:
+        faults.append(f"{name!r} is the name of the steps that psflow counts: call get_or_create_global_step()")
     if not isinstance(shape, tuple) or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
         faults.append(f"the shape of variable {name!r} is {shape!r}, expected a tuple of integers >= 0")
     kind = dtype.kind

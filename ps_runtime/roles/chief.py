@@ -13,6 +13,7 @@ from psflow.ps_runtime.client.saving import SavingClient
 from psflow.ps_runtime.client.shard_client import Dial
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import InputError, StoppedError
+from psflow.ps_runtime.model.caller import BuiltModel
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.batches import BatchReader
 from psflow.ps_runtime.roles.context import RoleContext
@@ -28,7 +29,9 @@ RESTORE_TIMEOUT_SECS = 600.0
 """For requests of the saver: restoring, copying and writing take their time with the size of the model."""
 
 
-def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
+def run_chief(
+    job: JobSpec, context: RoleContext, dials: Sequence[Dial], built: BuiltModel | None = None
+) -> dict[str, Any]:
     """Train and save as the chief until the job is over; return the role's report.
 
     Parameters
@@ -39,6 +42,8 @@ def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict
         How this role stops, reports and reaches the others.
     dials : sequence of callable
         How to reach each ps.
+    built : BuiltModel, optional
+        What the first call of model_fn has given, if this process has made it already.
     """
     with ExitStack() as stack:
         is_over = threading.Event()
@@ -62,6 +67,7 @@ def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict
         shards = stack.enter_context(open_shards(job, context, dials, Purpose.TRAIN, check))
         client = open_client(job, shards)
         session = open_session(job, context, client, _ChiefWork(job, context, client, saver))
+        session.built = built
         last_checkpoint = _give_values(job, context, saving, session, store)
         start = saving.statistics()["job"]
         started = time.monotonic()
@@ -86,12 +92,13 @@ def _give_values(
         saving.restore(latest)
         context.emit(Restored(latest, round(time.monotonic() - started, 6)))
         return latest
-    reader = session.reader
-    assert isinstance(reader, BatchReader)
-    batch = reader.first()
-    if batch is None:
-        raise InputError(("the input_fn for training returned no batch",))
-    session.built = build_model(session.caller, batch, job.seed, job.model)
+    if session.built is None:
+        reader = session.reader
+        assert isinstance(reader, BatchReader)
+        batch = reader.first()
+        if batch is None:
+            raise InputError(("the input_fn for training returned no batch",))
+        session.built = build_model(session.caller, batch, job.seed, job.model)
     saving.initialize(session.built.initial_values)
     if job.config.saves_checkpoints:
         saving.request_cut()
