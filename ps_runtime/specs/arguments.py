@@ -11,7 +11,7 @@ import numpy as np
 
 from psflow.ps_runtime.errors import ArgumentTypeError, UsageError
 
-__all__ = ["ArgumentFaults", "is_number", "whole_number"]
+__all__ = ["ArgumentFaults", "is_number", "whole_number", "with_article"]
 
 
 class ArgumentFaults:
@@ -56,7 +56,7 @@ class ArgumentFaults:
         items = tuple(given)
         for place, item in enumerate(items):
             if not isinstance(item, kind):
-                self.add_type(f"{name}[{place}]", f"a {expected}", item)
+                self.add_type(f"{name}[{place}]", with_article(expected), item)
         return items
 
     def callable(self, name: str, given: Any) -> None:
@@ -91,6 +91,11 @@ class ArgumentFaults:
         """Raise all faults in one error, if there are some."""
         if self._faults:
             raise (self._type_error if self._has_wrong_type else self._error)(tuple(self._faults))
+
+
+def with_article(name: str) -> str:
+    """Return ``an Exporter``, ``a TrainSpec``."""
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
 
 
 def is_number(value: Any) -> bool:

@@ -17,7 +17,7 @@ from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.exporters import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, all_eval_specs
 from psflow.ps_runtime.roles.events import Event
-from psflow.ps_runtime.specs.arguments import ArgumentFaults
+from psflow.ps_runtime.specs.arguments import ArgumentFaults, with_article
 from psflow.tasks.exports.writer import MlflowModelWriter, check_exportable
 
 __all__ = ["train_and_evaluate"]
@@ -110,7 +110,7 @@ def _check_types(estimator: Any, train_spec: Any, eval_spec: Any) -> None:
     faults = ArgumentFaults("train_and_evaluate: ")
     for name, given, kind in (("estimator", estimator, Estimator), ("train_spec", train_spec, TrainSpec)):
         if not isinstance(given, kind):
-            faults.add_type(name, f"a {kind.__name__}", given)
+            faults.add_type(name, with_article(kind.__name__), given)
     if eval_spec is None:
         faults.add_type("eval_spec", "an EvalSpec, or a sequence of them", eval_spec)
     elif not isinstance(eval_spec, EvalSpec):
