@@ -31,8 +31,7 @@
     ├── NanLossError             the loss is not a number (RuntimeError)
     └── NanGradientError         the loss is a number, a gradient is not (RuntimeError)
 
-The error of Python in parentheses is a base, too: a program that was written for TensorFlow's Estimator catches what it
-caught there.
+The error of Python in parentheses is a base, too: programs written for the Estimator catch what they caught there.
 
 Facts are fields and the sentence is ``__str__``, without credentials. Every class survives pickling, keyword arguments
 included.
@@ -48,37 +47,15 @@ from typing import Any
 
 from psflow.ps_runtime.redaction import without_secrets
 
+# fmt: off
 __all__ = [
-    "ArgumentTypeError",
-    "BrokenPeerError",
-    "CapacityError",
-    "CellError",
-    "CheckpointError",
-    "ClosedError",
-    "ClusterError",
-    "ConfigError",
-    "EvaluationFailedError",
-    "FlowFailedError",
-    "InputError",
-    "LabelError",
-    "ModelDirError",
-    "ModelFnError",
-    "ModelFnTypeError",
-    "NanGradientError",
-    "NanLossError",
-    "NoBestError",
-    "NoCheckpointError",
-    "ProtocolError",
-    "PsflowError",
-    "RefusedError",
-    "RoleFailedError",
-    "StoppedError",
-    "StorageError",
-    "TransportError",
-    "UsageError",
-    "WaitTimeoutError",
-    "did_you_mean",
+    "ArgumentTypeError", "BrokenPeerError", "CapacityError", "CellError", "CheckpointError", "ClosedError",
+    "ClusterError", "ConfigError", "EvaluationFailedError", "FlowFailedError", "InputError", "LabelError",
+    "ModelDirError", "ModelFnError", "ModelFnTypeError", "NanGradientError", "NanLossError", "NoBestError",
+    "NoCheckpointError", "ProtocolError", "PsflowError", "RefusedError", "RoleFailedError", "StoppedError",
+    "StorageError", "TransportError", "UsageError", "WaitTimeoutError", "did_you_mean",
 ]
+# fmt: on
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
