@@ -11,7 +11,7 @@ PEERS_PYTHON ?= python3.11
 TEST_PROCESSES ?= 2
 # a module is of one process, so that its fixtures are made once; tests/conftest.py says which modules come first
 SPREAD = -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder
-BENCHES ?= mlp dense embedding predict checkpoint startup memory scaling
+BENCHES ?= mlp dense embedding input predict checkpoint startup memory scaling
 
 .PHONY: venv test coverage test-browser acceptance check mutate demo bench bench-peers clean
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from psflow.ps_runtime import initializers, layers, losses, metrics, optimizers
+    from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions, Quantiles
     from psflow.ps_runtime.data.base import Format
     from psflow.ps_runtime.data.dataset import Dataset
     from psflow.ps_runtime.data.input_pipeline import InputContext
+    from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, Tsv
     from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
     from psflow.ps_runtime.estimator.dnn_regressor import DNNRegressor
     from psflow.ps_runtime.estimator.estimator import Estimator
@@ -64,9 +66,11 @@ if TYPE_CHECKING:
     from psflow.tasks.exports.training import train_and_evaluate
 
 _MODULES = {
+    ".ps_runtime.columns.options": ["ColumnOptions", "LabelOptions", "Quantiles"],
     ".ps_runtime.data.base": ["Format"],
     ".ps_runtime.data.dataset": ["Dataset"],
     ".ps_runtime.data.input_pipeline": ["InputContext"],
+    ".ps_runtime.data.record_formats": ["ArrowInput", "Csv", "JsonLinesInput", "LibSvm", "ParquetInput", "Tsv"],
     ".ps_runtime.estimator.dnn_classifier": ["DNNClassifier"],
     ".ps_runtime.estimator.dnn_regressor": ["DNNRegressor"],
     ".ps_runtime.estimator.estimator": ["Estimator"],
@@ -128,12 +132,15 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 __all__ = [
     "Adagrad",
     "Adam",
+    "ArrowInput",
     "Async",
     "BestExporter",
     "BoundedStaleness",
     "Checkpoint",
     "CheckpointSaverListener",
+    "ColumnOptions",
     "CosineDecay",
+    "Csv",
     "DNNClassifier",
     "DNNRegressor",
     "Dataset",
@@ -152,8 +159,11 @@ __all__ = [
     "Hogwild",
     "InputContext",
     "InputSchema",
+    "JsonLinesInput",
     "Key",
+    "LabelOptions",
     "LatestExporter",
+    "LibSvm",
     "LinearClassifier",
     "LinearRegressor",
     "LogMessage",
@@ -163,9 +173,11 @@ __all__ = [
     "Momentum",
     "NanTensorHook",
     "Optimizer",
+    "ParquetInput",
     "PiecewiseConstant",
     "PolynomialDecay",
     "PsListening",
+    "Quantiles",
     "RMSProp",
     "Restored",
     "RoleEnded",
@@ -179,6 +191,7 @@ __all__ = [
     "StopAtStepHook",
     "Sync",
     "TrainSpec",
+    "Tsv",
     "better",
     "embedding_lookup",
     "get_or_create_global_step",

@@ -95,6 +95,7 @@ def test_the_canned_models_of_the_page_on_estimators_run() -> None:
     names = run(blocks(ESTIMATOR, "python"))
     assert names["linear"].get_variable_value("linear/linear_model/style/weights").shape == (4, 1)
     assert names["deep"].evaluate(names["houses"])["loss"] < 0.5 * names["houses"]().labels.var()
+    assert names["income"].evaluate(lambda: names["Csv"]("held_out.csv").read())["accuracy"] > 0.8
 
 
 @pytest.mark.usefixtures("_elsewhere")

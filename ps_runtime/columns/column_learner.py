@@ -183,7 +183,10 @@ class ColumnLearner:
                 word: str | None = next(found, None)
                 if word is None:
                     raise InputError(
-                        (f"column {self._intent.name!r} has no word of its vocabulary: none is the most frequent",)
+                        (
+                            f"column {self._intent.name!r} has no value of its vocabulary, so none is the most "
+                            "frequent; set impute to one of the words",
+                        )
                     )
                 return word
             case _:

@@ -5,14 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from psflow.ps_runtime.columns.raw import RawColumn
-from psflow.ps_runtime.columns.raw_types import cast_values, raw_type
-from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.columns.raw_types import cast_values, first_fault, raw_type
+from psflow.ps_runtime.columns.reading import EXPECTED
+from psflow.ps_runtime.errors import CellError, InputError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["table_of"]
+
+KINDS = {
+    "int64": "number",
+    "float32": "number",
+    "float64": "number",
+    "string": "text",
+    "bool": "truth",
+    "date": "time",
+    "timestamp": "time",
+}
+"""Values of one kind may stand for one another."""
+MAX_SHOWN = 60
 
 
 def table_of(
@@ -33,28 +48,39 @@ def table_of(
     Raises
     ------
     InputError
-        With all columns whose values are not those of their type.
+        With all columns that have a value which is none of their type.
     """
     import pyarrow as pa
 
     arrays: dict[str, pa.ChunkedArray] = {}
-    faults = []
+    faults: list[str] = []
     for column in columns:
         if column.name not in given:
             continue
         try:
-            values = pa.array(_flat(given[column.name]), from_pandas=True)
-            arrays[column.name] = _as_column(pa.chunked_array([_words(values, na_values)]), column.type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError) as error:
-            faults.append(f"column {column.name!r} is to be {column.type}: {error}")
+            values = _words(_values(given[column.name], column.name), na_values)
+            arrays[column.name] = _as_column(values, column)
+        except InputError as error:
+            faults += error.faults
     if faults:
         raise InputError(tuple(faults))
     return pa.table(arrays)
 
 
-def _flat(values: Any) -> Any:
-    """Return an array of rows as a sequence of rows, which pyarrow takes."""
-    return list(values) if getattr(values, "ndim", 1) > 1 else values
+def _values(given: Any, name: str) -> pa.Array:
+    """Return values as pyarrow understands them; InputError if they are of several types."""
+    import pyarrow as pa
+
+    rows = list(given) if getattr(given, "ndim", 1) > 1 else given  # an array of arrays, which pyarrow does not take
+    try:
+        values = pa.array(rows, from_pandas=True)
+    except (pa.ArrowException, TypeError) as error:
+        raise InputError(
+            (f"column {name!r}: expected values of one type, and null where there is none: {error}",)
+        ) from None
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
 
 
 def _words(values: pa.Array, na_values: Sequence[str] | None) -> pa.Array:
@@ -62,17 +88,39 @@ def _words(values: pa.Array, na_values: Sequence[str] | None) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if na_values is None or not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
+    if na_values is None or raw_type(values.type) != "string":
         return values
     words = pc.ascii_trim_whitespace(values.cast(pa.string()))
     blank = pc.is_in(words, value_set=pa.array(["", *na_values], pa.string()))
     return pc.if_else(blank, pa.scalar(None, pa.string()), words)
 
 
-def _as_column(values: pa.ChunkedArray, wanted: str) -> pa.ChunkedArray:
-    """Return values as a raw type: as they are if that is one of numbers where numbers are wanted."""
-    found = raw_type(values.type)
-    numbers = ("int64", "float32", "float64")
-    return cast_values(values, found if found in numbers and wanted in numbers else wanted)
+def _as_column(values: pa.Array, column: RawColumn) -> pa.ChunkedArray:
+    """Return values as those of a column: as they are if they are numbers where numbers are wanted.
+
+    Text is parsed. Nothing else is turned into something of another kind: 1 is no truth, and 2026 no date.
+
+    Raises
+    ------
+    CellError
+        Of the first value that is none of the type.
+    """
+    import pyarrow as pa
+
+    found, wanted = raw_type(values.type), column.type
+    kind, other = KINDS.get(wanted), KINDS.get(found)
+    chunked = pa.chunked_array([values])
+    if kind is not None and other not in (kind, "text") and values.null_count < len(values):
+        raise _fault(values, int(np.argmax(values.is_valid().to_numpy(zero_copy_only=False))), column)
+    try:
+        return cast_values(chunked, found if kind == other == "number" else wanted)
+    except pa.ArrowException:
+        raise _fault(
+            values, first_fault(len(values), lambda n: cast_values(chunked.slice(0, n), wanted)), column
+        ) from None
+
+
+def _fault(values: pa.Array, row: int, column: RawColumn) -> CellError:
+    got = repr(values[row].as_py())
+    shown = got if len(got) <= MAX_SHOWN else got[:MAX_SHOWN] + "..."
+    return CellError(column.name, row, f"expected {EXPECTED.get(column.type, column.type)}, got {shown}")

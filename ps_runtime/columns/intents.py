@@ -106,7 +106,7 @@ def intend(columns: Sequence[RawColumn], options: Mapping[str, ColumnOptions]) -
     """
     names = [column.name for column in columns]
     faults = [
-        f"there are options of column {name!r}, but no such column among the features{did_you_mean(name, names)}"
+        f"columns has options for {name!r}, which is no column of the features{did_you_mean(name, names)}"
         for name in options
         if name not in names
     ]
@@ -135,7 +135,7 @@ def _intent(raw: RawColumn, options: ColumnOptions) -> Intent:
     words = _vocabulary(options)
     if words is not None and (strange := _strange_word(words, scalar if asked is None else asked)) is not None:
         raise UsageError(
-            (f"vocabulary has {strange!r}, which no value is as text; set type: string if they are words",)
+            (f"vocabulary has {strange!r}, which is no value of such a column; set type: string if it has words",)
         )
     return Intent(raw, _read_as(scalar, asked), becomes, options, words)
 
@@ -151,9 +151,9 @@ def _strange_word(words: Sequence[str], type_: str) -> str | None:
 
 def _array_intent(raw: RawColumn, scalar: str, options: ColumnOptions) -> Intent:
     if options.keys:
-        raise UsageError((f"{', '.join(options.keys)} cannot be said of a column of arrays",))
+        raise UsageError((f"{', '.join(options.keys)} cannot be set for a column of arrays",))
     if scalar not in (*NUMBERS, "bool"):
-        raise UsageError(("arrays of numbers and booleans alone can be features; leave the column out",))
+        raise UsageError(("only arrays of numbers or booleans can be features; leave the column out",))
     return Intent(raw, raw.type, Becomes.ARRAY, options)
 
 

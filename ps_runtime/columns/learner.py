@@ -176,7 +176,7 @@ def _check_names(names: Sequence[str], apart: Sequence[str]) -> None:
     faults = [f"column {name!r} is there {count} times" for name, count in Counter(names).items() if count > 1]
     faults += [f"there is no column {name!r}{did_you_mean(name, names)}" for name in apart if name not in names]
     faults += [
-        f"column {name!r} is {count} things, expected one: the label, the weight or a key"
+        f"column {name!r} is named {count} times: expected it to be the label, the weight or a key column"
         for name, count in Counter(apart).items()
         if count > 1
     ]

@@ -14,9 +14,30 @@ from psflow.ps_runtime.errors import CellError, InputError, did_you_mean
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["NUMBERS", "Column", "convert", "fits", "raw_type_of", "read_column", "read_columns", "split_type"]
+__all__ = [
+    "EXPECTED",
+    "NUMBERS",
+    "Column",
+    "convert",
+    "fits",
+    "raw_type_of",
+    "read_column",
+    "read_columns",
+    "split_type",
+]
 
 NUMBERS = ("int64", "float32", "float64")
+
+EXPECTED = {
+    "int64": "a whole number",
+    "float32": "a number",
+    "float64": "a number",
+    "string": "text",
+    "bool": "true or false",
+    "date": "a day such as 2026-01-31",
+    "timestamp": "a time such as 2026-01-31T23:59:00, without a zone",
+}
+"""What people read who give something else, by the type of the column."""
 
 ARRAY_TYPE = re.compile(rf"({'|'.join(TYPES)})\[([1-9][0-9]*)\]")
 
@@ -123,7 +144,7 @@ def _column_of(table: pa.Table, raw: RawColumn) -> pa.Array:
         scalar, length = split_type(raw.type)
         own = _arrow_types()[scalar] if length is None else pa.list_(_arrow_types()[scalar], length)
         return pa.nulls(len(column), own)
-    raise InputError((f"column {raw.name!r} is {raw_type_of(column.type)}, expected {raw.type}, as learned",))
+    raise InputError((f"column {raw.name!r} is {raw_type_of(column.type)}, expected {raw.type} as in training",))
 
 
 def fits(got: str, expected: str) -> bool:
@@ -159,16 +180,7 @@ def convert(array: pa.Array, to: str, column: str) -> pa.Array:
     if source in ("float32", "float64"):
         whole = _cast(pc.if_else(pc.is_nan(array), None, array), pa.int64(), column, "a whole number")
         return whole if to == "int64" else convert(whole, to, column)
-    expected = {
-        "int64": "a whole number",
-        "float32": "a number",
-        "float64": "a number",
-        "string": "text",
-        "bool": "true or false",
-        "date": "a day such as 2026-01-31",
-        "timestamp": "a time such as 2026-01-31T23:59:00, without a zone",
-    }[to]
-    return _cast(array, _arrow_types()[to], column, expected)
+    return _cast(array, _arrow_types()[to], column, EXPECTED[to])
 
 
 def _cast(array: pa.Array, to: pa.DataType, column: str, expected: str) -> pa.Array:

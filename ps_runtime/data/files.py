@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import fsspec
+from fsspec.core import has_magic
 
 from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.dataset import Dataset
@@ -19,6 +20,7 @@ __all__ = ["MAX_FILE_BYTES", "check_file", "chosen_names", "left_over", "one_bat
 
 MAX_FILE_BYTES = 4 * 1024**3
 """A data set lives in memory; a larger file belongs behind a generator."""
+ONE_FILE = "expected one file; formats of record files, such as parquet, take folders and globs"
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
@@ -57,7 +59,10 @@ def _head(path: str | os.PathLike[str], num_bytes: int) -> bytes:
         with fsspec.open(os.fspath(path), "rb") as file:
             head: bytes = file.read(num_bytes)
     except FileNotFoundError:
-        raise InputError((f"there is no file {shown_path(path)}",)) from None
+        hint = f": {ONE_FILE}" if has_magic(os.fspath(path)) else ""
+        raise InputError((f"there is no file {shown_path(path)}{hint}",)) from None
+    except IsADirectoryError:
+        raise InputError((f"{shown_path(path)} is a folder: {ONE_FILE}",)) from None
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise InputError((f"cannot read {shown_path(path)}: {reason}",)) from None

@@ -11,7 +11,7 @@ from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.data.idx_images import Idx
 from psflow.ps_runtime.data.npz_arrays import Npz
-from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, ParquetInput, Tsv
+from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, Tsv
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -26,6 +26,7 @@ FORMATS: Mapping[str, type[Format]] = MappingProxyType(
         "parquet": ParquetInput,
         "arrow": ArrowInput,
         "jsonl": JsonLinesInput,
+        "libsvm": LibSvm,
         "npz": Npz,
         "idx": Idx,
     }

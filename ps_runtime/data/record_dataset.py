@@ -22,7 +22,7 @@ from psflow.ps_runtime.data.splittable import SplittableInput, batching_faults
 from psflow.ps_runtime.data.window_order import Part, Window, WindowOrder
 from psflow.ps_runtime.errors import CellError, InputError
 from psflow.ps_runtime.record_files.reader import RecordReader
-from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, TextReading
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, LibSvmReading, TextReading
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,8 +72,8 @@ class RecordDataset(SplittableInput):
         Columns of the files that are not read.
     drops : bool
         Whether records with a blank, NaN or infinite cell are left out.
-    text : TextReading or None
-        How the training input was read, where that is delimited text.
+    text : TextReading, LibSvmReading or None
+        How the training input was read, where that is text of such a form.
 
     Notes
     -----
@@ -88,7 +88,7 @@ class RecordDataset(SplittableInput):
         unused: tuple[str, ...],
         *,
         drops: bool,
-        text: TextReading | None,
+        text: TextReading | LibSvmReading | None,
     ) -> None:
         self._index = scan.index
         self._preprocessing = preprocessing

@@ -1,9 +1,9 @@
-"""The formats of record files as a configuration names them: CSV, TSV, Parquet, Arrow, JSON lines."""
+"""The formats of record files as a configuration names them: CSV, TSV, Parquet, Arrow, JSON lines, libsvm."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -13,14 +13,16 @@ from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.record_files.arrow_file import ArrowFile
-from psflow.ps_runtime.record_files.base import RecordFormat
+from psflow.ps_runtime.record_files.base import NUMBER, RecordFormat
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.json_lines import JsonLines
+from psflow.ps_runtime.record_files.libsvm import LibSvmText
+from psflow.ps_runtime.record_files.libsvm_lines import FEATURES, LABEL
 from psflow.ps_runtime.record_files.parquet import Parquet
 
 TEXT_OPTIONS = ("delimiter", "column_names", "na_values", "encoding")
 
-__all__ = ["ArrowInput", "Csv", "JsonLinesInput", "ParquetInput", "RecordFiles", "Tsv"]
+__all__ = ["ArrowInput", "Csv", "JsonLinesInput", "LibSvm", "ParquetInput", "RecordFiles", "Tsv"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +31,9 @@ class RecordFiles(Format):
 
     suffixes: ClassVar[tuple[str, ...]] = ()
 
-    path: Annotated[str | Sequence[str], Key("File, folder, glob or fsspec URL of one of these, or a list of them.")]
+    path: Annotated[
+        str | Sequence[str], Key("File, folder, glob or fsspec URL of one of these, or a list of them.")
+    ] = field(kw_only=False)
     label: Annotated[
         str | LabelOptions | None, Key("Column of the labels, or the column and its classes; null: there are none.")
     ] = None
@@ -45,6 +49,8 @@ class RecordFiles(Format):
     ] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if faults := tuple(_faults_of_types(self)):
+            raise UsageError(faults)
         label = self.label.column if isinstance(self.label, LabelOptions) else self.label
         named = [] if label is None else [("label", label)]
         named += [] if self.weight is None else [("weight", self.weight)]
@@ -90,8 +96,24 @@ class RecordFiles(Format):
 
     @property
     def types(self) -> dict[str, str]:
-        """The types that are set, by column."""
-        return {name: options.type for name, options in self.columns.items() if options.type is not None}
+        """The types that are set, by column; a ``number`` is read as what it is, such as a day, and made one."""
+        set_types = {name: options.type for name, options in self.columns.items() if options.type is not None}
+        return {name: raw for name, raw in set_types.items() if raw != NUMBER}
+
+
+def _faults_of_types(files: RecordFiles) -> Iterator[str]:
+    """Say what a program has given in another type than a configuration can: a name for a list, a dict for options."""
+    for key in ("key_columns", "features"):
+        if isinstance(getattr(files, key), str):
+            yield f"{key} is {getattr(files, key)!r}: expected a list of names, such as [{getattr(files, key)!r}]"
+    if not isinstance(files.label, str | LabelOptions | None):
+        yield f"label is {files.label!r}: expected the name of a column, or LabelOptions(column, classes)"
+    for name, options in files.columns.items():
+        if not isinstance(options, ColumnOptions):
+            yield f"columns has {options!r} for {name!r}: expected ColumnOptions(...), such as impute='median'"
+    for name, members in files.groups.items():
+        if isinstance(members, str) and members != "numeric":
+            yield f"groups has {members!r} for {name!r}: expected a list of names, or 'numeric'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,3 +195,33 @@ class JsonLinesInput(RecordFiles):
     def record_format(self) -> RecordFormat:
         """Return how the files are read."""
         return JsonLines(types=self.types)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibSvm(RecordFiles):
+    """Text with a label and pairs of index and value in each line; its columns are ``label`` and ``features``."""
+
+    suffixes: ClassVar[tuple[str, ...]] = LibSvmText.suffixes
+
+    label: Annotated[
+        str | LabelOptions | None,
+        Key("The column label, or {column: label, classes: [-1, 1]}; null: the labels are not read."),
+    ] = LABEL
+    features: Annotated[Sequence[str] | None, Key("The one array that a record has.")] = (FEATURES,)
+    num_features: Annotated[
+        int | None,
+        Key("Length of the array; null: as in training, else what the largest index of the first file asks for.", ge=1),
+    ] = None
+    zero_based: Annotated[
+        bool | None, Key("Whether the first feature has the index 0; null: as in training, else it has the index 1.")
+    ] = None
+
+    def record_format(self) -> RecordFormat:
+        """Return how the files are read, where training does not say more."""
+        zero_based = False if self.zero_based is None else self.zero_based
+        return LibSvmText(types=self.types, num_features=self.num_features, zero_based=zero_based)
+
+    @property
+    def stated(self) -> frozenset[str]:
+        """The options that hold whatever training had."""
+        return frozenset() if self.zero_based is None else frozenset({"zero_based"})

@@ -11,6 +11,7 @@ from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
+from psflow.ps_runtime.columns.reading import split_type
 from psflow.ps_runtime.data.input_scan import scan_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
@@ -18,9 +19,11 @@ from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.record_files.base import RecordError, RecordFormat
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.json_lines import JsonLines
+from psflow.ps_runtime.record_files.libsvm import LibSvmText
+from psflow.ps_runtime.record_files.libsvm_lines import FEATURES
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.record_files.scan import Scan
-from psflow.ps_runtime.specs.schema import InputSchema, TextReading
+from psflow.ps_runtime.specs.schema import InputSchema, LibSvmReading, TextReading
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 
 __all__ = ["RecordInput"]
@@ -185,7 +188,9 @@ def _there(keys: Sequence[str], names: Sequence[str], known: Sequence[str]) -> l
     return [key for key in keys if key in known and key not in names]
 
 
-def _text_of(record_format: RecordFormat) -> TextReading | None:
+def _text_of(record_format: RecordFormat) -> TextReading | LibSvmReading | None:
+    if isinstance(record_format, LibSvmText):
+        return LibSvmReading(record_format.zero_based)
     if not isinstance(record_format, DelimitedText):
         return None
     names = record_format.column_names
@@ -198,10 +203,12 @@ def _text_of(record_format: RecordFormat) -> TextReading | None:
 
 
 def _as_in_training(
-    given: RecordInput, text: TextReading | None, columns: Sequence[RawColumn], keys: Sequence[str]
+    given: RecordInput, text: TextReading | LibSvmReading | None, columns: Sequence[RawColumn], keys: Sequence[str]
 ) -> RecordFormat:
     """Return how files are read as in training, but for what is stated of them."""
     record_format = given.record_format
+    if isinstance(record_format, LibSvmText):
+        return _libsvm_as_in_training(given, record_format, text, columns)
     if not isinstance(record_format, DelimitedText | JsonLines):
         return record_format
     # whole numbers may have fractions in a further file
@@ -210,7 +217,7 @@ def _as_in_training(
         return replace(record_format, types={**record_format.types, **types})
     types |= dict.fromkeys(set(keys).difference(column.name for column in columns), "string")  # as they are written
     read = replace(record_format, types={**record_format.types, **types})
-    if text is None:
+    if not isinstance(text, TextReading):
         return read
     options = {"column_names", "na_values", "encoding"}
     if text.delimiter != TAB:  # which is that of files of another suffix
@@ -219,6 +226,19 @@ def _as_in_training(
     if same.get("column_names") is not None and _has_header(given, replace(read, **same), columns):
         del same["column_names"]
     return replace(read, **same)
+
+
+def _libsvm_as_in_training(
+    given: RecordInput, asked: LibSvmText, text: TextReading | LibSvmReading | None, columns: Sequence[RawColumn]
+) -> LibSvmText:
+    """Return how libsvm text is read: as many features as the model reads, from the same index on."""
+    lengths = [split_type(column.type)[1] for column in columns if column.name == FEATURES]
+    length = lengths[0] if lengths else None
+    if length is not None and asked.num_features not in (None, length):
+        fault = f"num_features is {asked.num_features}, expected {length} as in training; leave it out"
+        raise InputError((fault,))
+    same = text if isinstance(text, LibSvmReading) and "zero_based" not in given.stated else asked
+    return replace(asked, num_features=length, zero_based=same.zero_based)
 
 
 def _has_header(given: RecordInput, read: DelimitedText, columns: Sequence[RawColumn]) -> bool:

@@ -4,6 +4,7 @@
 `listing.list_files`        paths, folders, globs and URLs as data files, with what they are now
 `delimited.DelimitedText`,  how the files of one input are read; `formats.RECORD_FORMATS` has them by name
 `json_lines.JsonLines`,
+`libsvm.LibSvmText`,
 `parquet.Parquet`,
 `arrow_file.ArrowFile`
 `scan.Scan`                 one pass, chunk by chunk in bounded memory; `Scan.columns` is known before it

@@ -9,11 +9,12 @@ from psflow.ps_runtime.record_files.arrow_file import ArrowFile
 from psflow.ps_runtime.record_files.base import RecordFormat
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.json_lines import JsonLines
+from psflow.ps_runtime.record_files.libsvm import LibSvmText
 from psflow.ps_runtime.record_files.parquet import Parquet
 
 __all__ = ["RECORD_FORMATS"]
 
 RECORD_FORMATS: Mapping[str, type[RecordFormat]] = MappingProxyType(
-    {kind.name: kind for kind in (DelimitedText, JsonLines, Parquet, ArrowFile)}
+    {kind.name: kind for kind in (DelimitedText, JsonLines, LibSvmText, Parquet, ArrowFile)}
 )
 """What a record index calls each format."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 
-__all__ = ["MATRIX", "ArraySpec", "InputSchema", "Scaling", "TextReading"]
+__all__ = ["MATRIX", "ArraySpec", "InputSchema", "LibSvmReading", "Scaling", "TextReading"]
 
 MATRIX = "features"
 """Name of the one feature array of a table, whose columns have names."""
@@ -106,6 +106,13 @@ class TextReading:
 
 
 @dataclass(frozen=True, slots=True)
+class LibSvmReading:
+    """How libsvm text is read; see `psflow.ps_runtime.record_files.libsvm.LibSvmText`."""
+
+    zero_based: bool
+
+
+@dataclass(frozen=True, slots=True)
 class InputSchema:
     """What the training input of a model looks like; whatever feeds the model later is held against it.
 
@@ -121,8 +128,8 @@ class InputSchema:
         How the feature `MATRIX` is made of stored values; None: it is as stored, as far as psflow knows.
     preprocessing : Preprocessing or None
         How features and labels are made of the columns of record files; None: the input comes from elsewhere.
-    text : TextReading or None
-        How these were read, where they are delimited text: further files are read in the same way.
+    text : TextReading, LibSvmReading or None
+        How these were read, where they are text of such a form: further files are read in the same way.
     """
 
     features: tuple[ArraySpec, ...]
@@ -131,7 +138,12 @@ class InputSchema:
     label: str | None = None
     scaling: Scaling | None = None
     preprocessing: Preprocessing | None = None
-    text: TextReading | None = None
+    text: TextReading | LibSvmReading | None = None
+
+    @property
+    def na_values(self) -> tuple[str, ...] | None:
+        """The words that are blank, where the training input is delimited text; None: no words are."""
+        return self.text.na_values if isinstance(self.text, TextReading) else None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -198,7 +210,9 @@ class InputSchema:
         )
 
 
-def _text_from(facts: Mapping[str, Any]) -> TextReading:
+def _text_from(facts: Mapping[str, Any]) -> TextReading | LibSvmReading:
+    if "zero_based" in facts:
+        return LibSvmReading(bool(facts["zero_based"]))
     names = facts["column_names"]
     return TextReading(
         str(facts["delimiter"]),

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.columns.example import example_record
 from psflow.ps_runtime.config.environment import telemetry_off
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.optimizers import Optimizer
@@ -23,9 +24,11 @@ from psflow.tasks.serving.code import ENGINE, ModelFnSource, RequiredCode, modul
 from psflow.tasks.tracking.store import keep_quiet
 
 if TYPE_CHECKING:
+    import pandas as pd
     from mlflow.models import ModelSignature
     from mlflow.types import ColSpec
 
+    from psflow.ps_runtime.columns.preprocessing import Preprocessing
     from psflow.ps_runtime.columns.reading import Column
     from psflow.ps_runtime.model.exporters import ExportBundle
     from psflow.ps_runtime.tables.table import Table
@@ -34,16 +37,6 @@ __all__ = ["MlflowModelWriter", "check_exportable", "checkpoint_of"]
 
 SCRIPT = Path(__file__).parents[1] / "serving" / "pyfunc_model.py"
 ALWAYS_REQUIRED = ("mlflow", "numpy", "safetensors")
-RAW_TYPES = {
-    "int64": "long",
-    "float32": "double",
-    "float64": "double",
-    "string": "string",
-    "bool": "boolean",
-    "date": "datetime",
-    "timestamp": "datetime",
-}
-"""MLflow's names of the types of raw columns."""
 COLUMN_TYPES = {"float32": "float", "float64": "double", "int32": "integer", "int64": "long"}
 """MLflow's names."""
 STORED_DTYPE = "int64"
@@ -74,7 +67,8 @@ class MlflowModelWriter:
 
         keep_quiet()
         source = source_of(bundle.model_fn)
-        required = ALWAYS_REQUIRED if bundle.schema.preprocessing is None else (*ALWAYS_REQUIRED, "pyarrow")
+        preprocessing = bundle.schema.preprocessing
+        required = ALWAYS_REQUIRED if preprocessing is None else (*ALWAYS_REQUIRED, "pyarrow")
         modules = {module_of_optimizer(rule) for rule in _optimizers_in(bundle.params)}
         code = RequiredCode(source, tuple(sorted(modules)))
         with tempfile.TemporaryDirectory(prefix="psflow-export-") as temporary:
@@ -93,8 +87,18 @@ class MlflowModelWriter:
                         code_paths=[str(path) for path in sorted(beside.iterdir())],
                         pip_requirements=sorted({*map(_pinned, required), *code.requirements()}),
                         signature=_signature(bundle),
-                        metadata={"psflow": {"global_step": bundle.global_step, "name": bundle.name}},
+                        input_example=None if preprocessing is None else _input_example(preprocessing),
+                        metadata={"psflow": _metadata(bundle)},
                     )
+
+
+def _metadata(bundle: ExportBundle) -> dict[str, Any]:
+    """Return what people may want to know of an export beside what MLflow says: the types of raw columns, too."""
+    facts = {"global_step": bundle.global_step, "name": bundle.name}
+    preprocessing = bundle.schema.preprocessing
+    if preprocessing is None:
+        return facts
+    return facts | {"columns": {column.name: column.type for column in preprocessing.raw_columns}}
 
 
 def _signature(bundle: ExportBundle) -> ModelSignature:
@@ -107,7 +111,8 @@ def _signature(bundle: ExportBundle) -> ModelSignature:
     outputs = {name: np.asarray(value) for name, value in predictions.items()}
     schema, dtype = bundle.schema, bundle.schema.features[0].dtype
     if schema.preprocessing is not None:
-        inputs = Schema([_column_spec(column) for column in schema.preprocessing.columns])
+        filled = schema.preprocessing.filled_columns
+        inputs = Schema([_column_spec(column, column.name in filled) for column in schema.preprocessing.columns])
         return ModelSignature(inputs, infer_signature(None, outputs).outputs)
     if not schema.is_table or dtype not in COLUMN_TYPES:
         return infer_signature(bundle.features, outputs)
@@ -116,20 +121,29 @@ def _signature(bundle: ExportBundle) -> ModelSignature:
     return ModelSignature(columns, infer_signature(None, outputs).outputs)
 
 
-def _column_spec(column: Column) -> ColSpec:
-    """Return how MLflow calls a raw column.
+def _column_spec(column: Column, is_filled: bool) -> ColSpec:
+    """Return how MLflow calls a raw column: optional where a blank is nothing unusual.
 
-    Whole numbers with blanks may come as integers or, from pandas, as floats, which MLflow does not take for one
-    another: the model itself looks at those.
+    MLflow would change values on the way: 26.5 of a column of whole numbers becomes 26, the text "no" true, and the
+    number 2026 a time. Other whole numbers than those of its own size it refuses. So it gives the model whatever comes
+    for all columns but those of words, and the model itself judges it.
     """
-    from mlflow.types import ColSpec
-    from mlflow.types.schema import AnyType, Array
+    from mlflow.types import ColSpec, DataType
+    from mlflow.types.schema import AnyType
 
-    element, _, length = column.raw.type.partition("[")
-    if element == "int64" and column.num_blanks:
-        return ColSpec(AnyType(), column.name, required=False)  # type: ignore[no-untyped-call]
-    kind = RAW_TYPES[element]
-    return ColSpec(Array(kind) if length else kind, column.name, required=False)
+    required = not (is_filled or column.num_blanks)
+    kind = DataType.string if column.raw.type == "string" else AnyType()  # type: ignore[no-untyped-call]
+    return ColSpec(kind, column.name, required=required)
+
+
+def _input_example(preprocessing: Preprocessing) -> pd.DataFrame:
+    """Return two records that are made up: one in full, and one with blanks where a blank is nothing unusual."""
+    import pandas as pd
+
+    record = example_record(preprocessing)
+    optional = {column.name for column in preprocessing.columns if column.num_blanks} | preprocessing.filled_columns
+    blank = {name: None if name in optional else value for name, value in record.items()}
+    return pd.DataFrame([record, blank] if optional else [record], dtype=object)
 
 
 @contextmanager

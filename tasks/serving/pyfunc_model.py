@@ -20,8 +20,17 @@ from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
+from mlflow.exceptions import MlflowException
 from mlflow.models import set_model
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
 from mlflow.pyfunc.model import PythonModel
+
+
+class RefusedInputError(MlflowException, ValueError):
+    """The input is wrong. A server answers with status 400 and the sentence; of other errors it shows the traceback."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, error_code=INVALID_PARAMETER_VALUE)
 
 
 class ExportedModel(PythonModel):
@@ -61,7 +70,7 @@ class ExportedModel(PythonModel):
         return {name: np.asarray(value) for name, value in predictions.items()}
 
     def _features(self, given: Any) -> Any:
-        """Bring the input into the form that model_fn was trained on; ValueError where it cannot be."""
+        """Bring the input into the form that model_fn was trained on; RefusedInputError where it cannot be."""
         schema, enforcement = self._schema, self._enforcement
         if schema.preprocessing is not None:
             return self._preprocessed(given)
@@ -70,14 +79,14 @@ class ExportedModel(PythonModel):
             if is_frame and schema.is_table:
                 columns = list(schema.columns)
                 if faults := enforcement.missing_faults("the input", "column", columns, list(given.columns)):
-                    raise ValueError("\n".join(faults))
+                    raise RefusedInputError("\n".join(faults))
                 given = given[columns].to_numpy()
             elif is_frame:
                 given = {name: _stacked(given[name]) for name in given.columns}
             features = enforcement.enforce_features(given, schema, "the input")
             return enforcement.scale_features(features, schema, "the input")
         except enforcement.InputError as error:
-            raise ValueError(str(error)) from None
+            raise RefusedInputError(str(error)) from None
 
     def _preprocessed(self, given: Any) -> Any:
         """Return the features of raw columns: of a table of pyarrow, a DataFrame, or a mapping of arrays."""
@@ -86,12 +95,13 @@ class ExportedModel(PythonModel):
             if not hasattr(given, "column_names"):
                 if not hasattr(given, "keys"):
                     names = ", ".join(repr(column.name) for column in preprocessing.raw_columns[:10])
-                    raise ValueError(f"the input is a {type(given).__name__}: expected columns with the names {names}")
-                text = self._schema.text
-                given = self._table_of(given, preprocessing.raw_columns, None if text is None else text.na_values)
+                    raise RefusedInputError(
+                        f"the input is a {type(given).__name__}: expected columns with the names {names}"
+                    )
+                given = self._table_of(given, preprocessing.raw_columns, self._schema.na_values)
             return preprocessing.apply(given)
         except self._enforcement.InputError as error:
-            raise ValueError(str(error)) from None
+            raise RefusedInputError(str(error)) from None
 
 
 class ExportedCode:

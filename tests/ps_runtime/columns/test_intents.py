@@ -64,8 +64,8 @@ def test_type_and_options_say_what_a_column_becomes(
         ("string", {"type": "timestamp"}, "what shall become of dates"),
         ("int64", {"type": "date"}, "cannot be read as date, expected one of date, timestamp, string"),
         ("date", {"type": "bool"}, "cannot be read as bool"),
-        ("float32[4]", {"indicator": True}, "indicator cannot be said of a column of arrays"),
-        ("string[4]", {}, "arrays of numbers and booleans alone can be features"),
+        ("float32[4]", {"indicator": True}, "indicator cannot be set for a column of arrays"),
+        ("string[4]", {}, "only arrays of numbers or booleans can be features"),
         ("struct<a: int64>", {}, "the type struct<a: int64> cannot be read: expected one of int64"),
         ("float32[0]", {}, r"the type float32\[0\] cannot be read"),
     ],
@@ -81,7 +81,7 @@ def test_all_columns_are_judged_together() -> None:
     with pytest.raises(UsageError) as caught:
         intend(columns, options)
     assert [fault.partition(":")[0] for fault in caught.value.faults] == [
-        "there are options of column 'aeg', but no such column among the features; did you mean 'age'?",
+        "columns has options for 'aeg', which is no column of the features; did you mean 'age'?",
         "column 'born' (date)",
         "column 'name' (string)",
     ]

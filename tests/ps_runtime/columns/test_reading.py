@@ -105,7 +105,7 @@ def test_a_number_may_come_for_a_number_and_nothing_else(got: pa.DataType, learn
     if fits:
         assert len(read_column(table, column(learned))) == 1
     else:
-        with pytest.raises(InputError, match=r"column 'x' is .*, expected .*, as learned"):
+        with pytest.raises(InputError, match=r"column 'x' is .*, expected .* as in training"):
             read_column(table, column(learned))
 
 
@@ -125,7 +125,7 @@ def test_all_columns_that_do_not_fit_are_named_together() -> None:
     assert caught.value.faults == (
         "column 'twice' is there 2 times, expected once",
         "column 'words' (string) is missing; did you mean 'word'?",
-        "column 'word' is string, expected int64, as learned",
+        "column 'word' is string, expected int64 as in training",
     )
 
 

@@ -19,7 +19,7 @@ from psflow.ps_runtime.data.formats import FORMATS, open_dataset
 from psflow.ps_runtime.data.idx_images import Idx
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.npz_arrays import Npz
-from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, ParquetInput, Tsv
+from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, Tsv
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -57,6 +57,11 @@ def json_lines(folder: Path) -> Format:
     return JsonLinesInput(path=str(folder / "t.jsonl"), label="y")
 
 
+def libsvm(folder: Path) -> Format:
+    (folder / "t.svm").write_text("-1 1:0.5\n+1 3:2 # a comment\n")
+    return LibSvm(path=str(folder / "t.svm"))
+
+
 def npz(folder: Path) -> Format:
     np.savez(folder / "t.npz", x=[[1.0], [2.0]], labels=[0, 1])
     return Npz(path=str(folder / "t.npz"))
@@ -82,7 +87,7 @@ def whole(data: SplittableInput) -> tuple[dict[str, np.ndarray], np.ndarray]:
     return features, labels
 
 
-MAKERS: list[Callable[[Path], Format]] = [digits, csv, tsv, parquet, arrow, json_lines, npz, idx]
+MAKERS: list[Callable[[Path], Format]] = [digits, csv, tsv, parquet, arrow, json_lines, libsvm, npz, idx]
 
 
 def test_the_laws_run_for_every_format(tmp_path: Path) -> None:

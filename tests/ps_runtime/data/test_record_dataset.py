@@ -147,7 +147,7 @@ def test_what_cannot_be_learned_from_is_named_with_its_row(tmp_path: Path) -> No
 
 
 def test_options_that_do_not_go_with_the_columns_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"options of column 'aeg', .*did you mean 'age'"):
+    with pytest.raises(UsageError, match=r"options for 'aeg', .*did you mean 'age'"):
         opened(write(tmp_path, CENSUS), columns={"aeg": ColumnOptions()})
     with pytest.raises(InputError, match="has no column 'wage'"):
         opened(write(tmp_path, CENSUS), label="wage")
@@ -232,7 +232,9 @@ def test_labels_of_rows_that_are_left_out_do_not_count(tmp_path: Path) -> None:
 def test_words_that_no_value_can_be_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path, "a,b,income\n00501,True,0\n10001,False,1\n")
     for column, words in (("a", ["00501", "10001"]), ("b", ["True", "False"])):
-        with pytest.raises(InputError, match=f"column '{column}' .*: vocabulary has '{words[0]}', which no value is"):
+        with pytest.raises(
+            InputError, match=f"column '{column}' .*: vocabulary has '{words[0]}', which is no value of such a column"
+        ):
             opened(path, columns={column: ColumnOptions(vocabulary=words)})
     as_text = ColumnOptions(vocabulary=["00501", "10001"], type="string")
     assert rows(opened(path, columns={"a": as_text}))[0]["a"] == [0, 1]

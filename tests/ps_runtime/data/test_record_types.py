@@ -61,6 +61,16 @@ def test_text_that_looks_like_days_stays_text_as_in_training(
     assert opened.read(0, 0, 3)[0]["day"].tolist() == training.read(0, 0, 3)[0]["day"].tolist()
 
 
+@pytest.mark.parametrize(("kind", "name"), [(Csv, "b.csv"), (JsonLinesInput, "b.jsonl")])
+def test_days_become_numbers_where_that_is_asked_for(tmp_path: Path, kind: type[RecordFiles], name: str) -> None:
+    path = written(tmp_path / name, {**TRAINING, "day": ["1970-01-01", "1970-01-03", "1971-01-01"]})
+    columns = {"day": ColumnOptions(type="number")}
+    opened = kind(path=str(path), label="y", columns=columns).read().learn("error", "the input of training")
+    assert opened.read(0, 0, 3)[0]["day"].tolist() == [0, 2, 365]
+    later = kind(path=str(path)).read().open(opened.schema(), "error", "input.eval", needs_labels=False)
+    assert later.read(0, 0, 3)[0]["day"].tolist() == [0, 2, 365]
+
+
 def test_whole_numbers_in_place_of_fractions_are_taken_and_words_refused_with_their_row(tmp_path: Path) -> None:
     schema = learned(Csv, tmp_path / "a.csv").schema()
     whole = written(tmp_path / "b.csv", {**TRAINING, "share": ["1", "2", "3"]})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from psflow.ps_runtime.data.record_formats import Csv
+from psflow.ps_runtime.data.record_formats import Csv, LibSvm
 from psflow.ps_runtime.errors import InputError
 from psflow.tasks.prediction.inputs import prediction_input, read_input
 
@@ -38,3 +38,11 @@ def test_what_is_not_there_is_refused(folder: Path, name: str, kind: type[Csv] |
     Path(folder, "empty").mkdir()
     with pytest.raises(InputError, match=words):
         prediction_input(str(folder / name), kind)
+
+
+def test_libsvm_begins_at_the_index_that_training_had(tmp_path: Path) -> None:
+    Path(tmp_path, "train.svm").write_text("0 0:1 2:3\n")
+    Path(tmp_path, "new.svm").write_text("0 1:5\n")
+    training = LibSvm(str(tmp_path / "train.svm"), zero_based=True).read().learn("error", "the train input")
+    opened = read_input(prediction_input(str(tmp_path / "new.svm")), training.schema())
+    assert opened.read(0, 0, 1)[0]["features"].tolist() == [[0, 5, 0]]

@@ -1,0 +1,103 @@
+"""A record that is made up: what people may give a model, without a record of the training input."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import assert_never
+
+from psflow.ps_runtime.columns.features import (
+    Array,
+    BucketIds,
+    HashIds,
+    IsBlank,
+    LogOnePlus,
+    MinMax,
+    Number,
+    Standard,
+    VocabularyIds,
+    singles,
+)
+from psflow.ps_runtime.columns.preprocessing import Preprocessing
+from psflow.ps_runtime.columns.reading import Column
+
+__all__ = ["Value", "example_record"]
+
+Value = bool | int | float | str | list[float]
+
+DAY = "2026-01-31"
+MADE_UP: Mapping[str, float | str] = MappingProxyType(
+    {"date": DAY, "timestamp": DAY, "bool": "true", "int64": 1, "float32": 1.0, "float64": 1.0, "string": "word"}
+)
+"""Values of which nothing was learned, by what a column is, or is read as."""
+
+
+def example_record(preprocessing: Preprocessing) -> dict[str, Value]:
+    """Return a value for each raw column, in the order of the columns.
+
+    Notes
+    -----
+    A value is the mean, the middle or the most frequent word where such a thing was learned, and what a blank becomes
+    where that was; else it is the same whatever the training input was. So each is part of the model anyway.
+    """
+    typical = {
+        single.column: _typical(single) for single in singles(preprocessing.features) if not isinstance(single, IsBlank)
+    }
+    return {column.name: _as_given(typical[column.name], column) for column in preprocessing.columns}
+
+
+def _typical(single: Number | Array | VocabularyIds | HashIds | BucketIds) -> float | str | list[float] | None:
+    """Return what a column may hold; None: nothing was learned of it."""
+    match single:
+        case Array():
+            return [0.0] * single.length
+        case _ if single.fill is not None:
+            return single.fill
+        case Number():
+            return _middle(single)
+        case VocabularyIds():
+            return single.words[0]
+        case HashIds():
+            return None
+        case BucketIds():
+            return single.edges[len(single.edges) // 2] if single.edges else None
+    assert_never(single)
+
+
+def _middle(number: Number) -> float | None:
+    match number.normalizer:
+        case Standard(mean, _):
+            return mean
+        case MinMax(minimum, maximum):
+            return (minimum + maximum) / 2
+        case LogOnePlus() | None:
+            return None
+    assert_never(number.normalizer)
+
+
+def _as_given(value: float | str | list[float] | None, column: Column) -> Value:
+    """Return a value as JSON has those of a raw column."""
+    if isinstance(value, list):
+        return value
+    kinds = {column.raw.type, column.read_as}
+    if isinstance(value, int | float) and kinds & {"date", "timestamp"}:
+        value = _day(value)
+    if value is None:
+        value = next(found for kind, found in MADE_UP.items() if kind in kinds)
+    match column.raw.type:
+        case "int64":
+            return round(float(value))
+        case "float32" | "float64":
+            return float(value)
+        case "bool":
+            return value == "true" if isinstance(value, str) else bool(round(value))
+        case _:
+            return value if isinstance(value, str) else f"{value:g}"
+
+
+def _day(days_since_1970: float) -> str:
+    try:
+        return (datetime.date(1970, 1, 1) + datetime.timedelta(days=days_since_1970)).isoformat()
+    except OverflowError:
+        return DAY
