@@ -26,6 +26,7 @@ from psflow.flows.commands.doctor import doctor
 from psflow.flows.commands.down import down
 from psflow.flows.commands.evaluate import evaluate
 from psflow.flows.commands.export import export
+from psflow.flows.commands.init import init
 from psflow.flows.commands.pipeline import pipeline
 from psflow.flows.commands.plan import plan
 from psflow.flows.commands.predict import predict
@@ -51,6 +52,7 @@ app = typer.Typer(
 )
 
 for command in (
+    init,
     train,
     evaluate,
     export,

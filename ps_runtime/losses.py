@@ -41,8 +41,10 @@ def check_class_ids(class_ids: NDArray[np.integer[Any]], num_classes: int, where
     raise LabelError(row, where, f"is {class_ids[row]}, expected an integer in [0, {num_classes})")
 
 
-def softmax_cross_entropy(labels: NDArray[np.integer[Any]], logits: FloatArray) -> tuple[float, FloatArray]:
-    """Return the mean of ``-log softmax(logits)[label]`` and its gradient with respect to `logits`.
+def softmax_cross_entropy(
+    labels: NDArray[np.integer[Any]], logits: FloatArray, weights: NDArray[Any] | None = None
+) -> tuple[float, FloatArray]:
+    """Return the mean of ``-weight * log softmax(logits)[label]`` and its gradient with respect to `logits`.
 
     Parameters
     ----------
@@ -50,13 +52,15 @@ def softmax_cross_entropy(labels: NDArray[np.integer[Any]], logits: FloatArray) 
         Class of each example.
     logits : (batch, num_classes) floats
         Unnormalized log probability of each class.
+    weights : (batch,) numbers, optional
+        1 each if left out. The divisor is the number of examples, whatever they weigh.
 
     Returns
     -------
     loss : float
         Mean over the batch; NaN for an empty batch.
     gradient : (batch, num_classes) array of the dtype of `logits`
-        ``(softmax(logits) - one_hot(labels)) / batch``.
+        ``weights * (softmax(logits) - one_hot(labels)) / batch``.
 
     Raises
     ------
@@ -83,10 +87,15 @@ def softmax_cross_entropy(labels: NDArray[np.integer[Any]], logits: FloatArray) 
     shifted = logits - np.ascontiguousarray(logits.T).max(axis=0)[:, np.newaxis]  # rows are short: along them is slow
     gradient = np.exp(shifted)
     total = np.add.reduce(gradient, axis=1, keepdims=True)
-    loss = np.add.reduce(np.log(total), axis=None) - np.add.reduce(shifted.take(of_labels))
+    if weights is None:
+        loss = np.add.reduce(np.log(total), axis=None) - np.add.reduce(shifted.take(of_labels))
+    else:
+        loss = np.dot(_of_examples(weights, batch), np.log(total[:, 0]) - shifted.take(of_labels))
     total *= batch
     np.divide(gradient, total, out=gradient)
     gradient.reshape(-1)[of_labels] -= 1.0 / batch
+    if weights is not None:
+        gradient *= np.asarray(weights, gradient.dtype)[:, np.newaxis]
     return float(loss) / batch, gradient
 
 
@@ -129,8 +138,10 @@ def sigmoid_cross_entropy(labels: NDArray[Any], logits: FloatArray) -> tuple[flo
     return float(loss), gradient
 
 
-def mean_squared_error(labels: NDArray[Any], predictions: FloatArray) -> tuple[float, FloatArray]:
-    """Return the mean of ``(prediction - label) ** 2`` over all elements and its gradient.
+def mean_squared_error(
+    labels: NDArray[Any], predictions: FloatArray, weights: NDArray[Any] | None = None
+) -> tuple[float, FloatArray]:
+    """Return the mean of ``weight * (prediction - label) ** 2`` over all elements and its gradient.
 
     Parameters
     ----------
@@ -138,13 +149,15 @@ def mean_squared_error(labels: NDArray[Any], predictions: FloatArray) -> tuple[f
         The true values.
     predictions : array of floats of the same shape
         The values that the model computed.
+    weights : (batch,) numbers, optional
+        Of the examples, 1 each if left out. The divisor is the number of elements, whatever they weigh.
 
     Returns
     -------
     loss : float
         Mean over all elements; NaN for an empty batch.
     gradient : array of the shape and dtype of `predictions`
-        ``2 * (prediction - label) / size``.
+        ``2 * weight * (prediction - label) / size``.
 
     Raises
     ------
@@ -155,10 +168,24 @@ def mean_squared_error(labels: NDArray[Any], predictions: FloatArray) -> tuple[f
         raise _shape_error("mean_squared_error", "labels and predictions of one shape", labels, predictions)
     if not predictions.size:
         return math.nan, np.zeros_like(predictions)
-    gradient: FloatArray = np.subtract(predictions, np.asarray(labels, predictions.dtype))
-    loss = float(np.vdot(gradient, gradient)) / predictions.size
+    errors: FloatArray = np.subtract(predictions, np.asarray(labels, predictions.dtype))
+    if weights is None:
+        gradient = errors
+        loss = float(np.vdot(errors, errors))
+    else:
+        of_examples = np.asarray(_of_examples(weights, len(errors)), errors.dtype)
+        gradient = errors * of_examples.reshape(-1, *[1] * (errors.ndim - 1))
+        loss = float(np.vdot(gradient, errors))
     gradient *= 2.0 / predictions.size
-    return loss, gradient
+    return loss / predictions.size, gradient
+
+
+def _of_examples(weights: NDArray[Any], batch: int) -> NDArray[Any]:
+    if np.shape(weights) != (batch,):
+        raise ModelFnError(
+            (f"expected weights of shape ({batch},), one for each example, got {np.shape(weights)}; reshape them",)
+        )
+    return weights
 
 
 def _shape_error(function: str, expected: str, labels: NDArray[Any], others: NDArray[Any]) -> ModelFnError:

@@ -18,18 +18,39 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, Tsv
     from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
     from psflow.ps_runtime.estimator.dnn_regressor import DNNRegressor
+    from psflow.ps_runtime.estimator.early_stopping import (
+        make_early_stopping_hook,
+        stop_if_higher_hook,
+        stop_if_lower_hook,
+        stop_if_no_decrease_hook,
+        stop_if_no_increase_hook,
+    )
     from psflow.ps_runtime.estimator.estimator import Estimator
+    from psflow.ps_runtime.estimator.eval_metrics import read_eval_metrics
+    from psflow.ps_runtime.estimator.in_memory_evaluator import InMemoryEvaluatorHook
     from psflow.ps_runtime.estimator.linear_classifier import LinearClassifier
     from psflow.ps_runtime.estimator.linear_regressor import LinearRegressor
+    from psflow.ps_runtime.estimator.monitored import MonitoredTrainingSession
     from psflow.ps_runtime.keys import Key
     from psflow.ps_runtime.model import summary
-    from psflow.ps_runtime.model.basic_hooks import LoggingTensorHook, NanTensorHook, StepCounterHook, StopAtStepHook
+    from psflow.ps_runtime.model.basic_hooks import (
+        FinalOpsHook,
+        GlobalStepWaiterHook,
+        NanTensorHook,
+        StopAtStepHook,
+        make_stop_at_checkpoint_step_hook,
+    )
     from psflow.ps_runtime.model.best import better
     from psflow.ps_runtime.model.embedding import embedding_lookup
     from psflow.ps_runtime.model.exporters import BestExporter, FinalExporter, LatestExporter
     from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
-    from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunHook
+    from psflow.ps_runtime.model.hook_timer import SecondOrStepTimer
+    from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
     from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+    from psflow.ps_runtime.model.logging_hook import LoggingTensorHook
+    from psflow.ps_runtime.model.profiler_hook import ProfilerHook
+    from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
+    from psflow.ps_runtime.model.saver_hook import CheckpointSaverHook
     from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
     from psflow.ps_runtime.model.sparse import SparseGradient
     from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
@@ -59,6 +80,7 @@ if TYPE_CHECKING:
         Restored,
         RoleEnded,
         RoleStarted,
+        SummaryFile,
     )
     from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
     from psflow.ps_runtime.specs.run_config import RunConfig
@@ -73,16 +95,37 @@ _MODULES = {
     ".ps_runtime.data.record_formats": ["ArrowInput", "Csv", "JsonLinesInput", "LibSvm", "ParquetInput", "Tsv"],
     ".ps_runtime.estimator.dnn_classifier": ["DNNClassifier"],
     ".ps_runtime.estimator.dnn_regressor": ["DNNRegressor"],
+    ".ps_runtime.estimator.early_stopping": [
+        "make_early_stopping_hook",
+        "stop_if_higher_hook",
+        "stop_if_lower_hook",
+        "stop_if_no_decrease_hook",
+        "stop_if_no_increase_hook",
+    ],
     ".ps_runtime.estimator.estimator": ["Estimator"],
+    ".ps_runtime.estimator.eval_metrics": ["read_eval_metrics"],
+    ".ps_runtime.estimator.in_memory_evaluator": ["InMemoryEvaluatorHook"],
     ".ps_runtime.estimator.linear_classifier": ["LinearClassifier"],
     ".ps_runtime.estimator.linear_regressor": ["LinearRegressor"],
-    ".ps_runtime.model.basic_hooks": ["LoggingTensorHook", "NanTensorHook", "StepCounterHook", "StopAtStepHook"],
+    ".ps_runtime.estimator.monitored": ["MonitoredTrainingSession"],
+    ".ps_runtime.model.basic_hooks": [
+        "FinalOpsHook",
+        "GlobalStepWaiterHook",
+        "NanTensorHook",
+        "StopAtStepHook",
+        "make_stop_at_checkpoint_step_hook",
+    ],
     ".ps_runtime.model.best": ["better"],
     ".ps_runtime.model.embedding": ["embedding_lookup"],
     ".ps_runtime.model.exporters": ["BestExporter", "FinalExporter", "LatestExporter"],
     ".ps_runtime.model.gradient_buffer": ["gradient_buffer"],
-    ".ps_runtime.model.hooks": ["SessionRunArgs", "SessionRunHook"],
+    ".ps_runtime.model.hook_timer": ["SecondOrStepTimer"],
+    ".ps_runtime.model.hooks": ["SessionRunArgs", "SessionRunContext", "SessionRunHook", "SessionRunValues"],
     ".ps_runtime.model.listeners": ["CheckpointSaverListener"],
+    ".ps_runtime.model.logging_hook": ["LoggingTensorHook"],
+    ".ps_runtime.model.profiler_hook": ["ProfilerHook"],
+    ".ps_runtime.model.reporting_hooks": ["StepCounterHook", "SummarySaverHook"],
+    ".ps_runtime.model.saver_hook": ["CheckpointSaverHook"],
     ".ps_runtime.model.scope": ["get_or_create_global_step", "get_variable"],
     ".ps_runtime.model.sparse": ["SparseGradient"],
     ".ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
@@ -111,6 +154,7 @@ _MODULES = {
         "Restored",
         "RoleEnded",
         "RoleStarted",
+        "SummaryFile",
     ],
     ".ps_runtime.specs.consistency": ["Async", "BoundedStaleness", "Hogwild", "Sync"],
     ".ps_runtime.keys": ["Key"],
@@ -137,6 +181,7 @@ __all__ = [
     "BestExporter",
     "BoundedStaleness",
     "Checkpoint",
+    "CheckpointSaverHook",
     "CheckpointSaverListener",
     "ColumnOptions",
     "CosineDecay",
@@ -152,11 +197,14 @@ __all__ = [
     "ExponentialDecay",
     "Export",
     "FinalExporter",
+    "FinalOpsHook",
     "FirstStep",
     "Format",
     "Ftrl",
+    "GlobalStepWaiterHook",
     "GradientDescent",
     "Hogwild",
+    "InMemoryEvaluatorHook",
     "InputContext",
     "InputSchema",
     "JsonLinesInput",
@@ -171,11 +219,13 @@ __all__ = [
     "Metrics",
     "ModeKeys",
     "Momentum",
+    "MonitoredTrainingSession",
     "NanTensorHook",
     "Optimizer",
     "ParquetInput",
     "PiecewiseConstant",
     "PolynomialDecay",
+    "ProfilerHook",
     "PsListening",
     "Quantiles",
     "RMSProp",
@@ -184,11 +234,16 @@ __all__ = [
     "RoleStarted",
     "RunConfig",
     "Scaling",
+    "SecondOrStepTimer",
     "SessionRunArgs",
+    "SessionRunContext",
     "SessionRunHook",
+    "SessionRunValues",
     "SparseGradient",
     "StepCounterHook",
     "StopAtStepHook",
+    "SummaryFile",
+    "SummarySaverHook",
     "Sync",
     "TrainSpec",
     "Tsv",
@@ -200,8 +255,15 @@ __all__ = [
     "initializers",
     "layers",
     "losses",
+    "make_early_stopping_hook",
+    "make_stop_at_checkpoint_step_hook",
     "metrics",
     "optimizers",
+    "read_eval_metrics",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
     "summary",
     "train_and_evaluate",
 ]

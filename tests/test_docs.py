@@ -41,8 +41,8 @@ SOURCE_PATH = re.compile(r"(?:psflow|flows|tasks|ps_runtime|benchmarks|tests|doc
 MODULE_NAME = re.compile(r"(?:psflow\.(?:flows|tasks|ps_runtime)|benchmarks)(?:\.\w+)+")
 CLASS_NAME = re.compile(r"(_?[A-Z]\w*[a-z]\w*)(?:\.(\w+))?")
 
-NAMES_OF_OTHERS = {"MLmodel", "Pending", "Worker", "LocalCluster", "PyYAML"}
-"""Of MLflow, Prefect, Dask, and who else is named."""
+NAMES_OF_OTHERS = {"MLmodel", "Pending", "Worker", "LocalCluster", "PyYAML", "FeedFnHook"}
+"""Of MLflow, Prefect, Dask, TensorFlow, and who else is named."""
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -135,8 +135,10 @@ def test_the_commands_of_the_readme_are_understood() -> None:
     lines = [
         line.split() for text in blocks(README, "") for line in text.splitlines() if line.startswith("psflow train")
     ]
-    assert len(lines) > 2
-    for _, _, file, *overrides in lines:
+    drafted = re.findall(r"^psflow init (\w+)\.\w+ --label", "\n".join(blocks(README, "")), re.MULTILINE)
+    kept = [line for line in lines if line[2] not in {f"{name}.yaml" for name in drafted}]
+    assert len(kept) > 2
+    for _, _, file, *overrides in kept:
         parse_parameters(load([ROOT / file], overrides).values, {})
 
 
@@ -200,9 +202,7 @@ def test_what_estimator_is_said_to_lack_is_not_there() -> None:
     kinds = (psflow.Estimator, psflow.EstimatorSpec, psflow.EvalSpec, psflow.RunConfig)
     there = {name for kind in kinds for name in (*dir(kind), *inspect.signature(kind).parameters)}
     assert {"warm_start_from", "export_outputs", "scaffold", "master"} <= said
-    assert (said - {"evaluate", "predict", "hooks"}).isdisjoint(there | set(Role))
-    for function in (psflow.Estimator.evaluate, psflow.Estimator.predict, psflow.EvalSpec):
-        assert "hooks" not in inspect.signature(function).parameters
+    assert said.isdisjoint(there | set(Role))
 
 
 def test_every_name_of_the_face_is_there() -> None:

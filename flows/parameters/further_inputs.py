@@ -50,11 +50,12 @@ def _faults(train: SourceParameters, source: SourceParameters) -> Iterator[tuple
         default = type(source).model_fields[key].get_default(call_default_factory=True)
         if value not in (default, learned):
             yield key, f"differs from input.train.{key}: {ADVICE}"
-    classes = _classes(source)
-    if classes is not None and classes != _classes(train):
-        yield "label.classes", f"differs from the classes of input.train.label: {ADVICE}"
+    for key in ("classes", "normalize"):
+        value = _of_label(source, key)
+        if value is not None and value != _of_label(train, key):
+            yield f"label.{key}", f"differs from {key} of input.train.label: {ADVICE}"
 
 
-def _classes(source: SourceParameters) -> object:
-    """Return the classes that are set, None if there are none."""
-    return getattr(getattr(source, "label", None), "classes", None)
+def _of_label(source: SourceParameters, key: str) -> object:
+    """Return what is said of the label, None if nothing is."""
+    return getattr(getattr(source, "label", None), key, None)

@@ -83,15 +83,21 @@ def _eval_specs(parameters: TrainParameters, seed: int) -> Iterator[EvalSpec]:
         _input_fn(parameters.input.eval, "input.eval", seed),
         first.steps,
         first.name,
-        BestExporter("best", better(best.metric, best.mode, "best.metric"), best.exports_to_keep),
-        first.start_delay_secs,
-        first.throttle_secs,
-        parameters.input.eval.non_finite,
+        exporters=BestExporter("best", better(best.metric, best.mode, "best.metric"), best.exports_to_keep),
+        start_delay_secs=first.start_delay_secs,
+        throttle_secs=first.throttle_secs,
+        non_finite=parameters.input.eval.non_finite,
     )
     for name, further in parameters.evals.items():
         input_fn = _input_fn(further.input, f"evals.{name}.input", seed)
-        times = further.start_delay_secs, further.throttle_secs
-        yield EvalSpec(input_fn, further.steps, name, (), *times, non_finite=further.input.non_finite)
+        yield EvalSpec(
+            input_fn,
+            further.steps,
+            name,
+            start_delay_secs=further.start_delay_secs,
+            throttle_secs=further.throttle_secs,
+            non_finite=further.input.non_finite,
+        )
 
 
 def _estimator(parameters: TrainParameters, config: RunConfig) -> Estimator:

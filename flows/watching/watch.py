@@ -6,6 +6,7 @@ import contextvars
 import logging
 import threading
 import time
+from base64 import b64decode
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from psflow.ps_runtime.roles.events import (
     Restored,
     RoleEnded,
     RoleStarted,
+    SummaryFile,
 )
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.tasks.roles.logs import RoleLogs
@@ -165,6 +167,8 @@ class Watch:
                 if self._plotter is not None:
                     self._plotter.handle(event)
                 self._tracker.handle(event)
+            case SummaryFile():
+                self._tracker.put_file(event.file, b64decode(event.content_base64))
             case RoleStarted() | PsListening() | Restored() | RoleEnded():
                 pass
             case _:

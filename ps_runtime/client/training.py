@@ -189,6 +189,11 @@ class TrainingClient:
         assert answer is not None
         return answer
 
+    def progress(self) -> tuple[int, bool]:
+        """Return the global_step of the job, and whether it is over. Before the first ticket alone. Blocks."""
+        reply = self._shards[0].request(Message(Kind.STATISTICS), "report its counters", REPLY_TIMEOUT_SECS).json()
+        return reply["job"]["global_step"], reply["job"]["phase"] == "finished"
+
     def further_grant(self, what: str = "grant a further ticket") -> Grant | JobEnd | None:
         """Ask for a ticket besides the one in hand; None if there is none now. Blocks only when holding none."""
         self._shards[0].send(Message(Kind.NEXT, flags=self._num_tickets))

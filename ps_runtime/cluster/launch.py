@@ -34,6 +34,7 @@ from psflow.ps_runtime.roles.events import (
     Restored,
     RoleEnded,
     RoleStarted,
+    SummaryFile,
 )
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.specs.roles import Role, RoleId
@@ -244,7 +245,9 @@ class ClusterJob:
                 self._ended.add(event.role)
             case PsListening():
                 self._ps_addresses[role] = event.address
-            case Restored() | FirstStep() | Metrics() | Checkpoint() | Evaluation() | Export() | LogMessage():
+            case Restored() | FirstStep() | Metrics() | SummaryFile() | Checkpoint() | Evaluation():
+                pass
+            case Export() | LogMessage():
                 pass
             case _:
                 assert_never(event)

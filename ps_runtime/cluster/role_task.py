@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,6 +25,7 @@ from psflow.ps_runtime.roles.logs import told_logs
 from psflow.ps_runtime.roles.ps import run_ps
 from psflow.ps_runtime.roles.trainer import run_worker
 from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.specs.task_facts import TaskFacts
 from psflow.ps_runtime.transport.address import Address
 from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
@@ -55,6 +57,7 @@ def run_role(
     """
     leave_quickly()
     job: JobSpec = cloudpickle.loads(pickled)
+    job = replace(job, config=job.config.as_seen_by(TaskFacts.of(role, job.num_ps, job.num_workers)))
     worker = get_worker()
     liveness = Liveness(worker, worker.get_current_task(), str(role))
     context = RoleContext(role, incarnation, liveness.check, lambda event: worker.log_event(topic, encode_event(event)))

@@ -48,6 +48,8 @@ def label_line(label: Label) -> str:
     """Return what the labels are."""
     if label.classes is None:
         what = "whole numbers" if label.dtype == "int64" else "numbers"
+        if label.normalizer is not None:
+            what += f", {_normalized(label.normalizer)}"
     else:
         what = f"classes {shown(map(repr, label.classes))}"
     blanks = label.column.num_blanks

@@ -65,7 +65,8 @@ def column_from(facts: Mapping[str, Any]) -> Column:
 def label_facts(label: Label) -> dict[str, Any]:
     """Return what labels are as plain data."""
     classes = None if label.classes is None else list(label.classes)
-    return {"column": column_facts(label.column), "dtype": label.dtype, "classes": classes}
+    normalizer = None if label.normalizer is None else _normalizer_facts(label.normalizer)
+    return {"column": column_facts(label.column), "dtype": label.dtype, "classes": classes, "normalizer": normalizer}
 
 
 def label_from(facts: Mapping[str, Any]) -> Label:
@@ -73,7 +74,9 @@ def label_from(facts: Mapping[str, Any]) -> Label:
     if facts["dtype"] not in ("int64", "float32"):
         raise ValueError(f"the dtype of labels is {facts['dtype']!r}, expected int64 or float32")
     classes = None if facts["classes"] is None else tuple(map(str, facts["classes"]))
-    return Label(column_from(facts["column"]), str(facts["dtype"]), classes)
+    return Label(
+        column_from(facts["column"]), str(facts["dtype"]), classes, _optional(_standard_from, facts["normalizer"])
+    )
 
 
 def feature_facts(feature: Feature) -> dict[str, Any]:
@@ -149,13 +152,17 @@ def _normalizer_facts(normalizer: Normalizer) -> dict[str, Any]:
 def _normalizer_from(facts: Mapping[str, Any]) -> Normalizer:
     match facts["kind"]:
         case "standard":
-            return Standard(float(facts["mean"]), float(facts["standard_deviation"]))
+            return _standard_from(facts)
         case "min_max":
             return MinMax(float(facts["minimum"]), float(facts["maximum"]))
         case "log1p":
             return LogOnePlus()
         case kind:
             raise ValueError(f"there is no normalization {kind!r}")
+
+
+def _standard_from(facts: Mapping[str, Any]) -> Standard:
+    return Standard(float(facts["mean"]), float(facts["standard_deviation"]))
 
 
 def _type_from(text: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.computing import word_ids
-from psflow.ps_runtime.columns.features import FeatureSpec
+from psflow.ps_runtime.columns.features import FeatureSpec, Standard
 from psflow.ps_runtime.columns.options import LabelOptions
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import NUMBERS, Column, read_column
-from psflow.ps_runtime.columns.statistics import ValueCounts
+from psflow.ps_runtime.columns.statistics import Moments, Range, ValueCounts
 from psflow.ps_runtime.columns.values import blank_rows, numbers_of
 from psflow.ps_runtime.errors import CellError, InputError, UsageError, did_you_mean
 
@@ -39,11 +40,14 @@ class Label:
         ``int64`` for classes, booleans and whole numbers, else ``float32``.
     classes : tuple of str, optional
         The words in the order of their labels 0, 1, ...; None: numbers are labels themselves.
+    normalizer : Standard, optional
+        What a canned regressor makes of them; `apply` returns them as they are.
     """
 
     column: Column
     dtype: str
     classes: tuple[str, ...] | None = None
+    normalizer: Standard | None = None
 
     @property
     def spec(self) -> FeatureSpec:
@@ -124,17 +128,21 @@ class LabelLearner:
     Raises
     ------
     UsageError
-        If a column of this type cannot be labels.
+        If a column of this type cannot be labels, or not be normalized.
     """
 
     def __init__(self, raw: RawColumn, options: LabelOptions) -> None:
         if raw.type not in (*NUMBERS, "string", "bool"):
             raise UsageError((f"the label {raw.name!r} is {raw.type}, expected numbers, words or booleans",))
+        if options.normalize is not None and raw.type not in NUMBERS:
+            raise UsageError((f"the label {raw.name!r} is {raw.type}, expected numbers to normalize",))
         self.column = Column(raw, "float64" if raw.type in NUMBERS else raw.type)
         self._given = None if options.words is None else Label(self.column, "int64", options.words)
         learns_classes = options.classes == "auto" or (options.classes is None and raw.type == "string")
         self._counts = ValueCounts(raw.name) if learns_classes else None
         self._is_whole = True
+        self._moments = None if options.normalize is None else Moments()
+        self._range = Range()
         self._num_blanks = 0
         self._num_labels = 0
 
@@ -161,6 +169,9 @@ class LabelLearner:
             reason = "expected a finite number as label, got an infinite one"
             raise CellError(column=self.column.name, row=int(np.argmax(infinite)), reason=reason)
         self._is_whole = self._is_whole and bool((blank | _is_whole(numbers)).all())
+        if self._moments is not None:
+            self._moments.update(numbers[~blank])
+            self._range.update(numbers[~blank])
 
     def finish(self) -> Label:
         """Return what was learned.
@@ -168,7 +179,7 @@ class LabelLearner:
         Raises
         ------
         InputError
-            If there is no label.
+            If there is no label, or the labels are too large to normalize.
         """
         if not self._num_labels:
             raise InputError((f"the label {self.column.name!r} has nothing but blanks",))
@@ -178,7 +189,18 @@ class LabelLearner:
         if self._counts is not None:
             words = self._counts.counts
             return Label(column, "int64", tuple(sorted(words, key=int if column.raw.type in NUMBERS else str)))
-        return Label(column, "int64" if self._is_whole else "float32")
+        return Label(column, "int64" if self._is_whole else "float32", normalizer=self._normalizer())
+
+    def _normalizer(self) -> Standard | None:
+        if self._moments is None:
+            return None
+        mean, deviation = self._moments.mean, self._moments.standard_deviation
+        if not math.isfinite(mean + deviation):
+            raise InputError(
+                (f"the label {self.column.name!r} has numbers up to {self._range.largest:g}: too large to normalize",)
+            )
+        is_constant = self._range.is_constant  # whose deviation may be more than 0 by rounding
+        return Standard(float(self._range.minimum), 0.0) if is_constant else Standard(mean, deviation)
 
 
 def weights_of(table: pa.Table, column: Column) -> NDArray[np.float32]:

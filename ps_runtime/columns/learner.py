@@ -10,7 +10,7 @@ from psflow.ps_runtime.columns.column_learner import ColumnLearner
 from psflow.ps_runtime.columns.features import Feature, Group, IsBlank, Number, Scalar, Single
 from psflow.ps_runtime.columns.grouping import Groups, members_of
 from psflow.ps_runtime.columns.intents import Becomes, Intent, intend
-from psflow.ps_runtime.columns.labels import LabelLearner
+from psflow.ps_runtime.columns.labels import LabelLearner, weights_of
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.columns.raw import RawColumn
@@ -117,7 +117,7 @@ class Learner:
         InputError
             With all columns that are missing or of another type; if there are too many words for a vocabulary.
         CellError
-            If a value cannot be learned from; its row is the number of the record in the whole input.
+            If a value cannot be learned from, or is no weight; its row is the number of the record in the whole input.
         """
         learned = [learner.column for learner in self._columns.values()]
         try:
@@ -126,6 +126,8 @@ class Learner:
                 learner.update(arrays[name])
             if self._label is not None:
                 self._label.update(arrays[self._label.column.name])
+            if self._weight is not None:
+                weights_of(table, self._weight)
         except CellError as error:
             raise CellError(column=error.column, row=self._num_records + error.row, reason=error.reason) from None
         self._num_records += table.num_rows

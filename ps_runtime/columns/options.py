@@ -174,11 +174,14 @@ class LabelOptions:
         Words, or whole numbers, whose labels are 0, 1, ... in this order. ``auto`` learns them: sorted, as
         scikit-learn's LabelEncoder sorts them. Default: numbers are labels themselves, booleans are 0 and 1, and the
         classes of words are learned.
+    normalize : {"standard"}, optional
+        Labels stay as they are, but a canned regressor learns them less their mean, by their standard deviation, and
+        makes predictions of their own size of what it computes.
 
     Raises
     ------
     UsageError
-        If there is no class, or one is there twice.
+        If there is no class, or one is there twice; if classes are to be normalized.
     """
 
     column: Annotated[str, Key("Column of the labels.")]
@@ -186,10 +189,21 @@ class LabelOptions:
         Sequence[str | int] | Literal["auto"] | None,
         Key("Words in the order of their labels 0, 1, ...; auto: sorted; null: numbers stay, words are sorted."),
     ] = None
+    normalize: Annotated[
+        Literal["standard"] | None,
+        Key(
+            "standard: a canned regressor learns labels less their mean, by their standard deviation, and predicts "
+            "labels of their own size; null: as they are."
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         if isinstance(self.classes, list):
             object.__setattr__(self, "classes", tuple(self.classes))
+        if faults := tuple(_choice_faults("normalize", self.normalize, ("standard",))):
+            raise UsageError(faults)
+        if self.normalize is not None and self.classes is not None:
+            raise UsageError(("normalize and classes contradict each other: classes are no sizes",))
         if self.classes is None or self.classes == "auto":
             return
         if faults := tuple(word_list_faults("classes", self.classes)):

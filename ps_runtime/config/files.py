@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import yaml
 
 from psflow.ps_runtime.errors import ConfigError
 
-__all__ = ["COMMAND_LINE", "Origin", "Settings", "dump", "is_override", "load", "parse"]
+__all__ = ["COMMAND_LINE", "Origin", "Settings", "dump", "inline", "is_override", "load", "parse"]
 
 MAX_FILE_BYTES = 1024 * 1024
 
@@ -123,6 +124,31 @@ def dump(values: Mapping[str, Any]) -> str:
     'no': null
     """
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, default_flow_style=False, allow_unicode=True, width=120)
+
+
+def inline(value: Any) -> str:
+    """Return a plain value as YAML on one line, which reads as `dump` has it.
+
+    Examples
+    --------
+    >>> print(inline({"impute": "median", "words": ["no", "a b"]}))
+    {impute: median, words: ['no', a b]}
+    """
+    text = _on_one_line(value, None)
+    return _on_one_line(value, '"') if "\n" in text else text  # double quotes escape the line ends of a string
+
+
+def _on_one_line(value: Any, style: str | None) -> str:
+    text: str = yaml.dump(
+        [value],
+        Dumper=_Dumper,
+        sort_keys=False,
+        default_flow_style=True,
+        default_style=style,
+        allow_unicode=True,
+        width=math.inf,
+    )
+    return text.removesuffix("\n")[1:-1]
 
 
 def is_override(text: str) -> bool:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.values import array_of, blank_rows, numbers_of
 from psflow.ps_runtime.data.non_finite import NonFinite, NonFiniteCells, NonFiniteColumn, Source
+from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CellError, InputError
 from psflow.ps_runtime.record_files.index import RecordIndex
@@ -21,7 +21,7 @@ from psflow.ps_runtime.record_files.scan import Scan
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["InputScan", "faulty_rows", "located", "scan_input", "source_of"]
+__all__ = ["InputScan", "faulty_rows", "kept_rows", "located", "scan_input", "source_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class InputScan:
     index : RecordIndex
         Where the records are.
     kept_records : (chunks,) array of int64
-        How many records of each chunk the input has, once faulty ones are left out.
+        How many records of each chunk the input has, once faulty ones and those of other parts are left out.
     non_finite : NonFiniteCells
         The blank, NaN and infinite cells that it has, or had.
     labels : (labels,) array
@@ -56,7 +56,9 @@ class InputScan:
     label_records: NDArray[np.int64]
 
 
-def faulty_rows(table: pa.Table, filled: Collection[str]) -> dict[str, NDArray[np.bool_]]:
+def faulty_rows(
+    table: pa.Table, filled: Collection[str], of_part: NDArray[np.bool_] | None = None
+) -> dict[str, NDArray[np.bool_]]:
     """Return which rows have a blank, NaN or infinite cell, by the name of each column that has one.
 
     Parameters
@@ -65,15 +67,35 @@ def faulty_rows(table: pa.Table, filled: Collection[str]) -> dict[str, NDArray[n
         The columns that are judged.
     filled : collection of str
         Those whose blanks become something else: they are no fault.
+    of_part : (rows,) array of bool, optional
+        Which rows are judged; all if left out.
     """
     found = {}
     for name in table.column_names:
         array = table.column(name).combine_chunks()
         rows = np.zeros(len(array), np.bool_) if name in filled else blank_rows(array)
         rows = rows | _beyond_float32(array)
+        if of_part is not None:
+            rows = rows & of_part
         if rows.any():
             found[name] = rows
     return found
+
+
+def kept_rows(of_part: NDArray[np.bool_] | None, left_out: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.int64] | None:
+    """Return which rows of a chunk an input has; None: all.
+
+    Parameters
+    ----------
+    of_part : (rows,) array of bool or None
+        Those of its part; None: all.
+    left_out : mapping of str to (rows,) array of bool
+        Those that are left out, as `faulty_rows` finds them.
+    """
+    kept = of_part
+    for rows in left_out.values():
+        kept = ~rows if kept is None else kept & ~rows
+    return None if kept is None else np.flatnonzero(kept)
 
 
 def _beyond_float32(array: pa.Array) -> NDArray[np.bool_]:
@@ -107,9 +129,10 @@ def scan_input(
     where: str,
     *,
     label: str | None = None,
-    learner: Learner | None = None,
+    learn: Callable[[pa.Table], object] | None = None,
+    part: InputPart | None = None,
 ) -> InputScan:
-    """Go over all records once; feed `learner` with those that are kept.
+    """Go over all records once; hand those that are kept to `learn`.
 
     Parameters
     ----------
@@ -123,23 +146,29 @@ def scan_input(
         What the log calls the input.
     label : str or None
         The column of the labels.
-    learner : Learner or None
-        Takes in each chunk; None: nothing is learned.
+    learn : callable or None
+        Takes in each chunk, a table, and raises CellError for a cell that it refuses; None: nothing is learned.
+    part : InputPart or None
+        The records that the input has; what others hold is not judged. None: all.
 
     Raises
     ------
     InputError
-        As `Scan` and `Learner` do; if a row has such a cell and the policy is ``error``, or every row has one and it
-        is ``drop``.
+        As `Scan` does, and for what `learn` refuses; if a row has such a cell and the policy is ``error``, or every row
+        has one and it is ``drop``; if there is no record in the part.
     """
     cells = _Cells()
-    learning = None if learner is None else _Learning(learner)
+    learning = None if learn is None else _Learning(learn)
     labels = _Labels(label)
     kept: list[int] = []
+    num_records = 0
     progress = Deadline(PROGRESS_EVERY_SECS)
     for chunk in scan:
-        faulty = cells.add(chunk.table, faulty_rows(chunk.table, filled))
-        rows = np.flatnonzero(~faulty) if non_finite == "drop" and faulty is not None else None
+        of_part = None if part is None else part.has(num_records, chunk.table.num_rows)
+        num_records += chunk.table.num_rows
+        faulty = faulty_rows(chunk.table, filled, of_part)
+        cells.add(chunk.table, faulty)
+        rows = kept_rows(of_part, faulty if non_finite == "drop" else {})
         labels.add(chunk.table, rows)
         kept.append(chunk.table.num_rows if rows is None else len(rows))
         if learning is not None:
@@ -153,17 +182,19 @@ def scan_input(
         raise InputError(found.faults())
     if learning is not None and learning.error is not None:
         raise located(learning.error, index, learning.error.row)
+    if not sum(kept) and not found.num_rows:
+        raise InputError((f"{where}: part {part} has none of the {num_records} records; make it larger",))
     if not sum(kept):
         raise InputError((*found.lines(), f"{where}: non_finite is drop, which leaves no row"))
     return InputScan(index, np.array(kept, np.int64), found, labels.values, labels.records)
 
 
 class _Learning:
-    """Feeds a learner up to the first value that it refuses, whose place is known only when the scan has ended."""
+    """Feeds `learn` up to the first value that it refuses, whose place is known only when the scan has ended."""
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learn: Callable[[pa.Table], object]) -> None:
         self.error: CellError | None = None
-        self._learner = learner
+        self._learn = learn
         self._num_records = 0
         self._num_learned = 0
 
@@ -172,7 +203,7 @@ class _Learning:
         kept = table if rows is None else table.take(rows)
         if self.error is None and kept.num_rows:
             try:
-                self._learner.update(kept)
+                self._learn(kept)
             except CellError as error:
                 row = error.row - self._num_learned
                 record = self._num_records + (row if rows is None else int(rows[row]))
@@ -219,17 +250,14 @@ class _Cells:
         self._num_rows = 0
         self._num_records = 0
 
-    def add(self, table: pa.Table, faulty: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.bool_] | None:
-        """Count the rows of a chunk; return which of them have such a cell, None if no one has."""
+    def add(self, table: pa.Table, faulty: Mapping[str, NDArray[np.bool_]]) -> None:
+        """Count the faulty rows of a chunk."""
         for name, rows in faulty.items():
             self._counts[name] = self._counts.get(name, 0) + int(rows.sum())
             self._firsts.setdefault(name, self._num_records + int(rows.argmax()))
         self._num_records += table.num_rows
-        if not faulty:
-            return None
-        has_one: NDArray[np.bool_] = np.logical_or.reduce(list(faulty.values()))
-        self._num_rows += int(has_one.sum())
-        return has_one
+        if faulty:
+            self._num_rows += int(np.logical_or.reduce(list(faulty.values())).sum())
 
     def found(self, index: RecordIndex, *, is_dropped: bool) -> NonFiniteCells:
         """Return what was counted, with the places of the first cells."""

@@ -16,8 +16,9 @@ from psflow.ps_runtime.columns.features import FeatureSpec
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.dataset import Dataset
-from psflow.ps_runtime.data.input_scan import InputScan, faulty_rows, located, source_of
+from psflow.ps_runtime.data.input_scan import InputScan, faulty_rows, kept_rows, located, source_of
 from psflow.ps_runtime.data.non_finite import NonFiniteCells, NonFiniteColumn, non_finite_cells
+from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.splittable import SplittableInput, batching_faults
 from psflow.ps_runtime.data.window_order import Part, Window, WindowOrder
 from psflow.ps_runtime.errors import CellError, InputError
@@ -74,6 +75,8 @@ class RecordDataset(SplittableInput):
         Whether records with a blank, NaN or infinite cell are left out.
     text : TextReading, LibSvmReading or None
         How the training input was read, where that is text of such a form.
+    part : InputPart or None
+        Which records it has; None: all.
 
     Notes
     -----
@@ -89,6 +92,7 @@ class RecordDataset(SplittableInput):
         *,
         drops: bool,
         text: TextReading | LibSvmReading | None,
+        part: InputPart | None,
     ) -> None:
         self._index = scan.index
         self._preprocessing = preprocessing
@@ -96,6 +100,7 @@ class RecordDataset(SplittableInput):
         self._label = preprocessing.label
         self._drops = drops
         self._text = text
+        self._input_part = part
         self._labels, self._label_records = scan.labels, scan.label_records
         self._weight = preprocessing.weight
         names = [column.name for column in preprocessing.raw_columns]
@@ -147,7 +152,7 @@ class RecordDataset(SplittableInput):
 
     def raw(self, start: int, stop: int) -> pa.Table:
         """Return records ``[start, stop)`` as the files have them, of an input of which none are left out."""
-        assert not self._drops, "records have other numbers in the files"
+        assert self._has_all, "records have other numbers in the files"
         with self._lock:
             return self._reader.read(start, stop)
 
@@ -155,7 +160,7 @@ class RecordDataset(SplittableInput):
         """Return the key columns that the files have of records ``[start, stop)``; see `raw`."""
         import pyarrow as pa
 
-        assert not self._drops, "records have other numbers in the files"
+        assert self._has_all, "records have other numbers in the files"
         with self._lock:
             return self._key_reader.read(start, stop) if self._keys else pa.table({})
 
@@ -200,8 +205,14 @@ class RecordDataset(SplittableInput):
 
     def digest(self) -> str:
         """Return 32 hexadecimal digits that differ for other files, or files that have changed."""
-        facts = [self._index.digest(), self._kept_records.tolist(), self._preprocessing.to_facts()]
+        part = None if self._input_part is None else [self._input_part.start, self._input_part.stop]
+        facts = [self._index.digest(), self._kept_records.tolist(), part, self._preprocessing.to_facts()]
         return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    @property
+    def _has_all(self) -> bool:
+        """Whether no record of the files is left out."""
+        return not self._drops and self._input_part is None
 
     def _specs(self) -> tuple[FeatureSpec, ...]:
         weight = () if self._weight is None else (FeatureSpec(self._weight.name, "float32", ()),)
@@ -256,10 +267,11 @@ class RecordDataset(SplittableInput):
     def _table(self, number: int) -> tuple[pa.Table, NDArray[np.int64] | None]:
         """Return the records of a chunk that are kept, and which of its rows they are; None: all."""
         table = self._reader.read_chunk(number)
-        if not self._drops or table.num_rows == self._kept_records[number]:
+        if table.num_rows == self._kept_records[number]:
             return table, None
-        faulty = faulty_rows(table, self._filled)
-        rows = np.flatnonzero(~np.logical_or.reduce(list(faulty.values())))
+        first_record = int(self._index.first_records[number])
+        of_part = None if self._input_part is None else self._input_part.has(first_record, table.num_rows)
+        rows = kept_rows(of_part, faulty_rows(table, self._filled, of_part) if self._drops else {})
         return table.take(rows), rows
 
     def _records(self, window: Window) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.data.base import Format
+from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.keys import Key
@@ -47,6 +48,13 @@ class RecordFiles(Format):
         Mapping[str, Sequence[str] | Literal["numeric"]],
         Key("Columns that arrive as one matrix, by the name of that; numeric: all numbers in no other group."),
     ] = field(default_factory=dict)
+    part: Annotated[
+        Sequence[float] | None,
+        Key(
+            "Which records the input has, by a hash of their number: [0, 0.9] are nine of ten, [0.9, 1] the others; "
+            "null: all."
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         if faults := tuple(_faults_of_types(self)):
@@ -64,6 +72,14 @@ class RecordFiles(Format):
             raise UsageError(
                 tuple(f"column {name!r} is named by {found}: name it once" for name, found in twice.items())
             )
+        self._input_part()
+
+    def _input_part(self) -> InputPart | None:
+        if self.part is None:
+            return None
+        if not isinstance(self.part, list | tuple) or len(self.part) != 2:
+            raise UsageError((f"part is {self.part!r}, expected two numbers, such as [0, 0.9]",))
+        return InputPart(*self.part)
 
     def read(self) -> RecordInput:
         """Return the files, which are opened when it is known what a model reads of them."""
@@ -77,6 +93,7 @@ class RecordFiles(Format):
             features=self.features,
             columns=self.columns,
             groups=self.groups,
+            part=self._input_part(),
             stated=self.stated,
         )
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Literal
 
-from psflow.ps_runtime.columns.labels import Label
+from psflow.ps_runtime.columns.labels import Label, weights_of
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.columns.reading import split_type
 from psflow.ps_runtime.data.input_scan import scan_input
 from psflow.ps_runtime.data.non_finite import NonFinite
+from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.record_files.base import RecordError, RecordFormat
@@ -57,6 +59,8 @@ class RecordInput:
         What becomes of some of them.
     groups : mapping of str to list of str or "numeric"
         Columns that arrive as one matrix.
+    part : InputPart or None
+        Which records the input has; None: all.
     stated : frozenset of str
         Options of delimited text that hold for these files, if those of training are others.
     batching : Batching
@@ -71,6 +75,7 @@ class RecordInput:
     features: Sequence[str] | None = None
     columns: Mapping[str, ColumnOptions] = field(default_factory=dict)
     groups: Mapping[str, Sequence[str] | Literal["numeric"]] = field(default_factory=dict)
+    part: InputPart | None = None
     stated: frozenset[str] = frozenset()
     batching: Batching = field(default_factory=Batching)
 
@@ -110,7 +115,13 @@ class RecordInput:
             raise InputError(tuple(f"{where}: {fault}" for fault in error.faults)) from None
         filled = [name for name, options in self.columns.items() if options.impute is not None]
         found = scan_input(
-            scan, filled, non_finite, where, label=None if self.label is None else self.label.column, learner=learner
+            scan,
+            filled,
+            non_finite,
+            where,
+            label=None if self.label is None else self.label.column,
+            learn=learner.update,
+            part=self.part,
         )
         keys = tuple(RawColumn(name, known[name]) for name in self.key_columns)
         return RecordDataset(
@@ -120,6 +131,7 @@ class RecordInput:
             _unused(known, scan, self.key_columns),
             drops=non_finite == "drop",
             text=_text_of(self.record_format),
+            part=self.part,
         )
 
     def open(self, schema: InputSchema, non_finite: NonFinite, where: str, *, needs_labels: bool) -> RecordDataset:
@@ -153,6 +165,8 @@ class RecordInput:
             non_finite,
             where,
             label=None if label is None else label.column.name,
+            learn=None if weight is None else partial(weights_of, column=weight),
+            part=self.part,
         )
         return RecordDataset(
             found,
@@ -161,6 +175,7 @@ class RecordInput:
             _unused(known, scan, keys),
             drops=non_finite == "drop",
             text=schema.text,
+            part=self.part,
         )
 
     def scan(self, chosen: Callable[[Sequence[str]], Sequence[str]]) -> tuple[Scan, Mapping[str, str]]:

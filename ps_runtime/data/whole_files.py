@@ -40,8 +40,11 @@ def whole_dataset(given: RecordInput, schema: InputSchema, *, needs_labels: bool
     Raises
     ------
     InputError
-        If a file cannot be read, lacks a column, has words where numbers are wanted, or if all are too large.
+        If a file cannot be read, lacks a column, has words where numbers are wanted, if all are too large, or a part of
+        them is asked for.
     """
+    if given.part is not None:
+        raise InputError((f"part {given.part} is for models that were trained on record files; leave it out",))
     own = None if given.label is None else given.label.column
     label = (own or schema.label) if needs_labels else None
 

@@ -19,6 +19,7 @@ from psflow.ps_runtime.errors import ModelDirError, PsflowError
 from psflow.ps_runtime.estimator.fork import FORKED_FROM, Fork, attempts_in_all
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.model_dir import check_local, check_model_dir
+from psflow.ps_runtime.estimator.planned_hooks import apply_saver_hook, check_waiters
 from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.exporters import ModelWriter
@@ -27,6 +28,7 @@ from psflow.ps_runtime.roles.events import Event, LogMessage
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.logs import FROM_A_ROLE
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.transport.connecting import transport_named
 
 __all__ = ["COMPLETED_STEP", "ENDED_STEP", "Attempt", "job_seed"]
@@ -48,7 +50,7 @@ class Trainable(Protocol):
     config: RunConfig
     caller: ModelCaller
 
-    def check_labels(self, labels: Any, where: str) -> None:
+    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that the model cannot take."""
 
 
@@ -95,9 +97,11 @@ class Attempt:
             check_local(estimator.model_dir)
         self.model_dir = estimator.model_dir
         self._estimator = estimator
-        self._train_spec = train_spec
+        self._config, self._train_spec = apply_saver_hook(estimator.config, train_spec, estimator.model_dir)
         self._num_ps = num_ps
         self._num_workers = num_workers
+        if num_workers:
+            check_waiters(self._config, self._train_spec)
         transport_named(transport)  # an unknown one is refused before anything is started
         self._transport = transport
         self._reads_again = reads_again
@@ -191,7 +195,7 @@ class Attempt:
             model_dir=estimator.model_dir,
             model_fn=estimator.caller.model_fn,
             params=estimator.caller.params,
-            config=estimator.config,
+            config=self._config,
             train_spec=self._train_spec,
             eval_specs=self._eval_specs,
             model=self.plan.model,

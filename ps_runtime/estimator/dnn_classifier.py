@@ -12,6 +12,7 @@ from psflow.ps_runtime.model.canned.dnn import dnn_classifier
 from psflow.ps_runtime.model.canned.head import ClassifierHead
 from psflow.ps_runtime.optimizers import Adagrad, Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["DNNClassifier"]
 
@@ -25,8 +26,9 @@ class DNNClassifier(Estimator):
     ----------
     hidden_units : sequence of int
         Units of each hidden layer, from the input on; none for a linear model.
-    n_classes : int
+    n_classes : int, optional
         Number of classes, at least 2; labels are integers in [0, n_classes), of shape ``(batch,)`` or ``(batch, 1)``.
+        By default as many as the words that the labels are, or 2 where labels are numbers.
     optimizer : Optimizer
         Trains all layers; Adagrad with learning rate 0.05 by default.
     model_dir : str, optional
@@ -46,9 +48,12 @@ class DNNClassifier(Estimator):
     the rows that have it and else 0; it may have up to 1,000 ids. With an embedding it is the learned vector of each
     row's id that stands there; up to 1,000 vectors are a variable, more of them a sparse table.
 
-    Predictions are ``logits``, ``probabilities`` and ``class_ids``. Metrics are ``accuracy`` and ``average_loss``, and
-    with two classes also ``accuracy_baseline``, ``auc``, ``auc_precision_recall``, ``label/mean``, ``precision``,
-    ``prediction/mean`` and ``recall``.
+    Weights of the records, where the training input has some, are no feature: they multiply the losses of the examples,
+    whose sum is divided by the number of examples, and metrics are weighted.
+
+    Predictions are ``logits``, ``probabilities``, ``class_ids``, and ``classes`` where the labels are words. Metrics
+    are ``accuracy`` and ``average_loss``, and with two classes also ``accuracy_baseline``, ``auc``,
+    ``auc_precision_recall``, ``label/mean``, ``precision``, ``prediction/mean`` and ``recall``.
     """
 
     def __init__(
@@ -56,24 +61,27 @@ class DNNClassifier(Estimator):
         hidden_units: Annotated[
             Sequence[Annotated[int, Key("Units.", ge=1)]], Key("Units of each hidden layer, the first layer first.")
         ],
-        n_classes: Annotated[int, Key("Number of classes; labels are 0 to n_classes - 1.", ge=2)] = 2,
+        n_classes: Annotated[
+            int | None,
+            Key("Number of classes; labels are 0 to n_classes - 1; null: the words of the label, else 2.", ge=2),
+        ] = None,
         optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
     ) -> None:
         faults = [
             *units_faults(hidden_units),
-            *count_faults("n_classes", n_classes, at_least=2),
+            *([] if n_classes is None else count_faults("n_classes", n_classes, at_least=2)),
             *optimizer_faults(optimizer, "Adagrad(learning_rate=0.05)"),
         ]
         check("DNNClassifier", faults)
         params = {
             "hidden_units": [int(n) for n in hidden_units],
-            "n_classes": int(n_classes),
+            "n_classes": None if n_classes is None else int(n_classes),
             "optimizer": optimizer,
         }
         super().__init__(dnn_classifier, model_dir, config, params)
 
-    def check_labels(self, labels: Any, where: str) -> None:
+    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that are no integers in [0, n_classes)."""
-        ClassifierHead(self.params["n_classes"]).check_labels(labels, where)
+        ClassifierHead.reading(self.params["n_classes"], input_schema).check_labels(labels, where)

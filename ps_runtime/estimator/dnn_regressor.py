@@ -12,6 +12,7 @@ from psflow.ps_runtime.model.canned.dnn import dnn_regressor
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
 from psflow.ps_runtime.optimizers import Adagrad, Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["DNNRegressor"]
 
@@ -42,8 +43,11 @@ class DNNRegressor(Estimator):
 
     Notes
     -----
-    Features are those of `DNNClassifier`. Predictions are ``predictions``, ``(batch, label_dimension)``. Metrics are
-    ``average_loss``, ``label/mean`` and ``prediction/mean``. The loss is the mean over examples and dimensions.
+    Features and weights of the records are those of `DNNClassifier`. Predictions are ``predictions``, ``(batch,
+    label_dimension)``. Metrics are ``average_loss``, ``label/mean`` and ``prediction/mean``. The loss is the mean over
+    examples and dimensions.
+
+    Where ``normalize: standard`` is said of the label of record files, the loss is that of normalized labels.
     """
 
     def __init__(
@@ -69,6 +73,6 @@ class DNNRegressor(Estimator):
         }
         super().__init__(dnn_regressor, model_dir, config, params)
 
-    def check_labels(self, labels: Any, where: str) -> None:
+    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that are not `label_dimension` numbers for each example."""
         RegressorHead(self.params["label_dimension"]).check_labels(labels, where)

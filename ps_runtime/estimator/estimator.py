@@ -25,8 +25,8 @@ from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
 from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.estimator.predictions import choose, examples_of
 from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.evaluation import batches_of, evaluate, read_values
-from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.evaluation import evaluate, predict_batches, read_values
+from psflow.ps_runtime.model.hooks import SessionRunHook, as_hooks
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.model.lookups import integer_ids
 from psflow.ps_runtime.model.scope import GLOBAL_STEP
@@ -34,6 +34,7 @@ from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.tables import TableSpec
 
 __all__ = ["Estimator"]
@@ -88,7 +89,7 @@ class Estimator:
         self.caller = ModelCaller(model_fn, self.params, self.config)
         check_params(self.caller)
 
-    def check_labels(self, labels: Any, where: str) -> None:
+    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that the model cannot take. Any will do here."""
 
     def train(
@@ -136,7 +137,8 @@ class Estimator:
         steps = checked_steps(steps)
         start = CheckpointStore(self.model_dir).latest() or 0
         last = start + steps if steps is not None else max_steps
-        train_spec = TrainSpec(input_fn, last, hooks, saving_listeners, non_finite)
+        hooks, listeners = () if hooks is None else hooks, () if saving_listeners is None else saving_listeners
+        train_spec = TrainSpec(input_fn, last, hooks, listeners, non_finite)
         if train_spec.max_steps is not None and start >= train_spec.max_steps:
             return self
         with Attempt(self, train_spec, None, reads_again=True) as attempt:
@@ -147,6 +149,7 @@ class Estimator:
         self,
         input_fn: InputFn,
         steps: int | None = None,
+        hooks: Sequence[SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         name: str | None = None,
         non_finite: NonFinite = "error",
@@ -159,6 +162,8 @@ class Estimator:
             Returns a Dataset, or yields batches ``(features, labels)``.
         steps : int, optional
             At most so many batches.
+        hooks : sequence of SessionRunHook, optional
+            Run around each batch, before the ``evaluation_hooks`` of model_fn.
         checkpoint_path : str, optional
             Directory of a checkpoint; the latest if left out.
         name : str, optional
@@ -182,6 +187,7 @@ class Estimator:
         """
         steps = checked_steps(steps)
         check_texts(name=name, checkpoint_path=checkpoint_path)
+        hooks = as_hooks("hooks", hooks)
         with self._reader(checkpoint_path) as reader:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
         opened = open_input(
@@ -192,7 +198,7 @@ class Estimator:
             non_finite=non_finite,
             enforcement=Enforcement(schema, "the eval input", on_unused=_warn_unused),
         )
-        metrics = evaluate(self.caller.reading(schema), opened, values, step, steps)
+        metrics = evaluate(self.caller.reading(schema), opened, values, step, steps, hooks)
         logger.info("%s of step %d: %s", name or "evaluation", step, metrics)
         return metrics
 
@@ -200,6 +206,7 @@ class Estimator:
         self,
         input_fn: InputFn,
         predict_keys: Sequence[str] | None = None,
+        hooks: Sequence[SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
     ) -> Iterator[Any]:
@@ -211,6 +218,8 @@ class Estimator:
             Returns a Dataset, or yields batches; labels are ignored.
         predict_keys : sequence of str, optional
             Which predictions; all if left out, or empty.
+        hooks : sequence of SessionRunHook, optional
+            Run around each batch, before the ``prediction_hooks`` of model_fn.
         checkpoint_path : str, optional
             Directory of a checkpoint; the latest if left out.
         yield_single_examples : bool
@@ -237,6 +246,7 @@ class Estimator:
         """
         keys = checked_keys(predict_keys)
         check_texts(checkpoint_path=checkpoint_path)
+        hooks = as_hooks("hooks", hooks)
         with self._reader(checkpoint_path) as reader:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
         enforcement = Enforcement(schema, "the predict input", needs_labels=False, on_unused=_warn_unused)
@@ -244,13 +254,16 @@ class Estimator:
             input_fn, mode=ModeKeys.PREDICT, params=self.params, config=self.config, enforcement=enforcement
         )
         caller = self.caller.reading(schema)
-        for features, _ in batches_of(opened):
-            spec = caller.apply(features, None, ModeKeys.PREDICT, values, step)
-            chosen = choose(spec.predictions, keys)
+        for predictions in predict_batches(caller, opened, values, step, hooks):
+            chosen = choose(predictions, keys)
             if yield_single_examples:
                 yield from examples_of(chosen, caller.name)
             else:
                 yield chosen
+
+    def eval_dir(self, name: str | None = None) -> str:
+        """Return what stands for the evaluations of an EvalSpec, by its name; `read_eval_metrics` reads them."""
+        return f"{self.model_dir.rstrip('/')}/{f'eval_{name}' if name else 'eval'}"
 
     def get_variable_names(self) -> list[str]:
         """Return the names of the variables and tables of the latest checkpoint, and ``global_step``, sorted."""

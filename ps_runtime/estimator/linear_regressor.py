@@ -11,6 +11,7 @@ from psflow.ps_runtime.model.canned.linear import linear_regressor
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["LinearRegressor"]
 
@@ -59,6 +60,6 @@ class LinearRegressor(Estimator):
             linear_regressor, model_dir, config, {"label_dimension": int(label_dimension), "optimizer": optimizer}
         )
 
-    def check_labels(self, labels: Any, where: str) -> None:
+    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that are not `label_dimension` numbers for each example."""
         RegressorHead(self.params["label_dimension"]).check_labels(labels, where)

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.model.caller import BuiltModel
 from psflow.ps_runtime.one_thread import one_thread
-from psflow.ps_runtime.roles.chief import run_chief
+from psflow.ps_runtime.roles.chief import Chief, open_chief
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.evaluator import run_evaluator
 from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.ps import PsParts
+from psflow.ps_runtime.roles.trainer import train
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.in_process import InProcessServer
 
-__all__ = ["run_local"]
+__all__ = ["LocalJob", "open_local", "run_local"]
 
 STOP_SECS = 10.0
 
@@ -47,13 +50,16 @@ def run_local(
     -----
     BLAS has one thread meanwhile, as in every role on a cluster: so the weights are the same bits there and here.
     """
-    with one_thread():
-        return _run(job, on_event, check, built)
+    with open_local(job, on_event, check, built) as local:
+        train(local.chief.session)
+        return local.finish()
 
 
-def _run(
-    job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None], built: BuiltModel | None
-) -> dict[str, dict[str, Any]]:
+@contextmanager
+def open_local(
+    job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None], built: BuiltModel | None = None
+) -> Iterator[LocalJob]:
+    """Open a whole job in this process, for somebody who makes its steps. The parameters are `run_local`'s. Blocks."""
     parts = PsParts(job, 0, lambda event: server.post(event))
     server = InProcessServer(parts.handler)
     evaluator = _EvaluatorThread()
@@ -68,17 +74,28 @@ def _run(
         check()
         evaluator.check()
 
-    reports = {}
-    try:
-        if job.eval_specs:
-            evaluator.start(lambda: run_evaluator(job, context(Role.EVALUATOR, evaluator.check_stop), [dial]))
-        reports["chief-0"] = run_chief(job, context(Role.CHIEF, check_chief), [dial], built)
-        reports |= evaluator.reports()
-        return reports
-    finally:
-        evaluator.stop()
-        parts.close()
-        server.close()
+    with one_thread():
+        try:
+            if job.eval_specs:
+                evaluator.start(lambda: run_evaluator(job, context(Role.EVALUATOR, evaluator.check_stop), [dial]))
+            with open_chief(job, context(Role.CHIEF, check_chief), [dial], built) as chief:
+                yield LocalJob(chief, evaluator)
+        finally:
+            evaluator.stop()
+            parts.close()
+            server.close()
+
+
+@dataclass(frozen=True)
+class LocalJob:
+    """A job in this process that is open."""
+
+    chief: Chief
+    _evaluator: _EvaluatorThread
+
+    def finish(self) -> dict[str, dict[str, Any]]:
+        """Wait for the final checkpoint and its evaluation; return the report of each role. Blocks."""
+        return {"chief-0": self.chief.finish()} | self._evaluator.reports()
 
 
 class _EvaluatorThread:

@@ -37,8 +37,8 @@ SPLITS_PER_REPLICA = 4
 """Splits that each replica reads of an epoch, at least: more of them end an epoch more evenly."""
 
 Batch = tuple[Any, Any]
-LabelCheck = Callable[[Any, str], None]
-"""Takes the labels of a whole data set and what to call it; raises InputError."""
+LabelCheck = Callable[[Any, str, InputSchema], None]
+"""Takes the labels of a whole data set, what to call it, and the schema of the training input; raises InputError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +89,9 @@ def plan_job(
     first = training.first_batch()
     schema = training.schema(first)
     check_repeatable(schema, training.where)
-    _check_labels([training], check_labels)
+    _check_labels([training], check_labels, schema)
     evaluated = _eval_inputs(caller, eval_specs, schema)
-    _check_labels(evaluated.values(), check_labels)
+    _check_labels(evaluated.values(), check_labels, schema)
     caller = caller.reading(schema)
     built = _first_call(caller, first, ModeKeys.TRAIN, seed)
     for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):
@@ -121,8 +121,9 @@ def plan_evaluations(
     UsageError
         Whatever is wrong with model_fn or the inputs, or if the checkpoints hold another model.
     """
+    assert model.schema is not None, "a model that was trained has one"
     inputs = _eval_inputs(caller, eval_specs, model.schema)
-    _check_labels(inputs.values(), check_labels)
+    _check_labels(inputs.values(), check_labels, model.schema)
     caller = caller.reading(model.schema)
     for data, spec in zip(inputs.values(), eval_specs, strict=True):
         _check_modes(caller, spec, data.first_batch(), model, "in the checkpoint", 0)
@@ -227,12 +228,12 @@ def _eval_inputs(caller: ModelCaller, eval_specs: Sequence[EvalSpec], schema: In
     return opened
 
 
-def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck) -> None:
+def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck, schema: InputSchema) -> None:
     for data in inputs:
         if isinstance(data.opened, SplittableInput):
             labels = data.opened.distinct_labels()
             try:
-                check_labels(labels, data.where)
+                check_labels(labels, data.where, schema)
             except LabelError as error:
                 raise InputError(
                     (f"the label of {data.opened.place_of_label(error.row, data.where)} {error.reason}",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +17,9 @@ from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError, ModelFnError
 from psflow.ps_runtime.metrics import Metric, mean
+from psflow.ps_runtime.model.batch_hooks import BatchHooks, BatchSession
 from psflow.ps_runtime.model.caller import ModelCaller, check_loss
+from psflow.ps_runtime.model.hooks import SessionRunHook
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.specs.schema import InputSchema
@@ -26,7 +28,16 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.checkpoint.reader import CheckpointReader
     from psflow.ps_runtime.model.training import EvalSpec
 
-__all__ = ["OpenedEvaluation", "batches_of", "evaluate", "first_rows", "input_digest", "predict_batch", "read_values"]
+__all__ = [
+    "OpenedEvaluation",
+    "batches_of",
+    "evaluate",
+    "first_rows",
+    "input_digest",
+    "predict_batch",
+    "predict_batches",
+    "read_values",
+]
 
 EXAMPLE_ROWS = 3
 """Rows of the input that an export shows as its example."""
@@ -63,6 +74,7 @@ def evaluate(
     values: ModelValues,
     global_step: int,
     steps: int | None,
+    hooks: Sequence[SessionRunHook] = (),
 ) -> dict[str, float]:
     """Return the metrics of a model over an input, ``loss`` (mean over batches) and ``global_step`` among them.
 
@@ -78,6 +90,9 @@ def evaluate(
         Of the checkpoint; part of the result.
     steps : int or None
         At most so many batches; None: to the end.
+    hooks : sequence of SessionRunHook
+        Run around each batch, and after them the ``evaluation_hooks`` of the first EstimatorSpec; one that asks to stop
+        ends the evaluation.
 
     Raises
     ------
@@ -87,21 +102,57 @@ def evaluate(
         If model_fn measures other things on a later batch than on the first.
     """
     merged: dict[str, Metric] = {}
+    session = BatchSession(values, global_step)
+    calls = BatchHooks(hooks, session)
     for features, labels in itertools.islice(batches_of(opened), steps):
-        spec = caller.apply(features, labels, ModeKeys.EVAL, values, global_step)
+        calls.before_batch()
+        spec = session.spec = caller.apply(features, labels, ModeKeys.EVAL, values, global_step)
+        calls.called(spec.evaluation_hooks, "loss")
         check_loss(spec.loss, caller.name)
         measured: dict[str, Metric] = {**spec.metrics, "loss": mean(np.asarray([spec.loss]))}
         if merged and measured.keys() != merged.keys():
             raise _other_metrics(caller.name, measured, merged)
         merged = {name: merged[name].merge(metric) if merged else metric for name, metric in measured.items()}
+        session.metrics = merged
+        if calls.after_batch():
+            break
     if not merged:
         raise InputError(("the input_fn for evaluation returned no batch",))
+    calls.end()
     return {name: float(metric.result()) for name, metric in merged.items()} | {"global_step": global_step}
 
 
 def predict_batch(caller: ModelCaller, features: Any, values: ModelValues, global_step: int) -> dict[str, NDArray[Any]]:
     """Return the predictions for a batch, each of shape (batch, ...)."""
-    spec: EstimatorSpec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
+    return _predictions(caller.apply(features, None, ModeKeys.PREDICT, values, global_step))
+
+
+def predict_batches(
+    caller: ModelCaller,
+    opened: SplittableInput | Iterator[Batch],
+    values: ModelValues,
+    global_step: int,
+    hooks: Sequence[SessionRunHook] = (),
+) -> Iterator[Any]:
+    """Yield the predictions of model_fn for each batch of an input: arrays by name, or one array.
+
+    `hooks` run around each batch, and after them the ``prediction_hooks`` of the first EstimatorSpec. One that asks to
+    stop ends the prediction after its batch. ``end`` is not called if the predictions are not read to their end.
+    """
+    session = BatchSession(values, global_step)
+    calls = BatchHooks(hooks, session)
+    for features, _ in batches_of(opened):
+        calls.before_batch()
+        spec = session.spec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
+        calls.called(spec.prediction_hooks, list(_predictions(spec)))
+        is_over = calls.after_batch()
+        yield spec.predictions
+        if is_over:
+            break
+    calls.end()
+
+
+def _predictions(spec: EstimatorSpec) -> dict[str, NDArray[Any]]:
     predictions = spec.predictions if isinstance(spec.predictions, Mapping) else {"predictions": spec.predictions}
     return {name: np.asarray(value) for name, value in predictions.items()}
 
@@ -160,7 +211,7 @@ class OpenedEvaluation:
 
     def measure(self, values: ModelValues, global_step: int) -> dict[str, float]:
         """Return the metrics of a model, as `evaluate` does. Blocks."""
-        return evaluate(self._caller, self._batches(), values, global_step, self.spec.steps)
+        return evaluate(self._caller, self._batches(), values, global_step, self.spec.steps, self.spec.hooks)
 
     def first_non_finite_cell(self) -> str:
         """Return column and row of a first blank, NaN or infinite cell; "" if there is none, or none was read yet."""

@@ -15,6 +15,7 @@ from psflow.ps_runtime.model.lookups import Lookups
 from psflow.ps_runtime.model.scope import CallScope, Declared
 from psflow.ps_runtime.model.sparse import RowGradient, SparseGradient, row_gradient
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.model.summary_files import FileSummary
 from psflow.ps_runtime.model.tables import RowSource
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.tables import TableSpec
@@ -37,6 +38,8 @@ class StepResult(NamedTuple):
     """An array for a variable, a RowGradient for a table; nothing for what is to be left alone."""
     learning_rates: tuple[float, ...]
     summaries: Mapping[str, Any]
+    file_summaries: Mapping[str, FileSummary]
+    """Histograms, images and texts, by the name of their files."""
 
 
 class GradientFn:
@@ -113,7 +116,7 @@ class GradientFn:
                 gradients |= self._checked(index, op, scope)
         check_loss(spec.loss, self._caller.name)
         rates = tuple([op.optimizer.learning_rate_at(global_step) for op in spec.train_ops])
-        return StepResult(spec, float(spec.loss), gradients, rates, summaries)
+        return StepResult(spec, float(spec.loss), gradients, rates, summaries, scope.file_summaries)
 
     def _ops(self, spec: EstimatorSpec) -> tuple[TrainOp, ...]:
         ops = spec.train_ops

@@ -1,14 +1,28 @@
-"""Hooks: user code around each step of a session."""
+"""Hooks: user code around each run of a session, which is a step of training, or a batch of an evaluation."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
-__all__ = ["Coordinator", "SessionRunArgs", "SessionRunContext", "SessionRunHook", "SessionRunValues"]
+__all__ = [
+    "Coordinator",
+    "Fetches",
+    "HookCalls",
+    "SessionRunArgs",
+    "SessionRunContext",
+    "SessionRunHook",
+    "SessionRunValues",
+    "as_hooks",
+    "pick",
+]
+
+Fetches = str | list[Any] | tuple[Any, ...] | Mapping[str, Any] | None
+"""A name, or a list, tuple or mapping of Fetches; None: nothing."""
 
 
 class Coordinator:
@@ -16,10 +30,21 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.stop_reason: str | None = None
+        self.ends_training = False
+        """Whether all replicas of the job are to end, not only this one."""
 
     def request_stop(self, reason: str = "a hook asked to stop") -> None:
-        """End training after this step; the first reason stays."""
-        self.stop_reason = self.stop_reason or reason
+        """End this session after the run under way; the first reason stays.
+
+        The end of the chief's session is the end of training. A worker leaves alone, and the others train on.
+        """
+        if self.stop_reason is None:
+            self.stop_reason = reason
+
+    def end_training(self, reason: str) -> None:
+        """End training, of all replicas, after the step under way; the first reason stays."""
+        self.request_stop(reason)
+        self.ends_training = True
 
     def should_stop(self) -> bool:
         """Whether an end was asked for."""
@@ -27,32 +52,41 @@ class Coordinator:
 
 
 class SessionRunArgs(NamedTuple):
-    """What a hook wants to see of a step.
+    """What a hook wants to see of a run.
 
     Parameters
     ----------
-    fetches : str, or sequence or mapping of str
+    fetches : str, or sequence or mapping of them, or None
         ``loss``, ``global_step``, keys of predictions, metrics or summaries, names of variables; not of tables.
     """
 
-    fetches: str | Sequence[str] | Mapping[str, str] = ()
+    fetches: Fetches = ()
 
 
 class SessionRunValues(NamedTuple):
-    """What a hook sees of a step: `results` has the structure of its fetches."""
+    """What a hook sees of a run: `results` has the structure of its fetches."""
 
     results: Any
 
 
 @dataclass(frozen=True)
 class SessionRunContext:
-    """The step that is about to run, or has just run."""
+    """The run that is about to begin, or has just ended.
 
+    Parameters
+    ----------
+    original_args : SessionRunArgs
+        What the loop itself fetches, whatever hooks do.
+    session : object
+        Has ``global_step`` and ``run(fetches)``, which returns values of the last run, or variables.
+    """
+
+    original_args: SessionRunArgs
     session: Any
-    coordinator: Coordinator = field(repr=False)
+    coordinator: Coordinator = field(default_factory=Coordinator, repr=False)
 
     def request_stop(self) -> None:
-        """End training after this step."""
+        """End this session after this run, as `Coordinator.request_stop` does."""
         self.coordinator.request_stop()
 
     @property
@@ -62,9 +96,9 @@ class SessionRunContext:
 
 
 class SessionRunHook:
-    """User code around each step; override what you need.
+    """User code around each run of a session; override what you need.
 
-    The calls: ``begin``, ``after_create_session``, then ``before_run`` and ``after_run`` around each step, then
+    The calls: ``begin``, ``after_create_session``, then ``before_run`` and ``after_run`` around each run, then
     ``end``, which is not called after an exception.
     """
 
@@ -75,42 +109,128 @@ class SessionRunHook:
         """After the variables have their values."""
 
     def before_run(self, run_context: SessionRunContext) -> SessionRunArgs | None:
-        """Before a step; return what to fetch of it."""
+        """Before a run; return what to fetch of it."""
 
     def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
-        """After a step, whose push is committed."""
+        """After a run; the push of a training step is committed by then."""
 
     def end(self, session: Any) -> None:
-        """After the last step."""
+        """After the last run."""
 
 
-def pick(
-    fetches: str | Sequence[str] | Mapping[str, str], values: Mapping[str, Any], tables: Collection[str] = ()
-) -> Any:
+def as_hooks(what: str, given: Iterable[SessionRunHook] | None) -> tuple[SessionRunHook, ...]:
+    """Return `given` as a tuple; None is none.
+
+    Parameters
+    ----------
+    what : str
+        What to call the argument in an error.
+    given : iterable of SessionRunHook, or None
+        The hooks of a user.
+
+    Raises
+    ------
+    UsageError
+        If something among `given` is no SessionRunHook, all faults in one message.
+    """
+    faults = ArgumentFaults()
+    hooks = faults.items(what, given, SessionRunHook, "SessionRunHook")
+    faults.raise_any()
+    return hooks
+
+
+class HookCalls:
+    """Calls the hooks of one session, each time in their order.
+
+    Parameters
+    ----------
+    hooks : sequence of SessionRunHook
+        In the order of every call.
+    session : object
+        What hooks see as ``run_context.session``.
+    tables : collection of str
+        Names of the sparse tables, which cannot be fetched.
+    """
+
+    def __init__(self, hooks: Sequence[SessionRunHook], session: Any, tables: Collection[str] = ()) -> None:
+        self.coordinator = Coordinator()
+        self._hooks = hooks
+        self._context = SessionRunContext(SessionRunArgs(), session, self.coordinator)
+        self._tables = tables
+        self._wanted: list[SessionRunArgs | None] = []
+
+    def begin(self) -> None:
+        """Before the session is made."""
+        for hook in self._hooks:
+            hook.begin()
+
+    def after_create_session(self) -> None:
+        """After the variables have their values."""
+        for hook in self._hooks:
+            hook.after_create_session(self._context.session, self.coordinator)
+
+    def before_run(self, original_args: SessionRunArgs) -> None:
+        """Before a run, in which the loop itself fetches `original_args`: ask each hook what it wants to see."""
+        if original_args is not self._context.original_args:
+            self._context = replace(self._context, original_args=original_args)
+        self._wanted = [hook.before_run(self._context) for hook in self._hooks]
+
+    def after_run(self, values: Mapping[str, Any]) -> None:
+        """After a run: show each hook what it asked for.
+
+        Raises
+        ------
+        UsageError
+            If a hook fetches what is not among `values`, or its ``before_run`` returned something else.
+        """
+        for hook, args in zip(self._hooks, self._wanted, strict=True):
+            if args is None:
+                hook.after_run(self._context, SessionRunValues(None))
+            elif isinstance(args, SessionRunArgs):
+                hook.after_run(self._context, SessionRunValues(pick(args.fetches, values, self._tables)))
+            else:
+                raise UsageError(
+                    (
+                        f"before_run of {type(hook).__name__} must return SessionRunArgs or None, got {args!r}; "
+                        "write SessionRunArgs(fetches)",
+                    )
+                )
+
+    def end(self) -> None:
+        """After the last run, unless something was raised."""
+        for hook in self._hooks:
+            hook.end(self._context.session)
+
+
+def pick(fetches: Fetches, values: Mapping[str, Any], tables: Collection[str] = ()) -> Any:
     """Return the fetched `values` in the structure of `fetches`.
 
     Parameters
     ----------
-    fetches : str, or sequence or mapping of str
+    fetches : str, or sequence or mapping of them, or None
         Names, as in SessionRunArgs.
     values : mapping of str to anything
-        All that a hook may fetch of this step.
+        All that may be fetched.
     tables : collection of str
         Names of the sparse tables, which cannot be fetched.
 
     Raises
     ------
     UsageError
-        If a name is unknown, or that of a table.
+        If a name is unknown, or that of a table, or no name.
     """
     if isinstance(fetches, str):
         try:
             return values[fetches]
         except KeyError:
             raise UsageError((_unknown(fetches, values, tables),)) from None
-    if isinstance(fetches, list) or not isinstance(fetches, Mapping):
+    if isinstance(fetches, list | tuple):
         return [pick(name, values, tables) for name in fetches]
-    return {key: pick(name, values, tables) for key, name in fetches.items()}
+    if fetches is None:
+        return None
+    if isinstance(fetches, Mapping):
+        return {key: pick(name, values, tables) for key, name in fetches.items()}
+    raise UsageError((f"a hook fetches {fetches!r}; expected a name, or a list or dict of names, such as 'loss'",))
 
 
 def _unknown(name: str, values: Iterable[str], tables: Collection[str]) -> str:

@@ -16,6 +16,7 @@ from psflow.ps_runtime.errors import ModelFnError, did_you_mean
 from psflow.ps_runtime.finite import first_non_finite
 from psflow.ps_runtime.initializers import Initializer, constant, glorot_uniform, table_seed, variable_rng
 from psflow.ps_runtime.model.lookups import Lookups
+from psflow.ps_runtime.model.summary_files import FileSummary
 from psflow.ps_runtime.model.tables import RowSource
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.tables.initial_rows import initial_rows
@@ -60,6 +61,7 @@ class ModelScope(ABC):
     global_step: int
     lookups: Lookups = field(default_factory=Lookups, kw_only=True)
     summaries: dict[str, Any] = field(default_factory=dict, init=False)
+    file_summaries: dict[str, FileSummary] = field(default_factory=dict, init=False)
     _buffered: set[str] = field(default_factory=set, init=False, repr=False)
     _tokens: list[Token[ModelScope]] = field(default_factory=list, init=False, repr=False)
 

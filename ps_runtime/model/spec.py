@@ -17,6 +17,7 @@ __all__ = ["EstimatorSpec", "ModeKeys"]
 
 RESERVED_METRICS = ("loss", "global_step")
 LOSS_ALONE = "a number (a function of psflow.losses returns the loss and its gradient: give the first of them)"
+HOOKS = ("training_hooks", "training_chief_hooks", "evaluation_hooks", "prediction_hooks")
 
 
 class ModeKeys(StrEnum):
@@ -43,8 +44,8 @@ class EstimatorSpec:
         From `Optimizer.apply_gradients` or `Optimizer.minimize`. Needed in TRAIN.
     eval_metric_ops : mapping of str to Metric, or None
         Metrics of this batch; an evaluation merges those of all batches. ``loss`` and ``global_step`` are reserved.
-    training_hooks, training_chief_hooks : sequence of SessionRunHook, or None
-        Taken from the first training call.
+    training_hooks, training_chief_hooks, evaluation_hooks, prediction_hooks : sequence of SessionRunHook, or None
+        Taken from the first call in their mode.
 
     Raises
     ------
@@ -59,8 +60,10 @@ class EstimatorSpec:
     train_op: TrainOp | Sequence[TrainOp] | None = None
     eval_metric_ops: Mapping[str, Metric] | None = None
     _: KW_ONLY
-    training_hooks: Sequence[SessionRunHook] | None = ()
-    training_chief_hooks: Sequence[SessionRunHook] | None = ()
+    training_hooks: Sequence[SessionRunHook] = ()
+    training_chief_hooks: Sequence[SessionRunHook] = ()
+    evaluation_hooks: Sequence[SessionRunHook] = ()
+    prediction_hooks: Sequence[SessionRunHook] = ()
 
     def __post_init__(self) -> None:
         faults = ArgumentFaults("EstimatorSpec.", ModelFnError, ModelFnTypeError)
@@ -70,7 +73,7 @@ class EstimatorSpec:
             if not isinstance(op, TrainOp):
                 faults.add_type("train_op", "of an optimizer's apply_gradients or minimize", op)
         self._check_metrics(faults)
-        for name in ("training_hooks", "training_chief_hooks"):
+        for name in HOOKS:
             given = getattr(self, name)
             if given != ():
                 object.__setattr__(self, name, faults.items(name, given, SessionRunHook, "SessionRunHook"))

@@ -42,8 +42,8 @@ class TrainSpec:
 
     input_fn: Callable[..., Any]
     max_steps: int | None = None
-    hooks: Sequence[SessionRunHook] | None = ()
-    saving_listeners: Sequence[CheckpointSaverListener] | None = ()
+    hooks: Sequence[SessionRunHook] = ()
+    saving_listeners: Sequence[CheckpointSaverListener] = ()
     non_finite: NonFinite = "error"
 
     def __post_init__(self) -> None:
@@ -73,6 +73,8 @@ class EvalSpec:
         Batches of an evaluation; None: to the end of the input.
     name : str or None
         Tells several evaluations apart.
+    hooks : sequence of SessionRunHook, or None
+        Run around each batch of each evaluation.
     exporters : Exporter, sequence of them, or None
         Called after every evaluation; unique names.
     start_delay_secs, throttle_secs : float
@@ -89,6 +91,7 @@ class EvalSpec:
     input_fn: Callable[..., Any]
     steps: int | None = 100
     name: str | None = None
+    hooks: Sequence[SessionRunHook] = ()
     exporters: Exporter | Sequence[Exporter] | None = ()
     start_delay_secs: float = 120
     throttle_secs: float = 600
@@ -102,12 +105,14 @@ class EvalSpec:
         steps = faults.steps("steps", self.steps)
         for name in ("start_delay_secs", "throttle_secs"):
             faults.number(name, getattr(self, name))
+        hooks = faults.items("hooks", self.hooks, SessionRunHook, "SessionRunHook")
         given = (self.exporters,) if isinstance(self.exporters, Exporter) else self.exporters
         exporters = faults.items("exporters", given, Exporter, "Exporter")
         names = [exporter.name for exporter in exporters if isinstance(exporter, Exporter)]
         faults.add(*(f"two exporters are called {n!r}" for n in sorted({n for n in names if names.count(n) > 1})))
         faults.raise_any()
         object.__setattr__(self, "steps", steps)
+        object.__setattr__(self, "hooks", hooks)
         object.__setattr__(self, "exporters", exporters)
 
     @property

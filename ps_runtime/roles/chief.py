@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.saving import SavingClient
-from psflow.ps_runtime.client.shard_client import Dial
+from psflow.ps_runtime.client.shard_client import Dial, ShardClients
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import InputError, StoppedError
 from psflow.ps_runtime.model.caller import BuiltModel
@@ -21,17 +22,15 @@ from psflow.ps_runtime.roles.events import FirstStep, Restored
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.saver import Saver
 from psflow.ps_runtime.roles.session import MonitoredSession, build_model
-from psflow.ps_runtime.roles.trainer import open_client, open_session, open_shards, sample_of
+from psflow.ps_runtime.roles.trainer import open_client, open_session, open_shards, sample_of, train
 
-__all__ = ["run_chief"]
+__all__ = ["Chief", "open_chief", "run_chief"]
 
 RESTORE_TIMEOUT_SECS = 600.0
 """For requests of the saver: restoring, copying and writing take their time with the size of the model."""
 
 
-def run_chief(
-    job: JobSpec, context: RoleContext, dials: Sequence[Dial], built: BuiltModel | None = None
-) -> dict[str, Any]:
+def run_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
     """Train and save as the chief until the job is over; return the role's report.
 
     Parameters
@@ -42,8 +41,44 @@ def run_chief(
         How this role stops, reports and reaches the others.
     dials : sequence of callable
         How to reach each ps.
-    built : BuiltModel, optional
-        What the first call of model_fn has given, if this process has made it already.
+    """
+    with open_chief(job, context, dials) as chief:
+        train(chief.session)
+        return chief.finish()
+
+
+@dataclass(frozen=True)
+class Chief:
+    """The chief of a job that is open: its session is to be entered, used and left, and then it is to finish."""
+
+    session: MonitoredSession
+    _context: RoleContext
+    _client: TrainingClient
+    _shards: ShardClients
+    _saver: Saver
+    _start: dict[str, Any]
+    """The counters of the job as it was opened."""
+    _started: float = field(default_factory=time.monotonic)
+
+    def finish(self) -> dict[str, Any]:
+        """Wait for the final checkpoint, say good-bye, and return the role's report. Blocks."""
+        train_secs = time.monotonic() - self._started
+        self._saver.join()
+        self._client.leave()
+        statistics = {
+            "train": _rates(self._start, self._saver.statistics, train_secs),
+            "job": self._saver.statistics,
+        }
+        return self._context.report(self._shards.transport, self._client.statistics() | statistics)
+
+
+@contextmanager
+def open_chief(
+    job: JobSpec, context: RoleContext, dials: Sequence[Dial], built: BuiltModel | None = None
+) -> Iterator[Chief]:
+    """Give the variables their values, begin to save, and open the job. Blocks.
+
+    The parameters are `run_chief`'s, and `built`: what the first call of model_fn has given, if it is made already.
     """
     with ExitStack() as stack:
         is_over = threading.Event()
@@ -70,16 +105,11 @@ def run_chief(
         session.built = built
         last_checkpoint = _give_values(job, context, saving, session, store)
         start = saving.statistics()["job"]
-        started = time.monotonic()
         saving.open()
+        chief = Chief(session, context, client, shards, saver, start)
         saver.start(last_checkpoint)
         context.watch(lambda: sample_of(session, shards))
-        session.run()
-        train_secs = time.monotonic() - started
-        saver.join()
-        client.leave()
-        train = _rates(start, saver.statistics, train_secs)
-        return context.report(shards.transport, client.statistics() | {"train": train, "job": saver.statistics})
+        yield chief
 
 
 def _give_values(
@@ -116,10 +146,10 @@ class _ChiefWork:
 
     def __call__(self, session: MonitoredSession) -> None:
         self._saver.check()
-        if session.num_steps == 1:
+        if session.step_session.num_steps == 1:
             self._context.emit(FirstStep())
         if self._saver.stop_reason is not None:
-            session.coordinator.request_stop(self._saver.stop_reason)
+            session.request_stop(self._saver.stop_reason)
         if self._save_secs is not None and time.monotonic() - self._saver.last_cut_at >= self._save_secs:
             self._saver.last_cut_at = time.monotonic()
             self._client.request_cut()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
 from typing import Any, get_args, get_type_hints
 
 from psflow.ps_runtime.errors import ProtocolError, UsageError, did_you_mean
+from psflow.ps_runtime.model.summary_files import NAME
 from psflow.ps_runtime.roles.events import Event, RoleEvent
 from psflow.ps_runtime.specs.roles import RoleId
 from psflow.ps_runtime.transport.address import Address
@@ -142,7 +144,22 @@ def _or_none(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else read(value)
 
 
-_BY_NAME = {"role": _role, "number": _from_one}
+def _summary_file(value: Any) -> str:
+    folder, _, name = _text(value).partition("/")
+    if folder != "summaries" or not NAME.fullmatch(name):
+        raise ValueError("a file below summaries/")
+    return f"{folder}/{name}"
+
+
+def _base64(value: Any) -> str:
+    try:
+        b64decode(_text(value), validate=True)
+    except ValueError:
+        raise ValueError(f"at most {MAX_CHARS} characters of base64") from None
+    return str(value)
+
+
+_BY_NAME = {"role": _role, "number": _from_one, "file": _summary_file, "content_base64": _base64}
 _BY_TYPE: dict[object, Callable[[Any], Any]] = {
     int: _whole,
     float: _secs,

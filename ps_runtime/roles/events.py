@@ -8,6 +8,7 @@
     ├── Restored         the chief has restored a checkpoint
     ├── FirstStep        a replica has made its first step
     ├── Metrics          numbers at a global_step
+    ├── SummaryFile      a histogram, an image or a text at a global_step
     ├── Checkpoint       a checkpoint is on disk
     ├── Evaluation       a checkpoint was evaluated
     ├── Export           an exporter wrote a model
@@ -38,6 +39,7 @@ __all__ = [
     "RoleEnded",
     "RoleEvent",
     "RoleStarted",
+    "SummaryFile",
 ]
 
 
@@ -114,6 +116,26 @@ class Metrics(RoleEvent):
 
     step: int
     values: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryFile(RoleEvent):
+    """A histogram, an image or a text that a model_fn has recorded.
+
+    Parameters
+    ----------
+    step : int
+        global_step.
+    file : str
+        Where it goes among the artifacts of the MLflow run, such as ``summaries/weights.json``; a later one replaces
+        it.
+    content_base64 : str
+        Its bytes, in base64.
+    """
+
+    step: int
+    file: str
+    content_base64: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,5 +239,7 @@ class RoleEnded(RoleEvent):
 
 RecordedEvent: TypeAlias = Metrics | Checkpoint | Evaluation | Export
 """What is kept in MLflow."""
-Event: TypeAlias = RoleStarted | PsListening | Restored | FirstStep | RecordedEvent | LogMessage | RoleEnded
+Event: TypeAlias = (
+    RoleStarted | PsListening | Restored | FirstStep | RecordedEvent | SummaryFile | LogMessage | RoleEnded
+)
 """Any event; a `match` over it handles every type and ends in ``assert_never``."""

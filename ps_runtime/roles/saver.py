@@ -18,6 +18,7 @@ from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import Checkpoint
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.saving_session import SavingSession
 
 __all__ = ["Saver"]
 
@@ -46,7 +47,7 @@ class Saver:
         self._context = context
         self._store = store
         self._evaluations = EvaluationLog(job.model_dir)
-        self._listeners: Sequence[CheckpointSaverListener] = job.train_spec.saving_listeners or ()
+        self._listeners: Sequence[CheckpointSaverListener] = job.train_spec.saving_listeners
         self._last_step = -1
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="psflow-saver", daemon=True)
@@ -88,8 +89,9 @@ class Saver:
                     self._announce_end(cut)
                 self._save(cut)
             self._client.finish()
+            session = SavingSession(self._store, cut.step, is_saved=self._last_step == cut.step)
             for listener in self._listeners:
-                listener.end(cut.step)
+                listener.end(session, cut.step)
         except BaseException as error:
             self._error = error
 
@@ -98,8 +100,9 @@ class Saver:
             self._client.resume(cut)
             return
         started = time.monotonic()
+        session = SavingSession(self._store, cut.step, is_saved=False)
         for listener in self._listeners:
-            listener.before_save(cut.step)
+            listener.before_save(session, cut.step)
         self._client.snapshot(cut)
         self.last_cut_at = time.monotonic()
         records = [ShardRecord.from_facts(facts) for facts in self._client.write(cut.step)]
@@ -109,8 +112,9 @@ class Saver:
         stall_secs, secs = round(self.last_cut_at - started, 6), round(time.monotonic() - started, 6)
         self._context.emit(Checkpoint(cut.step, self._store.path(cut.step), stall_secs, secs))
         self._collect_garbage()
+        session = SavingSession(self._store, cut.step, is_saved=True)
         for listener in self._listeners:
-            if listener.after_save(cut.step):
+            if listener.after_save(session, cut.step):
                 self.stop_reason = self.stop_reason or f"{type(listener).__name__} asked to stop after step {cut.step}"
 
     def _collect_garbage(self) -> None:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from psflow.ps_runtime.client.training import JobEnd, TrainingClient
 from psflow.ps_runtime.data.arrays import num_rows
-from psflow.ps_runtime.errors import ModelFnError, NanGradientError, NanLossError
+from psflow.ps_runtime.errors import ModelFnError, NanGradientError, NanLossError, UsageError
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.gradients import GradientFn, StepResult
-from psflow.ps_runtime.model.hooks import (
-    Coordinator,
-    SessionRunArgs,
-    SessionRunContext,
-    SessionRunHook,
-    SessionRunValues,
-    pick,
-)
-from psflow.ps_runtime.model.scope import read_only
+from psflow.ps_runtime.model.hooks import Fetches, HookCalls, SessionRunArgs, SessionRunHook, pick
 from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.roles.step_session import StepSession, StepValues
 from psflow.ps_runtime.roles.step_source import InTurn, OneAhead, Reader, StepSource, Work, next_work
 from psflow.ps_runtime.specs.variables import ModelSpec
 
@@ -29,6 +23,8 @@ __all__ = ["MonitoredSession", "build_model"]
 
 HooksOf = Callable[[BuiltModel], Sequence[SessionRunHook]]
 """Chooses the hooks of a session once the first call of model_fn is made."""
+
+CLOSED = "its session was closed"
 
 
 def build_model(caller: ModelCaller, batch: tuple[Any, Any], seed: int, expected: ModelSpec) -> BuiltModel:
@@ -53,9 +49,16 @@ def build_model(caller: ModelCaller, batch: tuple[Any, Any], seed: int, expected
 
 @dataclass
 class MonitoredSession:
-    """Runs the steps of one training replica.
+    """Trains one step at a time, as one replica of a job, with hooks around each step.
 
-    It makes the first call, tells the hooks, then repeats: pull, call model_fn, push; until the job ends.
+    ::
+
+        with session:
+            while not session.should_stop():
+                loss, global_step = session.run(["loss", "global_step"])
+
+    To enter it makes the first call of model_fn, tells the hooks, and pulls. Each `run` pulls, calls model_fn and
+    pushes. To leave it tells the hooks of the end, unless something was raised; the chief ends training by leaving.
 
     Parameters
     ----------
@@ -69,12 +72,19 @@ class MonitoredSession:
         What the job expects of model_fn.
     seed : int
         Of the job; what is random is drawn from it.
+    step_session : StepSession
+        What hooks see of the steps.
     hooks_of : callable
         Makes the hooks of this replica from the first call of model_fn.
     on_step : callable
         Called after each step with the session: the role's own work.
     pipeline_depth : int
         0, or 1: the next batch is read and its values pulled while a gradient is computed.
+
+    Notes
+    -----
+    Not thread-safe. A broken connection to a ps is made again; what cannot be recovered is raised by `run`, and the
+    next session on the same model_dir begins with its latest checkpoint.
     """
 
     client: TrainingClient
@@ -82,47 +92,98 @@ class MonitoredSession:
     caller: ModelCaller
     model: ModelSpec
     seed: int
+    step_session: StepSession
     hooks_of: HooksOf
     on_step: Callable[[MonitoredSession], None]
     pipeline_depth: int = 0
 
     def __post_init__(self) -> None:
-        self.global_step = 0
-        self.num_steps = 0
-        self.num_examples = 0
-        """Rows of the last batch."""
-        self.loss = float("nan")
-        self.fault: NanLossError | NanGradientError | None = None
-        """Why the last step was not pushed."""
-        self.staleness = self.staleness_sum = 0
-        """Of the last push; of all pushes."""
-        self.summaries: Mapping[str, Any] = {}
-        self.coordinator = Coordinator()
         self.built: BuiltModel | None = None
-        self._context = SessionRunContext(self, self.coordinator)
+        self.hooks = HookCalls((), self.step_session)
+        self._args = SessionRunArgs("loss")
         self._table_names = [table.name for table in self.model.tables]
-        self.variables = {name: read_only(view) for name, view in self.client.variables.items()}
-        """The variables as last pulled: read-only views, refreshed in place."""
+        self._work: Work | JobEnd | None = None
+        """What is to be done next; None before the session was entered."""
+        self._has_begun = False
 
-    def run(self) -> JobEnd:
-        """Train until the job ends."""
-        work = next_work(self.client, self.reader, self.client.next_grant())
+    def __enter__(self) -> Self:
+        """Wait until the job is open, make the first call of model_fn, and tell the hooks. Blocks."""
+        work = self._work = next_work(self.client, self.reader, self.client.next_grant())
+        self.step_session.global_step = work.global_step if isinstance(work, JobEnd) else work.grant.global_step
         if isinstance(work, JobEnd):
-            return work
+            return self
         if self.built is None:
             self.built = build_model(self.caller, work.batch, self.seed, self.model)
-        source = self._step_source(self.built)
-        self._hooks = list(self.hooks_of(self.built))
-        for hook in self._hooks:
-            hook.begin()
-        self.global_step = work.grant.global_step
+        self._source = self._step_source(self.built)
+        self.hooks = HookCalls(self.hooks_of(self.built), self.step_session, self._table_names)
+        self.hooks.begin()
         self.client.pull()
-        for hook in self._hooks:
-            hook.after_create_session(self, self.coordinator)
-        end = self._loop(source, work)
-        for hook in self._hooks:
-            hook.end(self)
-        return end
+        self._has_begun = True
+        self.hooks.after_create_session()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Tell the hooks of the end, unless something was raised; as the chief, end training first. Blocks."""
+        if kind is not None:
+            return
+        if not isinstance(self._work, JobEnd):
+            self.hooks.coordinator.request_stop(CLOSED)
+            if self.step_session.is_chief or self.hooks.coordinator.ends_training:
+                self._end_training()
+        if self._has_begun:
+            self.hooks.end()
+
+    def should_stop(self) -> bool:
+        """Whether there is no further step: the job has ended, or a hook asked to stop."""
+        return isinstance(self._work, JobEnd) or self.hooks.coordinator.should_stop()
+
+    def request_stop(self, reason: str = "its session was asked to stop") -> None:
+        """Make no further step, as `Coordinator.request_stop` does."""
+        self.hooks.coordinator.request_stop(reason)
+
+    def run(self, fetches: Fetches = "loss") -> Any:
+        """Make one step; return what is fetched of it, in the structure of `fetches`. Blocks.
+
+        Parameters
+        ----------
+        fetches : str, or sequence or mapping of them, or None
+            As in SessionRunArgs.
+
+        Raises
+        ------
+        NanLossError, NanGradientError
+            If the step computed something that is not finite, unless a NanTensorHook asks to stop instead.
+        """
+        if not isinstance(self._work, Work) or self.should_stop():
+            raise UsageError(
+                (
+                    "run() was called on a session that makes no step; call it inside `with session:`, while not "
+                    "session.should_stop()",
+                )
+            )
+        if fetches is not self._args.fetches:
+            self._args = SessionRunArgs(fetches)
+        values = self._step(self._work)
+        fetched = pick(fetches, values, self._table_names)
+        self.on_step(self)
+        self._work = self._source.following()
+        return fetched
+
+    def _step(self, work: Work) -> StepValues:
+        session = self.step_session
+        self.hooks.before_run(self._args)
+        self._source.pull(work)
+        result = self._source.compute(work)
+        num_examples = num_rows(work.batch[0])
+        session.fault = self._push(work, result, num_examples)
+        session.num_examples, session.result = num_examples, result
+        values = StepValues(session, result)
+        self.hooks.after_run(values)
+        if session.fault is not None and not self.hooks.coordinator.should_stop():
+            raise session.fault
+        return values
 
     def _step_source(self, built: BuiltModel) -> StepSource:
         self._gradient_fn = GradientFn(self.caller, built)
@@ -130,88 +191,37 @@ class MonitoredSession:
             return OneAhead(self.client, self.reader, self._call_model_fn, self.model.tables, built.table_features)
         return InTurn(self.client, self.reader, self._call_model_fn)
 
-    def _loop(self, source: StepSource, work: Work | JobEnd) -> JobEnd:
-        """Use ticket after ticket, until there are no more or somebody asks to stop."""
-        while not isinstance(work, JobEnd):
-            if self.coordinator.stop_reason is not None:
-                work = next_work(self.client, self.reader, self.client.stop(self.coordinator.stop_reason))
-            else:
-                work = self._step(source, work)
-        return work
-
-    def _step(self, source: StepSource, work: Work) -> Work | JobEnd:
-        source.pull(work)
-        wanted = [hook.before_run(self._context) for hook in self._hooks]
-        result = source.compute(work)
-        num_examples = num_rows(work.batch[0])
-        self.fault = self._push(source, work, result, num_examples)
-        self.num_examples, self.loss, self.summaries = num_examples, result.loss, result.summaries
-        self._tell(wanted, result)
-        if self.fault is not None and self.coordinator.stop_reason is None:
-            raise self.fault
-        self.on_step(self)
-        return source.following()
-
-    def _push(
-        self, source: StepSource, work: Work, result: StepResult, num_examples: int
-    ) -> NanLossError | NanGradientError | None:
+    def _push(self, work: Work, result: StepResult, num_examples: int) -> NanLossError | NanGradientError | None:
         """Push the gradients; or return why not: then the guard among the hooks ends training, and no ps is spoilt."""
+        session = self.step_session
         if not math.isfinite(result.loss):
             cell = self.reader.first_non_finite_cell(work.grant.records, work.batch)
-            return NanLossError(result.loss, self.global_step, cell)
+            return NanLossError(result.loss, session.global_step, cell)
         try:
-            self.global_step, staleness = source.push(work, result, num_examples)
+            session.global_step, staleness = self._source.push(work, result, num_examples)
         except NanGradientError as error:
             return error
-        self.num_steps += 1
+        session.num_steps += 1
         if staleness is not None:
-            self.staleness = staleness
-            self.staleness_sum += staleness
+            session.staleness = staleness
+            session.staleness_sum += staleness
         return None
 
     def _call_model_fn(self, work: Work) -> StepResult:
         return self._gradient_fn(
             *work.batch,
-            self.variables,
+            self.step_session.variables,
             work.grant.global_step,
             self.client.rows,
             work.lookups,
             self.client.gradient_buffers,
         )
 
-    def _tell(self, wanted: Sequence[SessionRunArgs | None], result: StepResult) -> None:
-        values = _Fetched(self, result)
-        for hook, args in zip(self._hooks, wanted, strict=True):
-            picked = None if args is None else pick(args.fetches, values, self._table_names)
-            hook.after_run(self._context, SessionRunValues(picked))
-
-
-class _Fetched(Mapping[str, Any]):
-    """What hooks may fetch of a step, looked up when asked for."""
-
-    def __init__(self, session: MonitoredSession, result: StepResult) -> None:
-        self._session = session
-        self._result = result
-
-    def __getitem__(self, name: str) -> Any:
-        if name == "loss":
-            return self._result.loss
-        if name == "global_step":
-            return self._session.global_step
-        if name in self._result.summaries:
-            return self._result.summaries[name]
-        predictions = self._result.spec.predictions
-        if isinstance(predictions, Mapping) and name in predictions:
-            return predictions[name]
-        if name in self._result.spec.metrics:
-            return self._result.spec.metrics[name].result()
-        return self._session.variables[name].copy()
-
-    def __iter__(self) -> Iterator[str]:
-        predictions = self._result.spec.predictions
-        yield from ("loss", "global_step", *self._result.summaries)
-        yield from predictions if isinstance(predictions, Mapping) else ()
-        yield from (*self._result.spec.metrics, *self._session.variables)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+    def _end_training(self) -> None:
+        """Give the tickets back, and wait for the end of the job."""
+        reason = self.hooks.coordinator.stop_reason
+        assert reason is not None
+        while not isinstance(self._work, JobEnd):
+            answer = self.client.stop(reason)
+            if isinstance(answer, JobEnd):
+                self._work = answer

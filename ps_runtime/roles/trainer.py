@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+import time
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
-from psflow.ps_runtime.model.basic_hooks import NanTensorHook, StepCounterHook, SummaryHook
+from psflow.ps_runtime.model.basic_hooks import GlobalStepWaiterHook, NanTensorHook
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.batches import BatchReader
 from psflow.ps_runtime.roles.context import RoleContext
-from psflow.ps_runtime.roles.events import FirstStep
+from psflow.ps_runtime.roles.events import FirstStep, SummaryFile
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.role_metrics import Sample
 from psflow.ps_runtime.roles.session import MonitoredSession
+from psflow.ps_runtime.roles.step_session import StepSession
 from psflow.ps_runtime.specs.roles import Role
+from psflow.ps_runtime.specs.run_config import RunConfig
 
-__all__ = ["open_client", "open_session", "open_shards", "run_worker", "sample_of"]
+__all__ = ["open_client", "open_session", "open_shards", "run_worker", "sample_of", "train"]
+
+logger = logging.getLogger(__name__)
+
+SLICE_SECS = 0.25
 
 
 def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dict[str, Any]:
-    """Train as a worker until the job is over; return the role's report.
+    """Train as a worker until the job is over, or a hook asks this worker to stop; return the role's report.
 
     Parameters
     ----------
@@ -41,9 +51,17 @@ def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dic
         client = open_client(job, shards)
         session = open_session(job, context, client, on_step=lambda session: _tell_first_step(context, session))
         context.watch(lambda: sample_of(session, shards))
-        session.run()
+        _await_first_step(job, context, client)
+        train(session)
         client.leave()
-        return context.report(shards.transport, client.statistics() | {"steps": session.num_steps})
+        return context.report(shards.transport, client.statistics() | {"steps": session.step_session.num_steps})
+
+
+def train(session: MonitoredSession) -> None:
+    """Make steps until the job has ended, or a hook asked to stop. Blocks."""
+    with session:
+        while not session.should_stop():
+            session.run()
 
 
 def open_shards(
@@ -81,43 +99,85 @@ def open_session(
         non_finite=job.train_spec.non_finite,
         enforcement=Enforcement(job.model.schema, "the train input"),
     )
+    is_pipelined = job.config.pipeline_depth > 0 and not job.input.is_stream
+    step_session = StepSession(
+        client,
+        job.model,
+        job.config,
+        is_chief=context.role.role is Role.CHIEF,
+        report=lambda step, values: _report(context, step, values),
+        put_file=lambda step, name, content: _put_file(context, step, name, content),
+        gradients_per_step=job.config.consistency.gradients_per_update(job.num_workers + 1),
+        can_pull=not is_pipelined,
+    )
     return MonitoredSession(
         client=client,
         reader=BatchReader(opened, client),
         caller=ModelCaller(job.model_fn, job.params, job.config, job.model.schema),
         model=job.model,
         seed=job.seed,
+        step_session=step_session,
         hooks_of=lambda built: _hooks(job, context, built),
         on_step=on_step,
-        pipeline_depth=0 if job.input.is_stream else job.config.pipeline_depth,
+        pipeline_depth=int(is_pipelined),
     )
 
 
 def sample_of(session: MonitoredSession, shards: ShardClients) -> Sample:
     """Return what this replica has done so far."""
     sent, received = shards.bytes_moved()
-    return Sample(session.global_step, sent, received, session.num_steps, session.staleness_sum)
+    steps = session.step_session
+    return Sample(steps.global_step, sent, received, steps.num_steps, steps.staleness_sum)
 
 
 def _hooks(job: JobSpec, context: RoleContext, built: BuiltModel) -> list[SessionRunHook]:
-    hooks: list[SessionRunHook] = list(job.train_spec.hooks or ())
+    hooks = [hook for hook in job.train_spec.hooks if not isinstance(hook, GlobalStepWaiterHook)]
     if not any(isinstance(hook, NanTensorHook) for hook in hooks):
         hooks.append(NanTensorHook())
-    hooks += built.spec.training_hooks or ()
+    hooks += built.spec.training_hooks
     if context.role.role is Role.CHIEF:
-        config = job.config
-        if config.save_summary_steps is not None:
-            hooks.append(SummaryHook(context.emit_metrics, config.save_summary_steps))
-        if config.log_step_count_steps is not None:
-            hooks.append(StepCounterHook(context.emit_metrics, config.log_step_count_steps, _gradients_per_step(job)))
-        hooks += built.spec.training_chief_hooks or ()
+        hooks += _reporting_hooks(job.config)
+        hooks += built.spec.training_chief_hooks
     return hooks
 
 
-def _gradients_per_step(job: JobSpec) -> int:
-    return job.config.consistency.gradients_per_update(job.num_workers + 1)
+def _reporting_hooks(config: RunConfig) -> list[SessionRunHook]:
+    hooks: list[SessionRunHook] = []
+    if config.save_summary_steps:
+        hooks.append(SummarySaverHook(save_steps=config.save_summary_steps))
+    if config.log_step_count_steps:
+        hooks.append(StepCounterHook(config.log_step_count_steps))
+    return hooks
+
+
+def _await_first_step(job: JobSpec, context: RoleContext, client: TrainingClient) -> None:
+    """Wait for the global_step at which this worker is to begin, if a hook says so."""
+    waiters = [hook for hook in job.train_spec.hooks if isinstance(hook, GlobalStepWaiterHook)]
+    first = max((hook.wait_until_step for hook in waiters), default=0)
+    if first <= 0:
+        return
+    logger.info("%s waits for global_step %d before it trains", context.role, first)
+    while True:
+        context.check()
+        global_step, is_over = client.progress()
+        if is_over or global_step >= first:
+            return
+        time.sleep(SLICE_SECS)
+
+
+def _report(context: RoleContext, global_step: int, values: Mapping[str, float]) -> None:
+    """Send metrics: those of the chief as they are, those of a worker under its name."""
+    if context.role.role is not Role.CHIEF:
+        values = {f"role/{context.role}/{name}": value for name, value in values.items()}
+    context.emit_metrics(global_step, values)
+
+
+def _put_file(context: RoleContext, global_step: int, name: str, content: bytes) -> None:
+    """Send a summary that is a file: those of the chief under their names, those of a worker in its folder."""
+    folder = "summaries" if context.role.role is Role.CHIEF else f"summaries/role/{context.role}"
+    context.emit(SummaryFile(int(global_step), f"{folder}/{name}", b64encode(content).decode()))
 
 
 def _tell_first_step(context: RoleContext, session: MonitoredSession) -> None:
-    if session.num_steps == 1:
+    if session.step_session.num_steps == 1:
         context.emit(FirstStep())

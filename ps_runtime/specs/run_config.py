@@ -9,6 +9,7 @@ from typing import Any
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.specs.arguments import ArgumentFaults, whole_number
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, Consistency
+from psflow.ps_runtime.specs.task_facts import ClusterSpec, TaskFacts
 
 __all__ = ["RunConfig"]
 
@@ -66,6 +67,7 @@ class RunConfig:
     session_creation_timeout_secs: float = 7200
     consistency: Consistency = field(default_factory=Async)
     pipeline_depth: int = 0
+    _task: TaskFacts = field(default_factory=TaskFacts, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         steps, secs = self.save_checkpoints_steps, self.save_checkpoints_secs
@@ -133,6 +135,47 @@ class RunConfig:
         """Whether checkpoints are saved at all."""
         return self.save_checkpoints_steps is not None or self.save_checkpoints_secs is not None
 
+    @property
+    def task_type(self) -> str:
+        """What this process is: ``chief``, ``worker``, ``ps`` or ``evaluator``; ``worker`` without a cluster."""
+        return self._task.task_type
+
+    @property
+    def task_id(self) -> int:
+        """Index among the tasks of its type."""
+        return self._task.task_id
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process saves checkpoints: without a cluster it does."""
+        return self._task.is_chief
+
+    @property
+    def num_ps_replicas(self) -> int:
+        """Number of parameter servers; 0 without a cluster."""
+        return self._task.num_ps_replicas
+
+    @property
+    def num_worker_replicas(self) -> int:
+        """Number of training replicas, the chief among them; 1 without a cluster."""
+        return self._task.num_worker_replicas
+
+    @property
+    def global_id_in_cluster(self) -> int | None:
+        """Index among all training tasks: the chief, the workers, the ps. None for an evaluator."""
+        return self._task.global_id_in_cluster
+
+    @property
+    def cluster_spec(self) -> ClusterSpec:
+        """The training tasks by type; empty without a cluster, and for an evaluator."""
+        return self._task.cluster_spec
+
+    def as_seen_by(self, task: TaskFacts) -> RunConfig:
+        """Return a copy for one task of a cluster: what model_fn gets there."""
+        config = replace(self)
+        object.__setattr__(config, "_task", task)
+        return config
+
     def replace(self, **changes: Any) -> RunConfig:
         """Return a copy with some settings changed; an unknown name is an error.
 
@@ -145,11 +188,11 @@ class RunConfig:
         >>> RunConfig().replace(save_checkpoints_steps=5).save_checkpoints_secs is None
         True
         """
-        known = {f.name for f in fields(self)}
+        known = {f.name for f in fields(self) if f.init}
         faults = [f"RunConfig has no {n!r}{did_you_mean(n, known)}" for n in changes if n not in known]
         if faults:
             raise UsageError(tuple(faults))
         for name, other in _TAKES_THE_PLACE_OF.items():
             if changes.get(name) is not None:
                 changes.setdefault(other, None)
-        return replace(self, **changes)
+        return replace(self, **changes).as_seen_by(self._task)

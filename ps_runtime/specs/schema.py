@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.columns.features import Standard
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 
 __all__ = ["MATRIX", "ArraySpec", "InputSchema", "LibSvmReading", "Scaling", "TextReading"]
@@ -149,6 +150,24 @@ class InputSchema:
     def names(self) -> tuple[str, ...]:
         """Names of the features; empty if the model reads one array without a name."""
         return tuple(spec.name for spec in self.features if spec.name)
+
+    @property
+    def weight(self) -> str | None:
+        """The feature that holds the weights of the records; None: all weigh alike."""
+        weight = None if self.preprocessing is None else self.preprocessing.weight
+        return None if weight is None else weight.name
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The words that the labels 0, 1, ... stand for; None: labels are numbers."""
+        label = None if self.preprocessing is None else self.preprocessing.label
+        return None if label is None else label.classes
+
+    @property
+    def label_normalizer(self) -> Standard | None:
+        """Mean and deviation of labels that a regressor normalizes; None: it learns them as they are."""
+        label = None if self.preprocessing is None else self.preprocessing.label
+        return None if label is None else label.normalizer
 
     @property
     def is_table(self) -> bool:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.errors import did_you_mean
 from psflow.ps_runtime.specs.tables import TableSpec
 
-__all__ = ["initial_rows", "initializer_faults"]
+__all__ = ["initial_rows", "initializer_faults", "mix_bits"]
 
 _PARAMETERS = {"zeros": (), "constant": ("value",), "uniform": ("scale",), "normal": ("scale",)}
 """The initializers, and the parameters of each."""
@@ -88,12 +88,12 @@ def initial_rows(spec: TableSpec, ids: NDArray[np.int64]) -> NDArray[Any]:
 def _symmetric_numbers(seed: int, ids: NDArray[np.int64], num_pairs: int) -> NDArray[np.float32]:
     """Return (n, 2 * num_pairs) odd multiples of 1/2 between -(2**22) and 2**22: exact in float32, and never 0."""
     start = np.array([seed % 2**64], np.uint64)
-    _mix(start)  # far apart for neighbouring seeds, so that no two tables share rows
+    mix_bits(start)  # far apart for neighbouring seeds, so that no two tables share rows
     keys = ids.astype(np.uint64)
     keys += start
-    _mix(keys)
+    mix_bits(keys)
     hashes = keys[:, None] + _GAMMA * np.arange(1, num_pairs + 1, dtype=np.uint64)
-    _mix(hashes)
+    mix_bits(hashes)
     halves = hashes.view(np.uint32)
     np.right_shift(halves, np.uint32(9), out=halves)
     numbers = halves.astype(np.float32)
@@ -117,7 +117,7 @@ def _fill_normal(rows: NDArray[Any], numbers: NDArray[np.float32], scale: float)
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _mix(numbers: NDArray[np.uint64]) -> None:
+def mix_bits(numbers: NDArray[np.uint64]) -> None:
     """Scramble 64-bit numbers in place, one to one."""
     scratch = np.empty_like(numbers)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, None)):

@@ -17,6 +17,7 @@ from psflow.ps_runtime.model.evaluation import batches_of, predict_batch
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.tasks.plots.classifier import ClassScores
 
@@ -71,7 +72,14 @@ def class_scores(job: JobSpec, export: str, dataset: SplittableInput) -> ClassSc
                 break
     if not num_rows:
         return None
-    return ClassScores(np.concatenate(labels)[:MAX_ROWS], np.concatenate(probabilities)[:MAX_ROWS])
+    scores = np.concatenate(probabilities)[:MAX_ROWS]
+    return ClassScores(np.concatenate(labels)[:MAX_ROWS], scores, _classes(job.model.schema, scores.shape[1]))
+
+
+def _classes(schema: InputSchema | None, n_classes: int) -> tuple[str, ...] | None:
+    """Return the words that class ids stand for, if a model predicts as many classes as the label has words."""
+    classes = None if schema is None else schema.classes
+    return classes if classes is not None and len(classes) == n_classes else None
 
 
 def _exported(folder: Path) -> tuple[int, ModelValues]:

@@ -17,6 +17,8 @@ MAX_CELLS_WITH_NUMBERS = 20
 """Classes; of more the numbers of a confusion matrix could not be read."""
 MAX_CURVES = 20
 """Classes with a curve each; of more the first."""
+MAX_CHARACTERS = 20
+"""Of the name of a class."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +31,20 @@ class ClassScores:
         Class ids in ``[0, n_classes)``.
     probabilities : (examples, n_classes) float array
         What the model predicts for each class.
+    classes : tuple of str, optional
+        The words that class ids stand for.
     """
 
     labels: NDArray[np.int64]
     probabilities: NDArray[np.floating[Any]]
+    classes: tuple[str, ...] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What plots call the classes: a word cut to 20 characters, or the id."""
+        if self.classes is None:
+            return tuple(map(str, range(self.probabilities.shape[1])))
+        return tuple(word if len(word) <= MAX_CHARACTERS else word[: MAX_CHARACTERS - 1] + "…" for word in self.classes)
 
 
 def classifier_plots(scores: ClassScores, title: str) -> dict[str, bytes]:
@@ -68,7 +80,7 @@ def _confusion_matrix(scores: ClassScores, title: str) -> bytes:
     side = float(np.clip(0.6 * n_classes, 4.5, 12))
     figure = new_figure(side + 1, side)
     few = n_classes <= MAX_CELLS_WITH_NUMBERS
-    display = ConfusionMatrixDisplay(counts, display_labels=range(n_classes) if few else None)
+    display = ConfusionMatrixDisplay(counts, display_labels=scores.names if few else None)
     axes = figure.subplots()
     display.plot(ax=axes, include_values=few, cmap="Blues", values_format="d")
     if not few:
@@ -82,7 +94,12 @@ def _curves(scores: ClassScores, draw: Callable[..., object], corner: str, **lab
     axes: Any = figure.subplots()
     classes = _shown_classes(scores)
     for class_id in classes:
-        draw(scores.labels == class_id, scores.probabilities[:, class_id], name=f"class {class_id}", ax=axes)
+        draw(
+            scores.labels == class_id,
+            scores.probabilities[:, class_id],
+            name=f"class {scores.names[class_id]}",
+            ax=axes,
+        )
     axes.set(**labels)
     axes.legend(fontsize="small" if len(classes) < 8 else "x-small", loc=corner)
     return png(figure)

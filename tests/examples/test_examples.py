@@ -39,3 +39,13 @@ def test_digits_on_dask_are_recognised(tmp_path: Path) -> None:
     assert accuracies["600:"] > 0.85
     ends = {line.partition(",")[0] for line in said if "finished" in line}
     assert ends == {f"{role}-0: finished" for role in ("ps", "chief", "worker", "evaluator")}
+
+
+def test_record_files_are_the_same_in_each_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = []
+    for run in ("a", "b"):
+        monkeypatch.setattr(sys, "argv", ["record_files.py", str(tmp_path / run)])
+        runpy.run_path(str(EXAMPLES / "record_files.py"), run_name="__main__")
+        written.append({path.name: path.read_bytes() for path in (tmp_path / run).iterdir()})
+    assert set(written[0]) == {"census.csv", "census.parquet", "housing.csv", "housing.parquet"}
+    assert written[0] == written[1]

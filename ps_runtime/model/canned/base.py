@@ -6,14 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.losses import FloatArray
-from psflow.ps_runtime.metrics import Metric
+from psflow.ps_runtime.metrics import Mean, Metric
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers.base import TrainOp
 
-__all__ = ["Head", "spec_of_head"]
+__all__ = ["Head", "spec_of_head", "weighted_mean_loss"]
 
 
 class Head(ABC):
@@ -44,8 +45,10 @@ class Head(ABC):
         """
 
     @abstractmethod
-    def loss(self, labels: Any, outputs: FloatArray) -> tuple[float, FloatArray]:
+    def loss(self, labels: Any, outputs: FloatArray, weights: FloatArray | None = None) -> tuple[float, FloatArray]:
         """Return the mean loss of a batch and its gradient with respect to `outputs`, ``(batch, num_outputs)``.
+
+        `weights`, ``(batch,)``, multiply the losses of the examples; the divisor of the mean is the number of examples.
 
         Raises
         ------
@@ -58,12 +61,41 @@ class Head(ABC):
         """Return the predictions by name, each of shape ``(batch, ...)``."""
 
     @abstractmethod
-    def metrics(self, labels: Any, predictions: Mapping[str, NDArray[Any]], loss: float) -> dict[str, Metric]:
-        """Return the metrics of a batch; `loss` is its mean loss."""
+    def metrics(
+        self,
+        labels: Any,
+        predictions: Mapping[str, NDArray[Any]],
+        loss: float,
+        weights: FloatArray | None = None,
+    ) -> dict[str, Metric]:
+        """Return the metrics of a batch, weighted by `weights`; `loss` is its mean loss."""
+
+
+def weighted_mean_loss(loss: float, num_elements: int, weights: FloatArray | None) -> Mean:
+    """Return the metric that is the mean of the losses of all examples, by their weights.
+
+    Parameters
+    ----------
+    loss : float
+        Of a batch: the sum of its weighted losses, divided by `num_elements`.
+    num_elements : int
+        Its examples, times the numbers of a label.
+    weights : (batch,) or None
+        As `Head.loss` was given.
+    """
+    if weights is None:
+        return Mean(loss * num_elements, float(num_elements))
+    elements_each = num_elements / len(weights) if len(weights) else 0.0
+    return Mean(loss * num_elements, float(weights.sum(dtype=np.float64)) * elements_each)
 
 
 def spec_of_head(
-    head: Head, mode: ModeKeys, labels: Any, outputs: FloatArray, train: Callable[[FloatArray], TrainOp]
+    head: Head,
+    mode: ModeKeys,
+    labels: Any,
+    outputs: FloatArray,
+    weights: FloatArray | None,
+    train: Callable[[FloatArray], TrainOp],
 ) -> EstimatorSpec:
     """Return what a canned model_fn answers.
 
@@ -79,14 +111,16 @@ def spec_of_head(
         Of the batch.
     outputs : (batch, num_outputs)
         Of the network.
+    weights : (batch,) or None
+        Of the examples, in TRAIN and EVAL; None: all weigh alike.
     train : callable
         Returns the train_op, given the gradient of the loss with respect to `outputs`; called in TRAIN.
     """
     if mode == ModeKeys.PREDICT:
         return EstimatorSpec(mode, predictions=head.predictions(outputs))
-    loss, gradient = head.loss(labels, outputs)
+    loss, gradient = head.loss(labels, outputs, weights)
     if mode == ModeKeys.EVAL:
         predictions = head.predictions(outputs)
-        measured = head.metrics(labels, predictions, loss)
+        measured = head.metrics(labels, predictions, loss, weights)
         return EstimatorSpec(mode, predictions=predictions, loss=loss, eval_metric_ops=measured)
     return EstimatorSpec(mode, loss=loss, train_op=train(gradient))

@@ -10,7 +10,7 @@ import numpy as np
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient, relu, relu_backward
 from psflow.ps_runtime.model.canned.base import Head, spec_of_head
-from psflow.ps_runtime.model.canned.features import Ids, one_hot, read_features
+from psflow.ps_runtime.model.canned.features import Ids, one_hot, read_features, read_weights
 from psflow.ps_runtime.model.canned.head import ClassifierHead
 from psflow.ps_runtime.model.canned.id_rows import look_up, rows_gradient
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
@@ -90,7 +90,8 @@ def dnn_classifier(
 
     `params` has its ``hidden_units``, ``n_classes`` and, to train, ``optimizer``.
     """
-    return _dnn(ClassifierHead(params["n_classes"]), features, labels, mode, params, input_schema)
+    head = ClassifierHead.reading(params["n_classes"], input_schema)
+    return _dnn(head, features, labels, mode, params, input_schema)
 
 
 def dnn_regressor(
@@ -100,7 +101,9 @@ def dnn_regressor(
 
     `params` has its ``hidden_units``, ``label_dimension`` and, to train, ``optimizer``.
     """
-    return _dnn(RegressorHead(params["label_dimension"]), features, labels, mode, params, input_schema)
+    return _dnn(
+        RegressorHead.reading(params["label_dimension"], input_schema), features, labels, mode, params, input_schema
+    )
 
 
 def _dnn(
@@ -119,7 +122,8 @@ def _dnn(
         optimizer: Optimizer = params["optimizer"]
         return optimizer.apply_gradients(gradients | of_layers)
 
-    return spec_of_head(head, mode, labels, activations[-1], train)
+    weights = None if mode == ModeKeys.PREDICT else read_weights(features, schema)
+    return spec_of_head(head, mode, labels, activations[-1], weights, train)
 
 
 class _Inputs(NamedTuple):

@@ -12,7 +12,7 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.losses import FloatArray
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
-__all__ = ["MAX_DENSE_IDS", "Ids", "one_hot", "read_features"]
+__all__ = ["MAX_DENSE_IDS", "Ids", "one_hot", "read_features", "read_weights"]
 
 MAX_DENSE_IDS = 1000
 """Of one feature: so many may have a column each in a matrix, or a row each in a variable."""
@@ -37,7 +37,7 @@ class Ids(NamedTuple):
 
 
 def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | Ids]:
-    """Return the features of a batch by name, in the sorted order of the names.
+    """Return the features of a batch by name, in the sorted order of the names; weights of the records are none.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | 
     Raises
     ------
     InputError
-        If an array is not of numbers, has another shape, or the arrays of a mapping differ in length; if there is
-        none; or if one of them is weights of the records, which a canned model would take for something to learn from.
+        If an array is not of numbers, has another shape, or the arrays of a mapping differ in length; or if there is
+        none.
 
     Examples
     --------
@@ -67,19 +67,33 @@ def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | 
     named = features if isinstance(features, Mapping) else {"": features}
     if not named:
         raise InputError(("expected at least one feature, got an empty mapping",))
-    if schema.preprocessing is not None and (weight := schema.preprocessing.weight) is not None:
-        expected = "a canned model weighs all records alike; leave weight out, or write a model_fn that reads it"
-        raise InputError((f"the input has weights, column {weight.name!r}: {expected}",))
     spec_of = {spec.name: spec for spec in schema.features}
     found: dict[str, FloatArray | Ids] = {}
     lengths: dict[str, int] = {}
-    for name in sorted(named):
+    for name in sorted(name for name in named if name != schema.weight):
         array = np.asarray(named[name])
         found[name] = _ids(array, spec_of[name]) if spec_of[name].num_ids else _numbers(array, name)
         lengths[name] = len(array)
     if len(set(lengths.values())) > 1:
         raise InputError((f"expected features of one length, got {lengths} rows",))
     return found
+
+
+def read_weights(features: Any, schema: InputSchema) -> NDArray[np.float32] | None:
+    """Return the weights of the records of a batch, ``(batch,)``; None where the training input has none.
+
+    Raises
+    ------
+    InputError
+        If they are not among the features.
+    """
+    if schema.weight is None:
+        return None
+    if schema.weight not in features:
+        raise InputError(
+            (f"expected the weights of the records, {schema.weight!r}, as in training; the input does not have them",)
+        )
+    return np.asarray(features[schema.weight], np.float32)
 
 
 def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,13 @@ from numpy.typing import NDArray
 from psflow.ps_runtime import metrics
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.losses import FloatArray, check_class_ids, softmax_cross_entropy
-from psflow.ps_runtime.model.canned.base import Head
+from psflow.ps_runtime.model.canned.base import Head, weighted_mean_loss
+from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["ClassifierHead"]
+
+MAX_SHOWN = 10
+"""Classes that an error lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +29,45 @@ class ClassifierHead(Head):
     ----------
     n_classes : int
         Number of classes, at least 2; labels are the integers below it.
+    classes : tuple of str, optional
+        The words that the labels 0, 1, ... stand for.
     """
 
     n_classes: int
+    classes: tuple[str, ...] | None = None
+
+    @classmethod
+    def reading(cls, n_classes: int | None, schema: InputSchema) -> Self:
+        """Return the head of a classifier of these labels.
+
+        Parameters
+        ----------
+        n_classes : int or None
+            As somebody has set it; None: as many as there are words, or 2 where labels are numbers.
+        schema : InputSchema
+            Of the training input.
+
+        Raises
+        ------
+        InputError
+            If there is only one word, or another number of words than `n_classes`.
+        """
+        words = schema.classes
+        if words is None:
+            return cls(2 if n_classes is None else n_classes)
+        shown = ", ".join(map(repr, words[:MAX_SHOWN])) + (", ..." if len(words) > MAX_SHOWN else "")
+        if n_classes not in (None, len(words)):
+            raise InputError(
+                (
+                    f"n_classes is {n_classes}, but the label {schema.label!r} has {len(words)} classes, {shown}; "
+                    "leave n_classes out, or list the classes of the label",
+                )
+            )
+        if len(words) < 2:
+            raise InputError(
+                (f"the label {schema.label!r} has one class, {shown}: expected at least 2 to tell from each other",)
+            )
+        return cls(len(words), words)
 
     @property
     def num_outputs(self) -> int:
@@ -38,7 +78,7 @@ class ClassifierHead(Head):
         """Refuse labels that `loss` would refuse; see `Head.check_labels`."""
         check_class_ids(self._class_ids(labels, (np.shape(labels) or (1,))[0], where), self.n_classes, where)
 
-    def loss(self, labels: Any, outputs: FloatArray) -> tuple[float, FloatArray]:
+    def loss(self, labels: Any, outputs: FloatArray, weights: FloatArray | None = None) -> tuple[float, FloatArray]:
         """Return the mean cross entropy of a batch and its gradient with respect to the logits.
 
         Raises
@@ -46,32 +86,43 @@ class ClassifierHead(Head):
         InputError
             If a label is no integer in [0, n_classes), or there is not one for each example.
         """
-        return softmax_cross_entropy(self._class_ids(labels, len(outputs)), outputs)
+        return softmax_cross_entropy(self._class_ids(labels, len(outputs)), outputs, weights)
 
     def predictions(self, outputs: FloatArray) -> dict[str, NDArray[Any]]:
-        """Return ``logits`` and ``probabilities``, ``(batch, n_classes)``, and ``class_ids``, ``(batch,)`` int64."""
+        """Return ``logits`` and ``probabilities``, ``(batch, n_classes)``, and ``class_ids``, ``(batch,)`` int64.
+
+        Where the labels are words, ``classes``, ``(batch,)``, are those of the ids.
+        """
         probabilities = np.exp(outputs - outputs.max(axis=1, keepdims=True))
         probabilities /= probabilities.sum(axis=1, keepdims=True)
-        return {"logits": outputs, "probabilities": probabilities, "class_ids": outputs.argmax(axis=1)}
+        class_ids = outputs.argmax(axis=1)
+        made = {"logits": outputs, "probabilities": probabilities, "class_ids": class_ids}
+        return made if self.classes is None else made | {"classes": np.array(self.classes)[class_ids]}
 
-    def metrics(self, labels: Any, predictions: Mapping[str, NDArray[Any]], loss: float) -> dict[str, metrics.Metric]:
+    def metrics(
+        self,
+        labels: Any,
+        predictions: Mapping[str, NDArray[Any]],
+        loss: float,
+        weights: FloatArray | None = None,
+    ) -> dict[str, metrics.Metric]:
         """Return the metrics of a batch; `loss` is its mean loss. A binary classifier has some more."""
         class_ids, guesses = self._class_ids(labels, len(predictions["logits"])), predictions["class_ids"]
         measured: dict[str, metrics.Metric] = {
-            "accuracy": metrics.accuracy(class_ids, guesses),
-            "average_loss": metrics.mean(loss, weights=len(class_ids)),
+            "accuracy": metrics.accuracy(class_ids, guesses, weights),
+            "average_loss": weighted_mean_loss(loss, len(class_ids), weights),
         }
         if self.n_classes > 2:
             return measured
         positive = predictions["probabilities"][:, 1]
         return measured | {
-            "accuracy_baseline": metrics.accuracy_baseline(class_ids),
-            "auc": metrics.auc(class_ids, positive),
-            "auc_precision_recall": metrics.auc(class_ids, positive, curve="PR"),
-            "label/mean": metrics.mean(class_ids),
-            "precision": metrics.precision(class_ids, guesses),
-            "prediction/mean": metrics.mean(positive),
-            "recall": metrics.recall(class_ids, guesses),
+            "accuracy_baseline": metrics.accuracy_baseline(class_ids, weights),
+            "auc": metrics.auc(class_ids, positive, weights),
+            "auc_precision_recall": metrics.auc(class_ids, positive, weights, curve="PR"),
+            "label/mean": metrics.mean(class_ids, weights),
+            "precision": metrics.precision(class_ids, guesses, weights),
+            "prediction/mean": metrics.mean(positive, weights),
+            "recall": metrics.recall(class_ids, guesses, weights),
         }
 
     def _class_ids(self, labels: Any, rows: int, where: str = "the batch") -> NDArray[np.integer[Any]]:

@@ -11,7 +11,7 @@ import numpy as np
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray
 from psflow.ps_runtime.model.canned.base import Head, spec_of_head
-from psflow.ps_runtime.model.canned.features import Ids, read_features
+from psflow.ps_runtime.model.canned.features import Ids, read_features, read_weights
 from psflow.ps_runtime.model.canned.head import ClassifierHead
 from psflow.ps_runtime.model.canned.id_rows import look_up, rows_gradient
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
@@ -33,20 +33,24 @@ def linear_classifier(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
 ) -> EstimatorSpec:
     """Be the model_fn of `LinearClassifier`; `params` has its ``n_classes`` and, to train, ``optimizer``."""
-    return _linear(ClassifierHead(params["n_classes"]), features, labels, mode, params, input_schema)
+    return _linear(
+        ClassifierHead.reading(params["n_classes"], input_schema), features, labels, mode, params, input_schema
+    )
 
 
 def linear_regressor(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
 ) -> EstimatorSpec:
     """Be the model_fn of `LinearRegressor`; `params` has its ``label_dimension`` and, to train, ``optimizer``."""
-    return _linear(RegressorHead(params["label_dimension"]), features, labels, mode, params, input_schema)
+    return _linear(
+        RegressorHead.reading(params["label_dimension"], input_schema), features, labels, mode, params, input_schema
+    )
 
 
 def default_optimizer(schema: InputSchema) -> Ftrl:
     """Return Ftrl with the learning rate ``min(0.2, 1 / sqrt(number of columns))``.
 
-    A column is a column of a table that arrives as a matrix, or any other feature.
+    A column is a column of a table that arrives as a matrix, or any other feature but the weights of records.
 
     Examples
     --------
@@ -59,7 +63,9 @@ def default_optimizer(schema: InputSchema) -> Ftrl:
     0.1
     """
     in_matrix = len(schema.columns)
-    num_columns = sum(in_matrix if in_matrix and spec.name == MATRIX else 1 for spec in schema.features)
+    num_columns = sum(
+        in_matrix if in_matrix and spec.name == MATRIX else 1 for spec in schema.features if spec.name != schema.weight
+    )
     return Ftrl(learning_rate=min(LARGEST_RATE, 1 / math.sqrt(num_columns)))
 
 
@@ -73,7 +79,8 @@ def _linear(
         optimizer: Optimizer = params["optimizer"] or default_optimizer(schema)
         return optimizer.apply_gradients(_gradients(inputs, gradient))
 
-    return spec_of_head(head, mode, labels, outputs, train)
+    weights = None if mode == ModeKeys.PREDICT else read_weights(features, schema)
+    return spec_of_head(head, mode, labels, outputs, weights, train)
 
 
 def _outputs(inputs: Mapping[str, FloatArray | Ids], num_outputs: int) -> FloatArray:

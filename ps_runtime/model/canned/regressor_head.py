@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from psflow.ps_runtime import metrics
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.losses import FloatArray, mean_squared_error
-from psflow.ps_runtime.model.canned.base import Head
+from psflow.ps_runtime.model.canned.base import Head, weighted_mean_loss
+from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["RegressorHead"]
 
@@ -21,13 +22,28 @@ __all__ = ["RegressorHead"]
 class RegressorHead(Head):
     """The outputs are the predictions; the loss is the mean of their squared errors over all examples and dimensions.
 
+    With a normalizer the outputs are predictions of labels less their mean, by their deviation, and so the loss is that
+    of these; predictions and metrics are those of the labels themselves.
+
     Parameters
     ----------
     label_dimension : int
         Numbers of a label, at least 1; labels are ``(batch, label_dimension)``, or ``(batch,)`` where it is 1.
+    mean, deviation : float
+        Of the labels, where they are normalized.
     """
 
     label_dimension: int
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    @classmethod
+    def reading(cls, label_dimension: int, schema: InputSchema) -> Self:
+        """Return the head of a regressor of the labels of a training input."""
+        normalizer = schema.label_normalizer
+        if normalizer is None:
+            return cls(label_dimension)
+        return cls(label_dimension, normalizer.mean, normalizer.standard_deviation or 1.0)
 
     @property
     def num_outputs(self) -> int:
@@ -38,7 +54,7 @@ class RegressorHead(Head):
         """Refuse labels that `loss` would refuse; see `Head.check_labels`."""
         self._targets(labels, (np.shape(labels) or (1,))[0], where)
 
-    def loss(self, labels: Any, outputs: FloatArray) -> tuple[float, FloatArray]:
+    def loss(self, labels: Any, outputs: FloatArray, weights: FloatArray | None = None) -> tuple[float, FloatArray]:
         """Return the mean squared error of a batch and its gradient with respect to `outputs`.
 
         Raises
@@ -46,21 +62,35 @@ class RegressorHead(Head):
         InputError
             If labels are no numbers, or not `label_dimension` for each example.
         """
-        return mean_squared_error(self._targets(labels, len(outputs)), outputs)
+        targets = self._targets(labels, len(outputs))
+        return mean_squared_error(
+            (targets - self.mean) / self.deviation if self._normalizes else targets, outputs, weights
+        )
 
     def predictions(self, outputs: FloatArray) -> dict[str, NDArray[Any]]:
         """Return ``predictions``, ``(batch, label_dimension)``."""
-        return {"predictions": outputs}
+        return {"predictions": outputs * self.deviation + self.mean if self._normalizes else outputs}
 
-    def metrics(self, labels: Any, predictions: Mapping[str, NDArray[Any]], loss: float) -> dict[str, metrics.Metric]:
+    def metrics(
+        self,
+        labels: Any,
+        predictions: Mapping[str, NDArray[Any]],
+        loss: float,
+        weights: FloatArray | None = None,
+    ) -> dict[str, metrics.Metric]:
         """Return the metrics of a batch; `loss` is its mean loss."""
         guesses = predictions["predictions"]
         targets = self._targets(labels, len(guesses))
+        of_elements = None if weights is None else weights[:, np.newaxis]
         return {
-            "average_loss": metrics.mean(loss, weights=targets.size),
-            "label/mean": metrics.mean(targets),
-            "prediction/mean": metrics.mean(guesses),
+            "average_loss": weighted_mean_loss(loss * self.deviation**2, targets.size, weights),
+            "label/mean": metrics.mean(targets, of_elements),
+            "prediction/mean": metrics.mean(guesses, of_elements),
         }
+
+    @property
+    def _normalizes(self) -> bool:
+        return (self.mean, self.deviation) != (0.0, 1.0)
 
     def _targets(self, labels: Any, rows: int, where: str = "the batch") -> NDArray[Any]:
         """Return `labels` as ``(rows, label_dimension)`` numbers."""

@@ -113,3 +113,16 @@ def test_overrides_of_a_replay_are_refused_too(tmp_path: Path) -> None:
     replay = EvaluateParameters(model_dir=str(tmp_path), overrides=("input.eval.features=[age]",))
     with pytest.raises(ConfigError, match=r"command line: input\.eval\.features: differs from input\.train\.features"):
         found_training(replay)
+
+
+def test_how_labels_are_normalized_is_said_in_training_alone(tmp_path: Path) -> None:
+    label = "label: {column: price, normalize: standard}"
+    assert read(conf(tmp_path, label, train=label)).input.eval
+    with pytest.raises(ConfigError, match=r"input.eval.label.normalize: differs from normalize of input.train.label"):
+        read(conf(tmp_path, label, train="label: price"))
+
+
+def test_an_evaluation_has_a_part_of_its_own(tmp_path: Path) -> None:
+    assert read(conf(tmp_path, "part: [0.9, 1]", train="part: [0, 0.9]")).input.eval
+    with pytest.raises(ConfigError, match=r"part is \[0.9, 0.1\], expected two numbers that ascend"):
+        read(conf(tmp_path, "part: [0.9, 0.1]"))

@@ -16,7 +16,15 @@ from psflow.flows.parameters.train import parse_parameters
 from psflow.flows.watching import watch as module
 from psflow.flows.watching.page_links import PageLinks
 from psflow.flows.watching.watch import Watch, Watched
-from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, LogMessage, Metrics, PsListening, RecordedEvent
+from psflow.ps_runtime.roles.events import (
+    Checkpoint,
+    Evaluation,
+    LogMessage,
+    Metrics,
+    PsListening,
+    RecordedEvent,
+    SummaryFile,
+)
 from psflow.ps_runtime.transport.address import Address
 
 CONF = {
@@ -40,11 +48,16 @@ class Seen:
         self.tracked: list[RecordedEvent] = []
         self.tags: list[dict[str, str]] = []
         self.artifacts: list[tuple[str, Any]] = []
+        self.files: dict[str, bytes] = {}
         self.closed: dict[str, Any] = {}
         self.plotted: list[str] = []
         self.has_progress = threading.Event()
         self.tracker: Any = SimpleNamespace(
-            handle=self.tracked.append, put_tags=self.tags.append, put_file=None, run_id="r1", page="http://host/r1"
+            handle=self.tracked.append,
+            put_tags=self.tags.append,
+            put_file=self.files.__setitem__,
+            run_id="r1",
+            page="http://host/r1",
         )
 
     def make_artifacts(self, name: str) -> Any:
@@ -114,6 +127,16 @@ def test_what_happens_seldom_is_logged_and_everything_is_recorded(
     assert system.values["system/cpu_utilization_percentage"] >= 0
     tables = [given for kind, given in seen.artifacts if kind == "table"]
     assert tables[0][1] == [{"step": 300, "evaluation": "eval", "accuracy": 0.5}]
+
+
+def test_a_summary_that_is_a_file_is_written_and_not_shown(
+    seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with watch(seen, tmp_path) as watching:
+        watching.handle(SummaryFile(400, "summaries/w.json", "eyJhIjogMX0=", role="chief-0"))
+    assert seen.files == {"summaries/w.json": b'{"a": 1}'}
+    assert seen.plotted == []
+    assert len(messages(caplog)) == 1
 
 
 def test_the_past_is_recorded_again_but_no_news(seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

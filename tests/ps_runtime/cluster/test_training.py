@@ -18,6 +18,7 @@ from psflow import (
     EstimatorSpec,
     EvalSpec,
     GradientDescent,
+    Metrics,
     ModeKeys,
     RunConfig,
     SessionRunArgs,
@@ -25,15 +26,17 @@ from psflow import (
     StopAtStepHook,
     TrainSpec,
     get_variable,
+    stop_if_lower_hook,
     train_and_evaluate,
 )
-from psflow.ps_runtime.checkpoint.records import EvaluationLog
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.errors import CapacityError, ModelDirError, RoleFailedError
 from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.model.hooks import Coordinator
 from tests.leak_guard import no_leaks
 
 pytestmark = pytest.mark.cluster(shared=True)
@@ -139,6 +142,36 @@ def test_a_hook_that_asks_to_stop_ends_the_job_with_a_final_checkpoint(client: C
     assert "reached 60" in job["stop_reason"]
     assert {report["exit"] for report in reports.values()} == {"finished"}
     assert CheckpointStore(str(tmp_path)).steps() == []  # none were asked for
+    assert_free(client)
+
+
+class TellFacts(SessionRunHook):
+    """Reports where it runs."""
+
+    def after_create_session(self, session: Any, coord: Coordinator) -> None:
+        config = session.config
+        assert config.is_chief == session.is_chief
+        assert config.cluster_spec.as_dict() == {"chief": ["chief-0"], "worker": ["worker-0"], "ps": ["ps-0", "ps-1"]}
+        session.report(session.global_step, {f"{config.task_type}_is": config.global_id_in_cluster})
+
+
+def test_the_evaluations_end_training_early_in_every_role(client: Client, tmp_path: Path) -> None:
+    model, events = estimator(tmp_path, 20), list[Any]()
+    stop = stop_if_lower_hook(model, "loss", 0.01, run_every_secs=None, run_every_steps=1)
+    train_spec = TrainSpec(endless, 1_000_000, hooks=[stop, TellFacts()])
+    reports = train_and_evaluate(
+        model, train_spec, EVAL, client=client, num_ps=2, num_workers=1, on_event=events.append
+    )
+    finished = read_finished(str(tmp_path))
+    assert finished is not None
+    assert finished.final_step < 1_000_000
+    assert "early stopping at global_step" in finished.reason
+    assert_ended_well(reports, tmp_path, finished.final_step)
+    facts: dict[str, float] = {}
+    for event in events:
+        if isinstance(event, Metrics):
+            facts |= {name: value for name, value in event.values.items() if name.endswith("_is")}
+    assert facts == {"chief_is": 0.0, "role/worker-0/worker_is": 1.0}
     assert_free(client)
 
 

@@ -8,7 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from psflow.ps_runtime.columns.features import FeatureSpec
+from psflow.ps_runtime.columns.comparing import label_differences
+from psflow.ps_runtime.columns.describing import label_line
+from psflow.ps_runtime.columns.facts import label_facts, label_from
+from psflow.ps_runtime.columns.features import FeatureSpec, Standard
 from psflow.ps_runtime.columns.labels import Label, LabelLearner, weights_of
 from psflow.ps_runtime.columns.options import LabelOptions
 from psflow.ps_runtime.columns.raw import RawColumn
@@ -16,9 +19,11 @@ from psflow.ps_runtime.columns.reading import Column, convert, raw_type_of
 from psflow.ps_runtime.errors import CellError, InputError, UsageError
 
 
-def learn(*chunks: list[Any], classes: Any = None, arrow_type: pa.DataType | None = None) -> Label:
+def learn(
+    *chunks: list[Any], classes: Any = None, arrow_type: pa.DataType | None = None, normalize: Any = None
+) -> Label:
     arrays = [pa.array(chunk, arrow_type) for chunk in chunks]
-    learner = LabelLearner(RawColumn("y", raw_type_of(arrays[0].type)), LabelOptions("y", classes))
+    learner = LabelLearner(RawColumn("y", raw_type_of(arrays[0].type)), LabelOptions("y", classes, normalize))
     for array in arrays:
         learner.update(convert(array, learner.column.read_as, "y"))
     return learner.finish()
@@ -100,3 +105,29 @@ def test_weights_are_finite_and_not_negative() -> None:
     for bad in (-0.5, None, float("inf"), 1e300):
         with pytest.raises(CellError, match=r"column 'w', row 1 .*: expected a weight, a finite number >= 0"):
             weights_of(pa.table({"w": [0.5, bad]}), column)
+
+
+def test_numbers_stay_as_they_are_beside_how_a_regressor_normalizes_them() -> None:
+    label = learn([1.0, None], [3.0, 8.0], normalize="standard")
+    assert label.normalizer == Standard(4.0, pytest.approx(np.std([1, 3, 8])))
+    np.testing.assert_array_equal(label.apply(pa.table({"y": [1, 8]})), [1, 8])
+    assert label_from(label_facts(label)) == label
+    assert label_line(label) == "y: labels, whole numbers, mean 4, standard deviation 2.94392, 1 blank"
+    assert list(label_differences(learn([1.0, 3.0, 8.0]), label)) == [
+        "the label 'y' has normalizer standard, expected none"
+    ]
+
+
+def test_equal_labels_have_no_deviation() -> None:
+    assert learn([0.1] * 3, normalize="standard").normalizer == Standard(0.1, 0.0)
+
+
+def test_words_and_classes_are_not_normalized() -> None:
+    with pytest.raises(UsageError, match="the label 'y' is string, expected numbers to normalize"):
+        learn(["a", "b"], normalize="standard")
+    with pytest.raises(UsageError, match="normalize and classes contradict each other"):
+        LabelOptions("y", [1, 2], "standard")
+    with pytest.raises(UsageError, match="normalize is 'standart', expected one of standard; did you mean"):
+        LabelOptions("y", normalize="standart")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"numbers up to 1e\+308: too large to normalize"):
+        learn([1e308, -1e308], normalize="standard")

@@ -175,14 +175,14 @@ class Listener(CheckpointSaverListener):
     def begin(self):
         self.heard.append("begin")
 
-    def before_save(self, global_step):
+    def before_save(self, session, global_step):
         self.heard.append(f"before {global_step}")
 
-    def after_save(self, global_step):
+    def after_save(self, session, global_step):
         self.heard.append(f"after {global_step}")
         return global_step == self.stop_at
 
-    def end(self, global_step):
+    def end(self, session, global_step):
         self.heard.append(f"end {global_step}")
 
 
@@ -205,7 +205,7 @@ def test_a_listener_ends_training(make):
 
 def test_an_error_of_a_listener_is_the_error_of_training(make):
     class Failing(Listener):
-        def after_save(self, global_step):
+        def after_save(self, session, global_step):
             raise ZeroDivisionError("as planned")
 
     listener = Failing()

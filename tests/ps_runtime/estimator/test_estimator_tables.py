@@ -119,7 +119,9 @@ def test_the_evaluator_evaluates_and_exports_tables(estimator):
 
 def plan(model_fn, **spec):
     eval_specs = [EvalSpec(records, None, **spec)]
-    return plan_job(ModelCaller(model_fn, {}, None), TrainSpec(records), eval_specs, 1, 1, lambda labels, where: None)
+    return plan_job(
+        ModelCaller(model_fn, {}, None), TrainSpec(records), eval_specs, 1, 1, lambda labels, where, schema: None
+    )
 
 
 def test_the_plan_knows_the_tables_and_exporters_may_compare():

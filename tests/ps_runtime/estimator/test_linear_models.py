@@ -50,7 +50,7 @@ def test_a_classifier_is_as_accurate_as_logistic_regression(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(("kind", "name"), [(LinearClassifier, "n_classes"), (LinearRegressor, "label_dimension")])
 def test_defaults_are_the_references(kind: Any, name: str) -> None:
-    assert kind(model_dir="unused").params == {name: 2 if kind is LinearClassifier else 1, "optimizer": None}
+    assert kind(model_dir="unused").params == {name: None if kind is LinearClassifier else 1, "optimizer": None}
     adam = Adam(learning_rate=0.1)
     assert kind(3, adam, "unused").params == {name: 3, "optimizer": adam}
 

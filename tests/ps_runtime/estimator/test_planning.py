@@ -20,9 +20,11 @@ from psflow.ps_runtime.specs.input import InputSpec
 from tests.ps_runtime.estimator.regression import X, batches, records, regression, shuffled
 
 
-def plan(
-    input_fn=records, eval_fn=None, model_fn=regression, num_replicas=1, check_labels=lambda labels, where: None, **spec
-):
+def any_labels(labels, where, input_schema):
+    """Take all labels."""
+
+
+def plan(input_fn=records, eval_fn=None, model_fn=regression, num_replicas=1, check_labels=any_labels, **spec):
     eval_specs = () if eval_fn is None else (EvalSpec(eval_fn, **spec),)
     return plan_job(ModelCaller(model_fn, {}, None), TrainSpec(input_fn), eval_specs, 1, num_replicas, check_labels)
 
@@ -56,7 +58,7 @@ def test_an_input_fn_hears_what_it_asks_for():
 
 def test_the_labels_of_whole_data_sets_are_judged():
     judged = []
-    plan(records, records, check_labels=lambda labels, where: judged.append((len(labels), where)))
+    plan(records, records, check_labels=lambda labels, where, schema: judged.append((len(labels), where)))
     assert judged == [(40, "the train input"), (40, "the eval input")]
 
 
@@ -147,7 +149,7 @@ def test_what_would_fail_at_the_first_export_is_refused(wrong, words):
         plan(eval_fn=records, model_fn=predicting(**wrong), exporters=BestExporter())
     caller, model = ModelCaller(predicting(**wrong), {}, None), plan().model
     with pytest.raises(ModelFnError, match=words.replace("in train", "in the checkpoint")):
-        plan_evaluations(caller, (EvalSpec(records, exporters=BestExporter()),), model, lambda labels, where: None)
+        plan_evaluations(caller, (EvalSpec(records, exporters=BestExporter()),), model, any_labels)
 
 
 def test_a_model_that_is_not_exported_need_not_predict():
@@ -187,7 +189,7 @@ def test_the_cells_of_every_input_are_told_together():
 
 def test_an_input_is_planned_without_the_rows_that_are_left_out():
     spec = TrainSpec(holed(7), non_finite="drop")
-    planned = plan_job(ModelCaller(regression, {}, None), spec, (), 1, 1, lambda labels, where: None)
+    planned = plan_job(ModelCaller(regression, {}, None), spec, (), 1, 1, any_labels)
     assert (planned.input.num_records, planned.datasets["train"].non_finite.num_rows) == (39, 1)
 
 

@@ -117,7 +117,7 @@ def test_a_missing_column_is_refused_by_everything(trained: Estimator, columns: 
         lambda: trained.evaluate(lacking),
         lambda: list(trained.predict(lacking)),
         lambda: Attempt(trained, TrainSpec(table(), 9), EvalSpec(lacking)),
-        lambda: plan_evaluations(trained.caller, [EvalSpec(lacking)], model, lambda labels, where: None),
+        lambda: plan_evaluations(trained.caller, [EvalSpec(lacking)], model, lambda labels, where, schema: None),
     ):
         with pytest.raises(InputError, match=r"the (eval|predict) input has no column 'b'"):
             use()

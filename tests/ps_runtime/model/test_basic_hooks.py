@@ -9,33 +9,32 @@ from types import SimpleNamespace
 import pytest
 
 from psflow.ps_runtime.errors import NanGradientError, NanLossError, UsageError
-from psflow.ps_runtime.model import basic_hooks
-from psflow.ps_runtime.model.basic_hooks import (
-    LoggingTensorHook,
-    NanTensorHook,
-    StepCounterHook,
-    StopAtStepHook,
-    SummaryHook,
-)
-from psflow.ps_runtime.model.hooks import Coordinator, SessionRunContext, SessionRunValues, pick
+from psflow.ps_runtime.model import logging_hook, reporting_hooks
+from psflow.ps_runtime.model.basic_hooks import NanTensorHook, StopAtStepHook
+from psflow.ps_runtime.model.hooks import Coordinator, SessionRunArgs, SessionRunContext, SessionRunValues, pick
+from psflow.ps_runtime.model.logging_hook import LoggingTensorHook
+from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
 
 
 class Steps:
     """A session that is told what its steps gave."""
 
-    def __init__(self, hook, start=0):
+    def __init__(self, hook, start=0, reports=None, gradients_per_step=1):
         self.global_step = start
         self.num_examples = 10
         self.staleness = 0
         self.summaries = {}
+        self.file_summaries = {}
         self.fault = None
+        self.gradients_per_step = gradients_per_step
+        self.report = lambda *report: reports.append(report)
         self.hook = hook
         self.coordinator = Coordinator()
         hook.begin()
         hook.after_create_session(self, self.coordinator)
 
     def step(self, to, loss=0.5, **summaries):
-        context = SessionRunContext(self, self.coordinator)
+        context = SessionRunContext(SessionRunArgs(), self, self.coordinator)
         args = self.hook.before_run(context)
         self.global_step, self.summaries = to, summaries
         values = {"loss": loss, "global_step": to, "w": 1.5}
@@ -78,7 +77,7 @@ def test_a_step_that_was_not_pushed_is_an_error_or_an_end(fault, caplog):
 
 def messages_of(caplog, tensors, num_steps, **options):
     steps = Steps(LoggingTensorHook(tensors, **options))
-    with caplog.at_level(logging.INFO, logger=basic_hooks.logger.name):
+    with caplog.at_level(logging.INFO, logger=logging_hook.logger.name):
         for n in range(1, num_steps + 1):
             steps.step(n)
     return caplog.messages
@@ -86,34 +85,34 @@ def messages_of(caplog, tensors, num_steps, **options):
 
 def test_logs_every_so_many_steps_from_the_first_on(caplog):
     found = messages_of(caplog, ["loss", "global_step"], 7, every_n_iter=3)
-    assert found == [f"loss = 0.5, global_step = {n}" for n in (1, 4, 7)]
+    assert [line.partition(" (")[0] for line in found] == [f"loss = 0.5, global_step = {n}" for n in (1, 4, 7)]
 
 
 def test_logs_under_titles(caplog):
-    assert messages_of(caplog, {"weight": "w"}, 1) == ["weight = 1.5"]
+    assert messages_of(caplog, {"weight": "w"}, 1, every_n_iter=1) == ["weight = 1.5"]
 
 
 def test_logs_a_single_name(caplog):
-    assert messages_of(caplog, "loss", 1) == ["loss = 0.5"]
+    assert messages_of(caplog, "loss", 1, every_n_iter=1) == ["loss = 0.5"]
 
 
 def test_logs_nothing_between(caplog):
     hook = LoggingTensorHook(["loss"], every_n_iter=2)
     steps = Steps(hook)
     steps.step(1)
-    assert hook.before_run(SessionRunContext(steps, steps.coordinator)).fetches == {}
+    assert hook.before_run(SessionRunContext(SessionRunArgs(), steps)) is None
 
 
 @pytest.fixture
 def clock(monkeypatch):
     time = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(basic_hooks.time, "monotonic", lambda: time.now)
+    monkeypatch.setattr(reporting_hooks.time, "monotonic", lambda: time.now)
     return time
 
 
 def test_counts_the_steps_and_examples_of_all_replicas(clock):
     reports = []
-    steps = Steps(StepCounterHook(lambda *report: reports.append(report), every_n_steps=10), start=5)
+    steps = Steps(StepCounterHook(every_n_steps=10), start=5, reports=reports)
     steps.step(8)
     clock.now += 2
     steps.staleness = 3
@@ -126,33 +125,32 @@ def test_counts_the_steps_and_examples_of_all_replicas(clock):
     assert reports[1] == (20, {"loss": 0.5, "steps_per_sec": 7.0, "examples_per_sec": 70.0, "staleness": 2.0})
 
 
-def test_reports_summaries_as_plain_numbers():
+def test_reports_summaries():
     reports = []
-    steps = Steps(SummaryHook(lambda *report: reports.append(report), every_n_steps=5))
+    steps = Steps(SummarySaverHook(save_steps=5), reports=reports)
     steps.step(4, accuracy=0.5)
     steps.step(6, accuracy=1)
     steps.step(7, accuracy=0.75)
     steps.step(10)
-    assert reports == [(6, {"accuracy": 1.0})]
-    assert type(reports[0][1]["accuracy"]) is float
+    assert reports == [(6, {"accuracy": 1})]
 
 
 @pytest.mark.parametrize(
     "make",
     [
         lambda n: LoggingTensorHook("loss", every_n_iter=n),
-        lambda n: StepCounterHook(print, every_n_steps=n),
-        lambda n: SummaryHook(print, every_n_steps=n),
+        lambda n: StepCounterHook(every_n_steps=n),
+        lambda n: SummarySaverHook(save_steps=n),
     ],
 )
 def test_refuses_a_period_without_steps(make):
-    with pytest.raises(UsageError, match=r"every_n_\w+ should be greater than 0, got 0"):
+    with pytest.raises(UsageError, match=r"(every_n|save)_\w+ should be greater than 0, got 0"):
         make(0)
 
 
 def test_counts_the_examples_of_all_gradients_of_an_update(clock):
     reports = []
-    steps = Steps(StepCounterHook(lambda *report: reports.append(report), every_n_steps=10, gradients_per_step=3))
+    steps = Steps(StepCounterHook(every_n_steps=10), reports=reports, gradients_per_step=3)
     clock.now += 2
     steps.step(10)
     assert reports[0][1]["examples_per_sec"] == 150.0

@@ -39,7 +39,7 @@ def test_a_table_is_not_fetched_and_told_to_be_one(fetches):
 
 def test_the_first_reason_to_stop_stays():
     coordinator = Coordinator()
-    context = SessionRunContext(None, coordinator)
+    context = SessionRunContext(SessionRunArgs(), None, coordinator)
     assert not context.stop_requested
     coordinator.request_stop("enough")
     context.request_stop()
@@ -50,5 +50,5 @@ def test_the_first_reason_to_stop_stays():
 def test_a_hook_that_overrides_nothing_does_nothing():
     hook = SessionRunHook()
     hook.begin()
-    assert hook.before_run(SessionRunContext(None, Coordinator())) is None
+    assert hook.before_run(SessionRunContext(SessionRunArgs(), None)) is None
     assert SessionRunArgs().fetches == ()

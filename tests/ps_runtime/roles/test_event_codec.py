@@ -26,6 +26,7 @@ from psflow.ps_runtime.roles.events import (
     Restored,
     RoleEnded,
     RoleStarted,
+    SummaryFile,
 )
 from psflow.ps_runtime.transport.address import Address
 
@@ -36,6 +37,7 @@ EVENTS: list[Event] = [
     Restored(300, 0.5, **SENT),
     FirstStep(**SENT),
     Metrics(2**63 - 1, {"loss": 0.25, "norm": math.inf, "rate": -1e300}, **SENT),
+    SummaryFile(300, "summaries/layers/w.json", "e30=", **SENT),
     Checkpoint(300, "s3://bucket/step_00000300", 0.01, 0.5, **SENT),
     Checkpoint(0, "c", **SENT),
     Evaluation(300, {"loss": -math.inf}, 1795338240.25, "held_out", 1.5, **SENT),
@@ -45,6 +47,7 @@ EVENTS: list[Event] = [
     RoleEnded(**SENT),
 ]
 METRICS = encode_event(Metrics(300, {"loss": 0.5}, **SENT))[1]
+SUMMARY = encode_event(SummaryFile(300, "summaries/w.json", "e30=", **SENT))[1]
 EXPORT = encode_event(Export("best", 300, 2, "p", True, {}, **SENT))[1]
 LISTENING = encode_event(PsListening(Address("h", 1, None, ""), **SENT))[1]
 
@@ -118,6 +121,15 @@ def test_numbers_arrive_as_floats() -> None:
             ("Metrics", {**METRICS, "values": dict.fromkeys(map(str, range(MAX_METRICS + 1)), 0.5)}),
             "'values' should be",
         ),
+        *(
+            (("SummaryFile", {**SUMMARY, "file": file}), "'file' should be a file below summaries/, got")
+            for file in ("w.json", "plots/w.png", "summaries/", "summaries/../w.png", "/summaries/w", "summaries/a//b")
+        ),
+        (
+            ("SummaryFile", {**SUMMARY, "content_base64": "e30"}),
+            f"'content_base64' should be at most {MAX_CHARS} characters of base64, got 'e30'",
+        ),
+        (("SummaryFile", {**SUMMARY, "content_base64": "e30=" * (MAX_CHARS // 4 + 1)}), "'content_base64' should be"),
         (("Export", {**EXPORT, "is_best": 1}), "'is_best' should be true or false, got 1"),
         (("Export", {**EXPORT, "path": None}), f"'path' should be a text of at most {MAX_CHARS} characters, got None"),
         (("Export", {**EXPORT, "path": "x" * (MAX_CHARS + 1)}), "'path' should be"),

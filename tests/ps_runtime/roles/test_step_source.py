@@ -66,7 +66,7 @@ class Replica:
         self.calls.append(f"model_fn {work.grant.records.start}")
         view = self.variable.view()
         view.flags.writeable = False
-        return StepResult(SPEC, 0.0, {"w": view}, (0.1,), {})
+        return StepResult(SPEC, 0.0, {"w": view}, (0.1,), {}, {})
 
     def in_turn(self):
         return InTurn(self, self, self.call_model_fn)

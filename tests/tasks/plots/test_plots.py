@@ -19,6 +19,7 @@ from psflow import (
     Estimator,
     EstimatorSpec,
     GradientDescent,
+    LinearClassifier,
     ModeKeys,
     RunConfig,
     embedding_lookup,
@@ -28,6 +29,8 @@ from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import schema_of
+from psflow.ps_runtime.data.record_formats import Csv
+from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.model.exporters import ExportBundle
@@ -215,3 +218,29 @@ def test_what_a_classifier_is(shape: tuple[int, ...], labels: Any, is_classifier
     if found is not None:
         assert found.probabilities.shape == (16, max(2, np.prod(shape) // 16))
     assert module._batch_scores({"y": np.full(shape, 0.25)}, labels) is None
+
+
+def test_classes_have_their_names(drawn: list[Figure]) -> None:
+    made = scores(3)
+    named = ClassScores(made.labels, made.probabilities, ("cat", "dog", "a word that is longer than most"))
+    classifier_plots(named, "t")
+    shown = ["cat", "dog", "a word that is long…"]
+    assert [label.get_text() for label in drawn[0].axes[0].get_xticklabels()] == shown
+    assert [str(line.get_label()).partition(" (")[0] for line in drawn[1].axes[0].lines] == [
+        f"class {w}" for w in shown
+    ]
+
+
+def test_the_names_of_classes_are_the_words_of_the_label(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,w,pet\n" + "1,1,dog\n2,2,cat\n" * 8)
+
+    def pets() -> RecordInput:
+        return Csv(path=str(tmp_path / "t.csv"), label="pet", weight="w").read().batch(4)
+
+    estimator = LinearClassifier(model_dir=str(tmp_path / "model"), config=RunConfig(tf_random_seed=1))
+    estimator.train(pets, max_steps=2)
+    with Attempt(estimator, TrainSpec(pets, 2), EvalSpec(pets, steps=None)) as attempt:
+        job, evaluated = attempt.job(), attempt.plan.datasets["eval"]
+    found = class_scores(job, exported(estimator, tmp_path / "export" / "best" / "1"), evaluated)
+    assert found is not None
+    assert found.classes == ("cat", "dog")

@@ -6,7 +6,7 @@ from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import Column
 from psflow.ps_runtime.data.arrays import array_specs
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS, Ids, one_hot, read_features
+from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS, Ids, one_hot, read_features, read_weights
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
 
@@ -74,8 +74,20 @@ def test_so_many_ids_have_a_column_each_and_no_more():
         one_hot(Ids(np.array([0]), MAX_DENSE_IDS + 1, 0), "word")
 
 
-def test_weights_are_no_features_of_a_canned_model():
-    weight = Column(RawColumn("w", "float64"), "float64")
-    schema = InputSchema((ArraySpec("w", "float32", ()),), preprocessing=Preprocessing((), (), weight=weight))
-    with pytest.raises(InputError, match="the input has weights, column 'w': a canned model weighs all records alike"):
-        read_features({"w": [1.0]}, schema)
+WEIGHED = InputSchema(
+    (ArraySpec("w", "float32", ()), ArraySpec("x", "float32", ())),
+    preprocessing=Preprocessing((), (), weight=Column(RawColumn("w", "float64"), "float64")),
+)
+
+
+def test_weights_are_no_features_and_a_prediction_needs_none():
+    features = {"w": np.float32([1, 0]), "x": [3, 4]}
+    assert list(read_features(features, WEIGHED)) == ["x"]
+    assert read_weights(features, WEIGHED).tolist() == [1, 0]
+    assert list(read_features({"x": [3, 4]}, WEIGHED)) == ["x"]
+    with pytest.raises(InputError, match="expected the weights of the records, 'w', as in training"):
+        read_weights({"x": [3, 4]}, WEIGHED)
+
+
+def test_without_weights_in_training_all_weigh_alike():
+    assert read_weights({"w": [1.0]}, InputSchema((ArraySpec("w", "float32", ()),))) is None

@@ -3,8 +3,13 @@ import pytest
 import scipy.special
 import sklearn.metrics
 
+from psflow.ps_runtime.columns.labels import Label
+from psflow.ps_runtime.columns.preprocessing import Preprocessing
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.reading import Column
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.canned.head import ClassifierHead
+from psflow.ps_runtime.specs.schema import InputSchema
 
 RNG = np.random.default_rng(9)
 LOGITS = RNG.normal(size=(50, 3)).astype(np.float32)
@@ -128,3 +133,52 @@ def test_labels_of_a_whole_data_set_pass(labels):
 def test_labels_of_a_whole_data_set_are_refused_by_their_row(labels, words):
     with pytest.raises(InputError, match=words):
         HEAD.check_labels(labels, "the train input")
+
+
+WEIGHTS = RNG.integers(0, 4, 50).astype(np.float32)
+
+
+def test_weights_multiply_the_losses_and_the_divisor_is_the_number_of_examples():
+    loss, gradient = HEAD.loss(LABELS, LOGITS, WEIGHTS)
+    each = [HEAD.loss(LABELS[row : row + 1], LOGITS[row : row + 1]) for row in range(50)]
+    assert loss == pytest.approx(np.dot(WEIGHTS, [one[0] for one in each]) / 50, rel=1e-6)
+    expected = np.concatenate([one[1] for one in each]) * WEIGHTS[:, None] / 50
+    np.testing.assert_allclose(gradient, expected, atol=1e-7)
+    assert gradient.dtype == np.float32
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_weighted_metrics_are_those_of_repeated_examples(n_classes):
+    head, labels, logits = ClassifierHead(n_classes), LABELS % n_classes, LOGITS[:, :n_classes]
+    repeats = np.repeat(np.arange(50), WEIGHTS.astype(int))
+    weighted = head.metrics(labels, head.predictions(logits), head.loss(labels, logits, WEIGHTS)[0], WEIGHTS)
+    more_labels, more_logits = labels[repeats], logits[repeats]
+    repeated = head.metrics(more_labels, head.predictions(more_logits), head.loss(more_labels, more_logits)[0])
+    assert {name: metric.result() for name, metric in weighted.items()} == pytest.approx(
+        {name: metric.result() for name, metric in repeated.items()}, rel=1e-6
+    )
+
+
+def schema_of(*classes):
+    label = Label(Column(RawColumn("pet", "string"), "string"), "int64", classes or None)
+    return InputSchema((), label="pet", preprocessing=Preprocessing((), (), label=label))
+
+
+def test_there_are_as_many_classes_as_words_and_predictions_say_them():
+    head = ClassifierHead.reading(None, schema_of("cat", "dog", "elk"))
+    assert head == ClassifierHead.reading(3, schema_of("cat", "dog", "elk")) == ClassifierHead(3, ("cat", "dog", "elk"))
+    assert head.predictions(np.float32([[0, 0, 1], [1, 0, 0]]))["classes"].tolist() == ["elk", "cat"]
+    assert ClassifierHead.reading(None, schema_of()) == ClassifierHead(2)
+    assert ClassifierHead.reading(5, InputSchema(())) == ClassifierHead(5)
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "words", "fault"),
+    [
+        (2, ("cat", "dog", "elk"), "n_classes is 2, but the label 'pet' has 3 classes, 'cat', 'dog', 'elk'; leave"),
+        (None, ("cat",), "the label 'pet' has one class, 'cat': expected at least 2"),
+    ],
+)
+def test_another_number_of_classes_than_words_is_refused(n_classes, words, fault):
+    with pytest.raises(InputError, match=fault):
+        ClassifierHead.reading(n_classes, schema_of(*words))

@@ -2,8 +2,14 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
+from psflow.ps_runtime.columns.features import Standard
+from psflow.ps_runtime.columns.labels import Label
+from psflow.ps_runtime.columns.preprocessing import Preprocessing
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.reading import Column
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
+from psflow.ps_runtime.specs.schema import InputSchema
 
 RNG = np.random.default_rng(12)
 OUTPUTS = RNG.normal(size=(50, 2)).astype(np.float32)
@@ -80,3 +86,48 @@ def test_labels_of_a_whole_data_set_pass(labels):
 def test_as_many_labels_as_examples():
     with pytest.raises(InputError, match=r"labels of shape \(50, 2\) for the 50 examples of the batch, got \(49, 2\)"):
         TWO.loss(LABELS[:49], OUTPUTS)
+
+
+WEIGHTS = np.random.default_rng(3).integers(0, 3, 50).astype(np.float32)
+NORMALIZED = RegressorHead(2, mean=1e5, deviation=2e4)
+LARGE = LABELS * 2e4 + 1e5
+
+
+def test_weights_multiply_the_losses_and_the_divisor_is_the_number_of_numbers(central_differences):
+    loss, gradient = TWO.loss(LABELS, OUTPUTS, WEIGHTS)
+    expected = sklearn.metrics.mean_squared_error(LABELS, OUTPUTS, sample_weight=WEIGHTS) * WEIGHTS.sum() / 50
+    assert loss == pytest.approx(expected, rel=1e-6)
+    slopes = central_differences(lambda x: TWO.loss(LABELS, x, WEIGHTS)[0], OUTPUTS.astype(np.float64))
+    np.testing.assert_allclose(gradient, slopes, atol=1e-7)
+
+
+def test_weighted_metrics_are_those_of_repeated_examples():
+    repeats = np.repeat(np.arange(50), WEIGHTS.astype(int))
+    weighted = TWO.metrics(LABELS, TWO.predictions(OUTPUTS), TWO.loss(LABELS, OUTPUTS, WEIGHTS)[0], WEIGHTS)
+    labels, outputs = LABELS[repeats], OUTPUTS[repeats]
+    repeated = TWO.metrics(labels, TWO.predictions(outputs), TWO.loss(labels, outputs)[0])
+    assert {name: metric.result() for name, metric in weighted.items()} == pytest.approx(
+        {name: metric.result() for name, metric in repeated.items()}, rel=1e-6
+    )
+
+
+def test_normalized_labels_are_learned_small_and_predicted_large():
+    loss, gradient = NORMALIZED.loss(LARGE, OUTPUTS)
+    expected, slopes = TWO.loss(LABELS, OUTPUTS)
+    assert loss == pytest.approx(expected, rel=1e-6)
+    np.testing.assert_allclose(gradient, slopes, atol=1e-7)
+    predictions = NORMALIZED.predictions(OUTPUTS)
+    np.testing.assert_allclose(predictions["predictions"], OUTPUTS * 2e4 + 1e5, rtol=1e-6)
+    metrics = NORMALIZED.metrics(LARGE, predictions, loss)
+    assert metrics["average_loss"].result() == pytest.approx(expected * 2e4**2, rel=1e-6)
+    assert metrics["label/mean"].result() == pytest.approx(LARGE.mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "head"),
+    [(Standard(5.0, 2.0), (1, 5.0, 2.0)), (Standard(5.0, 0.0), (1, 5.0, 1.0)), (None, (1,))],
+)
+def test_the_label_says_how_it_is_normalized(normalizer, head):
+    label = Label(Column(RawColumn("y", "float64"), "float64"), "float32", normalizer=normalizer)
+    schema = InputSchema((), label="y", preprocessing=Preprocessing((), (), label=label))
+    assert RegressorHead.reading(1, schema) == RegressorHead(*head)

@@ -1,0 +1,141 @@
+"""A guess of what becomes of a column that is not the label."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from psflow.flows.drafting.facts import ColumnFacts, counted
+
+__all__ = ["ColumnGuess", "Use", "guess_column"]
+
+KEY_NAME = re.compile(r"(?:.*[^a-z])?(?:id|key|uuid|guid)", re.IGNORECASE)
+"""``id``, ``customer_id``, ``order-key``, and no ``paid``."""
+CAMEL_KEY_NAME = re.compile(r".*[a-z](?:Id|ID|Key)")
+ENOUGH_RECORDS = 20
+"""That values which all differ do so by nature, not by chance."""
+MAX_KEY_LENGTH = 64
+LONG_TEXT = 60
+"""Characters of a value on average: sentences."""
+BLANK = "(blank)"
+"""The word that blanks become."""
+EMBEDDING = 8
+
+
+class Use(Enum):
+    """What a column is for."""
+
+    FEATURE = "feature"
+    KEY = "key"
+    LEFT_OUT = "left out"
+
+
+@dataclass(frozen=True)
+class ColumnGuess:
+    """What becomes of a column.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    use : Use
+        What it is for.
+    comment : str
+        What was counted, and why.
+    options : mapping
+        The keys of ``columns.<name>``; empty if the defaults will do.
+    """
+
+    name: str
+    use: Use
+    comment: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def guess_column(facts: ColumnFacts, *, has_leading_zeros: bool, is_deep: bool, max_words: int) -> ColumnGuess:
+    """Return what becomes of a column.
+
+    Parameters
+    ----------
+    facts : ColumnFacts
+        What was counted.
+    has_leading_zeros : bool
+        Whether its words are numbers with zeros in front, in delimited text.
+    is_deep : bool
+        Whether the model is a deep network, which has embeddings.
+    max_words : int
+        Of a vocabulary; more of them are hashed.
+    """
+    name = facts.name
+    if facts.is_array:
+        return ColumnGuess(name, Use.FEATURE, f"arrays, {facts.raw.type}{facts.blanks}")
+    if not facts.num_distinct:
+        return ColumnGuess(name, Use.LEFT_OUT, "nothing but blanks: left out")
+    if facts.num_distinct == 1 and not facts.num_blanks:
+        return ColumnGuess(name, Use.LEFT_OUT, f"always {facts.low}: left out")
+    if _is_key(facts):
+        return ColumnGuess(name, Use.KEY, "all different: names a record")
+    match facts.raw.type:
+        case "string":
+            return _words(facts, {"type": "string"} if has_leading_zeros else {}, max_words, is_deep=is_deep)
+        case "bool":
+            return ColumnGuess(name, Use.FEATURE, f"true or false{facts.blanks}", _filled(facts, {}))
+        case "date" | "timestamp":
+            comment = f"dates, {facts.range}, as days since 1970{facts.blanks}"
+            return ColumnGuess(name, Use.FEATURE, comment, _number(facts))
+        case "int64" if _is_key_name(name):
+            return _words(facts, {}, max_words, is_deep=is_deep)
+    comment = f"{facts.range}{facts.blanks}"
+    return ColumnGuess(name, Use.FEATURE, comment, _number(facts))
+
+
+def _is_key_name(name: str) -> bool:
+    return bool(KEY_NAME.fullmatch(name) or CAMEL_KEY_NAME.fullmatch(name))
+
+
+def _is_key(facts: ColumnFacts) -> bool:
+    """Return whether each record has a value of its own that names it, rather than measures something."""
+    if not facts.all_differ:
+        return False
+    if _is_key_name(facts.name):
+        return facts.raw.type in ("string", "int64")
+    if facts.num_records < ENOUGH_RECORDS:
+        return False
+    match facts.raw.type:
+        case "string":
+            return facts.max_length <= MAX_KEY_LENGTH and facts.mean_length < LONG_TEXT
+        case "int64":
+            return bool(facts.high - facts.low + 1 == facts.num_records)  # they count the records
+        case _:
+            return False
+
+
+def _number(facts: ColumnFacts) -> dict[str, Any]:
+    filled = {"impute": "median", "indicator": True} if facts.num_blanks else {}
+    return {**filled, "normalize": "standard"}
+
+
+def _filled(facts: ColumnFacts, options: dict[str, Any]) -> dict[str, Any]:
+    """Return options of words, whose blanks are a word of their own: that there is none may say something."""
+    return {**options, "impute": BLANK} if facts.num_blanks else options
+
+
+def _words(facts: ColumnFacts, options: dict[str, Any], max_words: int, *, is_deep: bool) -> ColumnGuess:
+    name, what = facts.name, f"{counted(facts.num_distinct, 'word')}{facts.blanks}"
+    if facts.mean_length >= LONG_TEXT:
+        return ColumnGuess(name, Use.LEFT_OUT, f"{what}, {facts.mean_length:.0f} characters on average: text, left out")
+    if facts.num_records >= ENOUGH_RECORDS and facts.num_distinct > (facts.num_records - facts.num_blanks) / 2:
+        return ColumnGuess(name, Use.LEFT_OUT, f"{what}, most of them of one record: left out")
+    if facts.raw.type == "int64":
+        options, what = {**options, "vocabulary": "auto"}, f"{what}, as its name says that numbers are ids"
+    elif options:
+        what = f"{what}, numbers with leading zeros"
+    if facts.num_distinct <= max_words:
+        return ColumnGuess(name, Use.FEATURE, what, _filled(facts, options))
+    options.pop("vocabulary", None)
+    options["hash_buckets"] = 1 << (2 * facts.num_distinct).bit_length()
+    if is_deep:
+        options["embedding"] = EMBEDDING
+    return ColumnGuess(name, Use.FEATURE, f"{what}: hashed, as they are so many", _filled(facts, options))

@@ -1,0 +1,143 @@
+"""A first configuration for record files, before it is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from psflow.flows.drafting.columns import ColumnGuess, Use, guess_column
+from psflow.flows.drafting.facts import column_facts
+from psflow.flows.drafting.label import LabelGuess, guess_label
+from psflow.flows.drafting.sample import Sample
+from psflow.ps_runtime.columns.values import blank_rows
+from psflow.ps_runtime.data.part import InputPart
+from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.redaction import shown_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["BATCH_SIZE", "PART", "Draft", "draft"]
+
+CLASSIFIERS = ("DNNClassifier", "LinearClassifier")
+REGRESSORS = ("DNNRegressor", "LinearRegressor")
+ENOUGH_FOR_DEEP = 1000
+"""Records; of fewer a linear model learns more that is true of others."""
+PART = 0.9
+"""Of the records to train on."""
+MAX_WORDS = 999
+"""Of a column: with the id of unknown words, a deep network takes so many without an embedding."""
+BATCH_SIZE = 64
+EPOCHS = 20
+FEWEST_STEPS, MOST_STEPS = 300, 20_000
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A first configuration.
+
+    Parameters
+    ----------
+    experiment : str
+        Its name.
+    sample : Sample
+        What was looked at.
+    label : LabelGuess
+        What is learned.
+    model : str
+        The canned model.
+    reason : str
+        Why this one.
+    columns : tuple of ColumnGuess
+        What becomes of the others, in their order.
+    max_steps : int
+        How long to train.
+    """
+
+    experiment: str
+    sample: Sample
+    label: LabelGuess
+    model: str
+    reason: str
+    columns: tuple[ColumnGuess, ...]
+    max_steps: int
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether the model is a deep network."""
+        return self.model.startswith("DNN")
+
+    def of(self, use: Use) -> list[ColumnGuess]:
+        """Return the columns of one use."""
+        return [guess for guess in self.columns if guess.use is use]
+
+
+def draft(sample: Sample, label: str, model: str | None, experiment: str) -> Draft:
+    """Guess a configuration.
+
+    Parameters
+    ----------
+    sample : Sample
+        Of the records.
+    label : str
+        The column of the labels.
+    model : str or None
+        The canned model; None: chosen.
+    experiment : str
+        Its name.
+
+    Raises
+    ------
+    UsageError
+        If there is no such label, it is nothing to learn, or no column is left to learn from.
+    """
+    names = [column.name for column in sample.columns]
+    if label not in names:
+        kind = sample.unreadable.get(label)
+        what = f"there is no column {label!r}{did_you_mean(label, names)}" if kind is None else f"{label!r} is {kind}"
+        raise UsageError((f"{shown_path(sample.path)}: {what}; expected the label among {', '.join(names[:20])}",))
+    raw = {column.name: column for column in sample.columns}
+    label_column = sample.table.column(label)
+    guess = guess_label(column_facts(raw.pop(label), label_column), label_column)
+    _check_parts(sample, label_column)
+    chosen, reason = _model(guess, model, sample)
+    columns = [
+        guess_column(
+            column_facts(column, sample.table.column(column.name)),
+            has_leading_zeros=column.name in sample.as_written,
+            is_deep=chosen.startswith("DNN"),
+            max_words=MAX_WORDS if sample.is_all else MAX_WORDS // 2,
+        )
+        for column in raw.values()
+    ]
+    columns += [ColumnGuess(name, Use.LEFT_OUT, f"{kind}: left out") for name, kind in sample.unreadable.items()]
+    if not any(column.use is Use.FEATURE for column in columns):
+        found = "; ".join(f"{column.name}: {column.comment}" for column in columns)
+        raise UsageError(
+            (f"{shown_path(sample.path)}: no column is left to learn from ({found or 'no other column'})",)
+        )
+    steps = EPOCHS * PART * sample.num_records / BATCH_SIZE
+    max_steps = round(min(max(steps, FEWEST_STEPS), MOST_STEPS), -2)
+    return Draft(experiment, sample, guess, chosen, reason, tuple(columns), int(max_steps))
+
+
+def _check_parts(sample: Sample, label: pa.ChunkedArray) -> None:
+    """Raise UsageError if a file is so small that one of its parts has no label."""
+    has_label = ~blank_rows(label.combine_chunks())
+    for part in (InputPart(0, PART), InputPart(PART, 1)):
+        if sample.is_all and not (part.has(0, len(has_label)) & has_label).any():
+            fault = f"{has_label.sum()} records with a label are too few to train on some and evaluate on others"
+            raise UsageError((f"{shown_path(sample.path)}: {fault}; 100 are a beginning",))
+
+
+def _model(label: LabelGuess, asked: str | None, sample: Sample) -> tuple[str, str]:
+    """Return a canned model, and why."""
+    deep, linear = CLASSIFIERS if label.is_classes else REGRESSORS
+    if asked is not None:
+        if asked not in (deep, linear):
+            near = did_you_mean(asked, (deep, linear))
+            raise UsageError((f"--model is {asked!r}, expected {deep} or {linear} for this label{near}",))
+        return asked, "as you asked"
+    if sample.num_records < ENOUGH_FOR_DEEP:
+        return linear, f"{sample.num_records:,} records are few for a deep network"
+    return deep, f"it finds what columns mean together; {linear} is simpler"

@@ -1,0 +1,107 @@
+"""What the values of one column are: counted once, for all guesses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from psflow.ps_runtime.columns.raw import TYPES, RawColumn
+from psflow.ps_runtime.columns.values import blank_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ColumnFacts", "column_facts", "counted"]
+
+
+@dataclass(frozen=True)
+class ColumnFacts:
+    """What was counted.
+
+    Parameters
+    ----------
+    raw : RawColumn
+        Name and type.
+    num_records, num_blanks : int
+        Of all values, and of those that are null or NaN.
+    num_distinct : int
+        Of those that are not blank; 0 where these are arrays.
+    low, high : object
+        The least and the greatest of these; None if there is none.
+    mean_length, max_length : float, int
+        Characters of a word; 0 where these are no words.
+    """
+
+    raw: RawColumn
+    num_records: int
+    num_blanks: int
+    num_distinct: int
+    low: Any = None
+    high: Any = None
+    mean_length: float = 0.0
+    max_length: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the column."""
+        return self.raw.name
+
+    @property
+    def is_array(self) -> bool:
+        """Whether each value is an array."""
+        return self.raw.type not in TYPES
+
+    @property
+    def all_differ(self) -> bool:
+        """Whether each record has a value of its own."""
+        return self.num_distinct == self.num_records
+
+    @property
+    def blanks(self) -> str:
+        """How many blanks there are, behind a comma; empty if there is none."""
+        return f", {self.num_blanks:,} of {self.num_records:,} blank" if self.num_blanks else ""
+
+    @property
+    def range(self) -> str:
+        """From the least to the greatest value."""
+        low, high = (f"{value:g}" if isinstance(value, float) else f"{value}" for value in (self.low, self.high))
+        return f"{low} to {high}"
+
+
+def column_facts(raw: RawColumn, column: pa.ChunkedArray) -> ColumnFacts:
+    """Count the values of a column."""
+    from pyarrow import compute as pc
+
+    values = column.combine_chunks()
+    blank = blank_rows(values)
+    num_blanks = int(np.count_nonzero(blank))
+    if raw.type not in TYPES:
+        return ColumnFacts(raw, len(values), num_blanks, 0)
+    present = values.filter(~blank)
+    if not len(present):
+        return ColumnFacts(raw, len(values), num_blanks, 0)
+    bounds = pc.min_max(present).as_py()
+    lengths = pc.utf8_length(present) if raw.type == "string" else None
+    return ColumnFacts(
+        raw,
+        len(values),
+        num_blanks,
+        pc.count_distinct(present).as_py(),
+        bounds["min"],
+        bounds["max"],
+        0.0 if lengths is None else pc.mean(lengths).as_py(),
+        0 if lengths is None else pc.max(lengths).as_py(),
+    )
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number and what it counts.
+
+    Examples
+    --------
+    >>> counted(1, "word"), counted(1200, "word")
+    ('1 word', '1,200 words')
+    """
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -1,0 +1,203 @@
+"""Hooks that end training by what the evaluations say, or by any predicate; on a cluster the chief decides for all.
+
+Nothing of it enters a checkpoint: a job that was ended so trains on when it is started again without the hook. The last
+step has its checkpoint, which is evaluated as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.estimator.eval_metrics import Crosses, Stalls
+from psflow.ps_runtime.model.batch_hooks import BatchSession
+from psflow.ps_runtime.model.hook_timer import SecondOrStepTimer, check_period
+from psflow.ps_runtime.model.hooks import (
+    Coordinator,
+    SessionRunArgs,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+)
+
+__all__ = [
+    "make_early_stopping_hook",
+    "stop_if_higher_hook",
+    "stop_if_lower_hook",
+    "stop_if_no_decrease_hook",
+    "stop_if_no_increase_hook",
+]
+
+
+def make_early_stopping_hook(
+    estimator: Estimator,
+    should_stop_fn: Callable[[], Any],
+    run_every_secs: float | None = 60,
+    run_every_steps: int | None = None,
+) -> SessionRunHook:
+    """Return a hook that ends training once `should_stop_fn` returns something true.
+
+    Parameters
+    ----------
+    estimator : Estimator
+        Whose training it is for.
+    should_stop_fn : callable
+        Called without arguments, on the chief alone, after its first step and then now and then. A sentence that it
+        returns becomes the reason in ``finished.json``.
+    run_every_secs : float, optional
+        Call it every so many seconds; or
+    run_every_steps : int, optional
+        every so many steps of global_step. Exactly one of them: ``run_every_secs=None`` goes with steps.
+
+    Raises
+    ------
+    UsageError
+        If `estimator` is no Estimator, `should_stop_fn` cannot be called, or not exactly one period is given.
+    """
+    faults: list[str] = []
+    if not isinstance(estimator, Estimator):
+        faults.append(f"estimator must be an Estimator, got {type(estimator).__name__}")
+    if not callable(should_stop_fn):
+        faults.append(f"should_stop_fn must be callable, got {should_stop_fn!r}")
+    if faults:
+        raise UsageError(tuple(faults))
+    check_period(run_every_secs=run_every_secs, run_every_steps=run_every_steps)
+    return _EarlyStoppingHook(should_stop_fn, SecondOrStepTimer(run_every_secs, run_every_steps))
+
+
+def stop_if_higher_hook(
+    estimator: Estimator,
+    metric_name: str,
+    threshold: float,
+    eval_dir: str | None = None,
+    min_steps: int = 0,
+    run_every_secs: float | None = 60,
+    run_every_steps: int | None = None,
+) -> SessionRunHook:
+    """Return a hook that ends training once a metric of an evaluation is higher than `threshold`.
+
+    Parameters
+    ----------
+    estimator : Estimator
+        Whose training it is for.
+    metric_name : str
+        Such as ``accuracy`` or ``loss``.
+    threshold : float
+        Equal to it is not higher. NaN never is.
+    eval_dir : str, optional
+        Which evaluation, as ``estimator.eval_dir(name)`` says; that of the EvalSpec without a name if left out.
+    min_steps : int
+        Evaluations of an earlier global_step do not count.
+    run_every_secs, run_every_steps
+        As of `make_early_stopping_hook`.
+
+    Raises
+    ------
+    UsageError
+        As of `make_early_stopping_hook`; in training, if the evaluations have no such metric.
+    """
+    metric = _metric(estimator, metric_name, eval_dir, min_steps, is_higher=True)
+    return make_early_stopping_hook(estimator, Crosses(*metric, threshold), run_every_secs, run_every_steps)
+
+
+def stop_if_lower_hook(
+    estimator: Estimator,
+    metric_name: str,
+    threshold: float,
+    eval_dir: str | None = None,
+    min_steps: int = 0,
+    run_every_secs: float | None = 60,
+    run_every_steps: int | None = None,
+) -> SessionRunHook:
+    """Return a hook that ends training once a metric of an evaluation is lower than `threshold`.
+
+    The parameters are those of `stop_if_higher_hook`.
+    """
+    metric = _metric(estimator, metric_name, eval_dir, min_steps, is_higher=False)
+    return make_early_stopping_hook(estimator, Crosses(*metric, threshold), run_every_secs, run_every_steps)
+
+
+def stop_if_no_increase_hook(
+    estimator: Estimator,
+    metric_name: str,
+    max_steps_without_increase: int,
+    eval_dir: str | None = None,
+    min_steps: int = 0,
+    run_every_secs: float | None = 60,
+    run_every_steps: int | None = None,
+) -> SessionRunHook:
+    """Return a hook that ends training once a metric has not become higher for so many steps.
+
+    Parameters
+    ----------
+    max_steps_without_increase : int
+        Between the global_step of the highest evaluation and that of a later one. NaN is lower than any number.
+    estimator, metric_name, eval_dir, min_steps, run_every_secs, run_every_steps
+        As of `stop_if_higher_hook`.
+    """
+    metric = _metric(estimator, metric_name, eval_dir, min_steps, is_higher=True)
+    stalls = Stalls(*metric, max_steps_without_increase)
+    return make_early_stopping_hook(estimator, stalls, run_every_secs, run_every_steps)
+
+
+def stop_if_no_decrease_hook(
+    estimator: Estimator,
+    metric_name: str,
+    max_steps_without_decrease: int,
+    eval_dir: str | None = None,
+    min_steps: int = 0,
+    run_every_secs: float | None = 60,
+    run_every_steps: int | None = None,
+) -> SessionRunHook:
+    """Return a hook that ends training once a metric has not become lower for so many steps.
+
+    Parameters
+    ----------
+    max_steps_without_decrease : int
+        Between the global_step of the lowest evaluation and that of a later one. NaN is higher than any number.
+    estimator, metric_name, eval_dir, min_steps, run_every_secs, run_every_steps
+        As of `stop_if_higher_hook`.
+    """
+    metric = _metric(estimator, metric_name, eval_dir, min_steps, is_higher=False)
+    stalls = Stalls(*metric, max_steps_without_decrease)
+    return make_early_stopping_hook(estimator, stalls, run_every_secs, run_every_steps)
+
+
+@final
+class _EarlyStoppingHook(SessionRunHook):
+    """Asks a predicate now and then, on the chief."""
+
+    def __init__(self, should_stop_fn: Callable[[], Any], timer: SecondOrStepTimer) -> None:
+        self._should_stop_fn = should_stop_fn
+        self._timer = timer
+
+    def begin(self) -> None:
+        self._timer.reset()
+
+    def after_create_session(self, session: Any, coord: Coordinator) -> None:
+        if isinstance(session, BatchSession):
+            raise UsageError(("early stopping ends a training; leave its hook out of evaluations and predictions",))
+
+    def before_run(self, run_context: SessionRunContext) -> SessionRunArgs:
+        return SessionRunArgs("global_step")
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        step = run_values.results
+        if not run_context.session.is_chief or not self._timer.should_trigger_for_step(step):
+            return
+        self._timer.update_last_triggered_step(step)
+        answer = self._should_stop_fn()
+        if answer:
+            why = f": {answer}" if isinstance(answer, str) else ""
+            run_context.coordinator.end_training(f"early stopping at global_step {step}{why}")
+
+
+def _metric(
+    estimator: Estimator, metric_name: str, eval_dir: str | None, min_steps: int, *, is_higher: bool
+) -> tuple[str, str, int, bool]:
+    if not isinstance(estimator, Estimator):
+        raise UsageError((f"estimator must be an Estimator, got {type(estimator).__name__}",))
+    eval_dir = estimator.eval_dir() if eval_dir is None else eval_dir
+    return eval_dir, metric_name, min_steps, is_higher

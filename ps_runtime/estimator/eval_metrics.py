@@ -1,0 +1,133 @@
+"""What the evaluations of a job say, and predicates on one metric of them, for early stopping."""
+
+from __future__ import annotations
+
+import logging
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, measured
+from psflow.ps_runtime.errors import UsageError, did_you_mean
+
+__all__ = ["Crosses", "MetricPredicate", "Stalls", "read_eval_metrics"]
+
+logger = logging.getLogger(__name__)
+
+
+def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
+    """Return the metrics of the evaluations so far, by global_step, in its order.
+
+    Parameters
+    ----------
+    eval_dir : str
+        As ``estimator.eval_dir(name)`` says. There is no such directory: it names evaluations of
+        ``evaluations.jsonl`` in the model_dir.
+
+    Raises
+    ------
+    UsageError
+        If `eval_dir` names no evaluation.
+    CheckpointError
+        If a line of ``evaluations.jsonl`` is damaged.
+    """
+    model_dir, name = _split(eval_dir)
+    records = [record for record in EvaluationLog(model_dir).read() if record.name == name]
+    return {
+        record.global_step: measured(record.metrics)
+        for record in sorted(records, key=lambda record: record.global_step)
+    }
+
+
+@dataclass(frozen=True)
+class MetricPredicate(ABC):
+    """Reads one metric of one evaluation; says in a sentence why training is to end, or nothing."""
+
+    eval_dir: str
+    metric_name: str
+    min_steps: int
+    is_higher: bool
+
+    def __post_init__(self) -> None:
+        _split(self.eval_dir)
+
+    def __call__(self) -> str:
+        """Read the evaluations so far; return why training is to end, "" if it is not."""
+        found = read_eval_metrics(self.eval_dir)
+        if not found:
+            self._warn_of_others()
+        return self.reason({step: self._value(step, found[step]) for step in found if step >= self.min_steps})
+
+    @abstractmethod
+    def reason(self, values: Mapping[int, float]) -> str:
+        """Say why training is to end, given the metric by global_step; "" if it is not."""
+
+    def is_better(self, value: float, than: float) -> bool:
+        """Return whether `value` is beyond `than`; never for NaN."""
+        return value > than if self.is_higher else value < than
+
+    def _value(self, step: int, metrics: Mapping[str, float]) -> float:
+        if self.metric_name not in metrics:
+            raise UsageError(
+                (
+                    f"early stopping looks at the metric {self.metric_name!r}, but the evaluation of step {step} has "
+                    f"{', '.join(sorted(metrics))}{did_you_mean(self.metric_name, metrics)}",
+                )
+            )
+        return metrics[self.metric_name]
+
+    def _warn_of_others(self) -> None:
+        others = sorted(EvaluationLog(_split(self.eval_dir)[0]).by_name())
+        if others:
+            logger.warning(
+                "early stopping waits for evaluations of %s, and there are only those of %s; pass "
+                "eval_dir=estimator.eval_dir(name) with the name of an EvalSpec",
+                self.eval_dir,
+                ", ".join(repr(name) if name else "an EvalSpec without a name" for name in others),
+            )
+
+
+@final
+@dataclass(frozen=True)
+class Crosses(MetricPredicate):
+    """Whether some value is beyond a threshold."""
+
+    threshold: float
+
+    def reason(self, values: Mapping[int, float]) -> str:  # noqa: D102
+        word = "higher" if self.is_higher else "lower"
+        for step, value in values.items():
+            if self.is_better(value, self.threshold):
+                return f"{self.metric_name} of step {step} is {value}, {word} than {self.threshold}"
+        return ""
+
+
+@final
+@dataclass(frozen=True)
+class Stalls(MetricPredicate):
+    """Whether the best value is so many steps old."""
+
+    max_steps: int
+
+    def reason(self, values: Mapping[int, float]) -> str:  # noqa: D102
+        word = "increase" if self.is_higher else "decrease"
+        best, best_step = math.nan, -1
+        for step, value in values.items():
+            is_number = math.isnan(best) and not math.isnan(value)
+            if best_step < 0 or is_number or self.is_better(value, best):
+                best, best_step = value, step
+            if step - best_step >= self.max_steps:
+                return f"no {word} of {self.metric_name} for {step - best_step} steps since step {best_step}"
+        return ""
+
+
+def _split(eval_dir: str) -> tuple[str, str]:
+    """Return the model_dir and the name of the evaluation."""
+    model_dir, _, last = eval_dir.rstrip("/").rpartition("/")
+    if last == "eval":
+        return model_dir, ""
+    if not last.startswith("eval_") or last == "eval_":
+        raise UsageError((f"eval_dir must be what estimator.eval_dir(name) returns, got {eval_dir!r}",))
+    return model_dir, last.removeprefix("eval_")
