@@ -4,99 +4,108 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
+import select
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Self
 
-from benchmarks.mlp import WORKLOAD
-from benchmarks.peer import LOCAL, Peer, find_peer, peer_arguments
-from benchmarks.predicting import export_model, save_arrays, write_rows
+import numpy as np
+
+from benchmarks.predicting import export_network, write_records
+from benchmarks.processes import cpu_secs, pss_bytes
 from benchmarks.rows import Row, Samples
 from benchmarks.settings import Settings
-from benchmarks.startup_scene import ROOT, Scene
-from benchmarks.systems.program import Command, ProgramSystem
+from benchmarks.startup_scene import ROOT
 from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.fork_server import ENVIRONMENT
 from psflow.ps_runtime.config.environment import child_environment
-from psflow.tasks.prediction.inputs import prediction_input, read_input
+from psflow.tasks.prediction.inputs import prediction_input
 from psflow.tasks.prediction.model import read_model_info
-from psflow.tasks.prediction.output import partitions
-from psflow.tasks.prediction.partition import predict_partition
+from psflow.tasks.prediction.options import PredictionOptions
+from psflow.tasks.prediction.plan import plan_prediction
+from psflow.tasks.prediction.window import Partitions, predicted_parts
 
 __all__ = ["CLAIM", "measure"]
 
 CLAIM = """\
-Predictions of the network 784-100-10 for 61,440 rows of an npz file, as CSV, with 2 workers. "partitions": the work of
-the workers, model and rows loaded; "flow": the whole command, with cluster and servers up. The limit is one process
-that predicts and writes the same with numpy alone, for "flow" with reading. The peer is Estimator.predict in one
-process, whose predictions are not written; for "partitions" it is timed from its first batch on."""
+Predictions of the network 20-100-10 for records of 20 numbers of float32 in a Parquet file, as Parquet, with 2 workers
+of a cluster that is up: from looking at the input to the mark of success. The limit is two bare processes at once that
+read, compute and write the same with numpy and pyarrow. psflow makes at least 0.85 of its rows, and a worker takes at
+most 400 MB at its peak."""
 
 logger = logging.getLogger(__name__)
 
-NUM_ROWS, QUICK_ROWS = 61_440, 4_096
+SIZES = {"1M": 1_000_000, "10M": 10_000_000}
 NUM_WORKERS = 2
 CLUSTER_TIMEOUT_SECS = 60.0
-TIMEOUT_SECS = 300.0
-LIMIT, LIMIT_ALL = "limit", "limit with reading"
-PEER, PEER_ALL = "peer", "peer with its start"
-OTHERS = {"partitions": (LIMIT, PEER), "flow": (LIMIT_ALL, PEER_ALL)}
-"""What each is compared with."""
+LOOK_SECS = 0.1
+"""Between two looks at the memory of workers."""
+MEGABYTE = 2**20
+
+Measured = dict[str, float]
+"""Of one system: rows/s, CPU seconds, peak megabytes of a process."""
 
 
 def measure(settings: Settings) -> list[Row]:
-    """Measure partitions and flow, in turn with the limit and the peer."""
-    wanted = [name for name in ("partitions", "flow") if settings.wants(f"{name}/{NUM_WORKERS}w")]
-    wanted = wanted[:1] if settings.quick else wanted
-    if not wanted:
-        return []
-    num_rows = QUICK_ROWS if settings.quick else NUM_ROWS
-    secs: dict[str, list[float]] = defaultdict(list)
-    with _Predictions(num_rows, find_peer() if not settings.quick else None, with_flow="flow" in wanted) as predictions:
-        for number in range(settings.pairs + 1):
-            for name, taken in predictions.round(wanted):
-                if number:  # the first round loads model and rows, and makes databases
-                    secs[name].append(taken)
-            logger.info("round %d: %s", number, {name: round(values[-1], 3) for name, values in secs.items()})
-
-    def rates(name: str) -> Samples | None:
-        return Samples([num_rows / taken for taken in secs[name]]) if name in secs else None
-
-    rows = []
-    for name in wanted:
-        mine = rates(name)
-        assert mine is not None
-        rows.append(Row.of(f"{name}/{NUM_WORKERS}w", "rows/s", mine, *map(rates, OTHERS[name])))
+    """Measure each size, in turn with the bare processes."""
+    rows: list[Row] = []
+    for size, num_rows in SIZES.items():
+        if settings.wants(f"{size}/{NUM_WORKERS}w") and not (settings.quick and rows):
+            rows += _measure(size, num_rows, settings.pairs)
     return rows
+
+
+def _measure(size: str, num_rows: int, pairs: int) -> list[Row]:
+    found: dict[str, list[Measured]] = defaultdict(list)
+    with _Predictions(num_rows) as predictions:
+        for number in range(pairs + 1):
+            mine, limit = predictions.psflow(), predictions.alone()
+            if number:  # the first round loads the model, and fills the caches
+                found["psflow"].append(mine)
+                found["limit"].append(limit)
+            logger.info("round %d: psflow %s, limit %s", number, _shown(mine), _shown(limit))
+
+    def samples(name: str, what: str) -> Samples:
+        return Samples([one[what] for one in found[name]])
+
+    case = f"{size}/{NUM_WORKERS}w"
+    return [
+        Row.of(case, "rows/s", samples("psflow", "rate"), samples("limit", "rate")),
+        Row.of(f"{case}/cpu", "s", samples("psflow", "cpu"), samples("limit", "cpu"), less_is_better=True),
+        Row.of(f"{case}/memory", "MB", samples("psflow", "memory"), samples("limit", "memory"), less_is_better=True),
+    ]
+
+
+def _shown(measured: Measured) -> str:
+    return ", ".join(f"{name} {value:,.1f}" for name, value in measured.items())
 
 
 class _Predictions:
     """Everything that is needed to predict, for the time of a ``with`` block."""
 
-    def __init__(self, num_rows: int, peer: Peer | None, *, with_flow: bool) -> None:
+    def __init__(self, num_rows: int) -> None:
         self._num_rows = num_rows
-        self._peer = peer
-        self._with_flow = with_flow
         self._resources = ExitStack()
         self._numbers = itertools.count()
 
     def __enter__(self) -> Self:
         stack = self._resources
         self._directory = Path(stack.enter_context(TemporaryDirectory(prefix="psflow-bench-")))
-        self._rows, self._variables = self._directory / "rows.npz", self._directory / "variables.npz"
-        write_rows(self._rows, self._num_rows)
-        self._model, variables = export_model(self._directory / "model")
-        save_arrays(self._variables, variables)
-        WORKLOAD.save_arrays(str(self._directory / "records.npz"))
+        self._records = self._directory / "records.parquet"
+        write_records(self._records, self._num_rows)
+        self._model, variables = export_network(self._directory / "network")
+        np.savez(self._directory / "variables.npz", allow_pickle=False, **variables)
         self._client = stack.enter_context(open_cluster(None, NUM_WORKERS, CLUSTER_TIMEOUT_SECS))
-        self._scene = stack.enter_context(Scene())
-        if self._with_flow:
-            self._scene.start_servers(NUM_WORKERS)
+        self._workers = list(self._client.run(os.getpid).values())
+        self._bare = [stack.enter_context(_Bare(self._directory, self._records, n)) for n in range(NUM_WORKERS)]
         return self
 
     def __exit__(
@@ -104,56 +113,112 @@ class _Predictions:
     ) -> None:
         self._resources.close()
 
-    def round(self, wanted: Sequence[str]) -> Iterator[tuple[str, float]]:
-        """Predict all rows in each way; yield its name and its seconds."""
-        if "partitions" in wanted:
-            yield "partitions", self._partitions()
-        if "flow" in wanted:
-            arguments = ["predict", "--model", self._model, "--input", str(self._rows)]
-            yield "flow", self._scene.command([*arguments, "--output", str(self._new_path())])
-        yield from zip((LIMIT, LIMIT_ALL), self._alone(), strict=True)
-        if self._peer is not None:
-            yield from self._of_peer(self._peer)
+    def psflow(self) -> Measured:
+        """Predict all rows with psflow."""
+        with _Watch(self._workers, self._num_rows) as watch:
+            model = read_model_info(self._model, self._model, self._model, None)
+            source = prediction_input(str(self._records))
+            plan = plan_prediction(model, source, PredictionOptions(), str(self._new_folder()))
+            with plan.folder.claim():
+                plan.begin()
+                for _ in predicted_parts(self._client, Partitions(plan.work, plan.left())):
+                    watch.look()
+                assert sum(part.rows for part in plan.complete()) == self._num_rows
+        return watch.measured
 
-    def _partitions(self) -> float:
-        model = read_model_info(self._model, self._model, None)
-        source = prediction_input(str(self._rows))
-        digest = read_input(source, model.schema).digest()
-        output = str(self._new_path())
-        started = time.monotonic()
-        futures = [
-            self._client.submit(predict_partition, model, source, digest, part, output, pure=False)
-            for part in partitions(self._num_rows)
-        ]
-        assert sum(future.result() for future in futures) == self._num_rows
-        return time.monotonic() - started
+    def alone(self) -> Measured:
+        """Predict all rows with the bare processes."""
+        folder = self._new_folder()
+        with _Watch([bare.pid for bare in self._bare], self._num_rows) as watch:
+            for bare in self._bare:
+                bare.begin(folder)
+            while not all(bare.is_done for bare in self._bare):
+                watch.look()
+            assert sum(bare.num_rows() for bare in self._bare) == self._num_rows
+        return watch.measured
 
-    def _alone(self) -> list[float]:
-        arguments = [str(self._rows), str(self._variables), str(self._new_path())]
-        done = subprocess.run(
+    def _new_folder(self) -> Path:
+        folder = self._directory / str(next(self._numbers))
+        folder.mkdir()
+        return folder
+
+
+class _Bare:
+    """A process that predicts its share with numpy and pyarrow alone, each time that it is told to."""
+
+    def __init__(self, directory: Path, records: Path, number: int) -> None:
+        arguments = [str(records), str(directory / "variables.npz"), str(directory), str(number), str(NUM_WORKERS)]
+        self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.predicting", *arguments],
             cwd=ROOT,
-            env=child_environment({}),
+            env=child_environment(ENVIRONMENT),
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            timeout=TIMEOUT_SECS,
-            check=True,
         )
-        return [float(secs) for secs in done.stdout.split()]
+        self.pid = self._process.pid
 
-    def _of_peer(self, peer: Peer) -> Iterator[tuple[str, float]]:
-        arguments = peer_arguments(peer, WORKLOAD, self._directory / "records.npz", self._new_path())
-        arguments += ["--predict", str(self._rows)]
-        system = ProgramSystem("TensorFlow predict", lambda _: {LOCAL: Command(arguments)}, counting=[])
-        started = time.monotonic()
-        try:
-            system.launch()
-            system.await_event(LOCAL, "ended", TIMEOUT_SECS)
-            [told] = [event for event in system.events[LOCAL] if "predicted_secs" in event]
-            yield PEER, told["predicted_secs"] / told["share"]
-            yield PEER_ALL, time.monotonic() - started
-        finally:
-            system.close()
+    def __enter__(self) -> Self:
+        self._said()
+        return self
 
-    def _new_path(self) -> Path:
-        return self._directory / str(next(self._numbers))
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.communicate()
+
+    def begin(self, folder: Path) -> None:
+        """Have it write its share into a folder."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{folder.name}\n")
+        self._process.stdin.flush()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has said how many rows it has written."""
+        assert self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], LOOK_SECS)[0])
+
+    def num_rows(self) -> int:
+        """Wait until it is done; return how many rows it has written."""
+        return int(self._said())
+
+    def _said(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the bare process {self.pid} has ended")
+        return line
+
+
+class _Watch:
+    """Measures rate, CPU time and peak memory of what some processes do in a ``with`` block; this process counts, too.
+
+    Attributes
+    ----------
+    measured : dict
+        After the block.
+    """
+
+    def __init__(self, pids: Sequence[int], num_rows: int) -> None:
+        self._pids, self._num_rows = pids, num_rows
+        self._peak, self._next_look = 0, 0.0
+        self.measured: Measured = {}
+
+    def __enter__(self) -> Self:
+        self._cpu = cpu_secs([*self._pids, os.getpid()])
+        self._began = time.monotonic()
+        return self
+
+    def look(self) -> None:
+        """Look at the memory of the processes, unless that was done a moment ago."""
+        if time.monotonic() >= self._next_look:
+            self._peak = max(self._peak, *map(pss_bytes, self._pids))
+            self._next_look = time.monotonic() + LOOK_SECS
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        secs = time.monotonic() - self._began
+        cpu = cpu_secs([*self._pids, os.getpid()]) - self._cpu
+        self.measured = {"rate": self._num_rows / secs, "cpu": cpu, "memory": self._peak / MEGABYTE}

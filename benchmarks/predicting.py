@@ -1,83 +1,137 @@
-"""What is predicted: an exported model and a file of rows; and the limit, one process with nothing around numpy."""
+"""What is predicted: an exported network and a Parquet file of records; and the bare loop that does the same.
+
+``python -m benchmarks.predicting RECORDS VARIABLES OUTPUT FIRST STEP`` predicts every n-th part of the records with
+numpy and pyarrow alone, once a line comes on stdin, and says when it is ready and when it is done.
+"""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from benchmarks.models import mlp
-from psflow import Estimator, EvalSpec, Event, Export, FinalExporter, RunConfig, TrainSpec, train_and_evaluate
+from psflow import DNNClassifier, EvalSpec, Event, Export, FinalExporter, RunConfig, TrainSpec, train_and_evaluate
+from psflow.ps_runtime.data.record_formats import ParquetInput
+from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.tasks.exports.writer import MlflowModelWriter
-from psflow.tasks.prediction.output import to_csv
+from psflow.tasks.prediction.parts import repeating
 
-__all__ = ["export_model", "main", "predict_alone", "save_arrays", "write_rows"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-BATCH_ROWS = 1024
+__all__ = ["NUM_COLUMNS", "export_network", "main", "predict_alone", "write_records"]
+
+NUM_COLUMNS, NUM_UNITS, NUM_CLASSES = 20, 100, 10
+GROUP_ROWS = 131_072
+"""Of a row group: 10 MB."""
+PART_GROUPS = 4
+"""Row groups that one part of the bare loop has: about the bytes of a partition."""
+BATCH_ROWS = 8192
+LABEL = "label"
 
 
-def write_rows(path: Path, num_rows: int) -> None:
-    """Write rows to predict, in the form of the network's images."""
-    np.savez(path, features=np.random.default_rng(5).random((num_rows, mlp.NUM_PIXELS), np.float32))
+def write_records(path: Path, num_rows: int, *, with_labels: bool = False) -> None:
+    """Write records of 20 numbers of float32, without compression, which would find nothing in them."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    random = np.random.default_rng(5)
+    names = [f"x{i}" for i in range(NUM_COLUMNS)]
+    schema = pa.schema([(name, pa.float32()) for name in names] + [(LABEL, pa.int64())] * with_labels)
+    with parquet.ParquetWriter(path, schema, compression="none", use_dictionary=False) as writer:
+        for start in range(0, num_rows, GROUP_ROWS):
+            size = min(GROUP_ROWS, num_rows - start)
+            columns: list[Any] = list(random.standard_normal((NUM_COLUMNS, size), np.float32))
+            columns += [np.arange(size) % NUM_CLASSES] * with_labels
+            writer.write_table(pa.table(columns, schema=schema))
 
 
-def export_model(model_dir: Path) -> tuple[str, dict[str, Any]]:
-    """Train the network for a few steps; return the folder of its export, and its variables."""
+def _training_input(path: str) -> RecordInput:
+    return ParquetInput(path=path, label=LABEL, groups={"features": "numeric"}).read().batch(100).repeat(None)
+
+
+def export_network(directory: Path) -> tuple[str, dict[str, NDArray[Any]]]:
+    """Train a network 20-100-10 for a few steps; return the folder of its export, and its variables."""
     events: list[Event] = []
-    input_fn = partial(mlp.input_fn, {})
-    estimator = Estimator(mlp.model_fn, str(model_dir), RunConfig(tf_random_seed=1))
+    records = directory / "train.parquet"
+    directory.mkdir()
+    write_records(records, 1000, with_labels=True)
+    input_fn = partial(_training_input, str(records))
+    network = DNNClassifier(
+        hidden_units=[NUM_UNITS],
+        n_classes=NUM_CLASSES,
+        model_dir=str(directory / "model"),
+        config=RunConfig(tf_random_seed=1),
+    )
     train_and_evaluate(
-        estimator,
+        network,
         TrainSpec(input_fn, max_steps=10),
         EvalSpec(input_fn, steps=1, exporters=FinalExporter("final")),
         writer=MlflowModelWriter(),
         on_event=events.append,
     )
     [path] = [event.path for event in events if isinstance(event, Export)]
-    return path, {name: estimator.get_variable_value(name) for name in estimator.get_variable_names()}
+    return path, {name: network.get_variable_value(name) for name in network.get_variable_names()}
 
 
-def save_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays to an npz file."""
-    np.savez(path, allow_pickle=False, **arrays)
+def predict_alone(records: Path, variables: Path, output: Path, first: int, step: int) -> int:
+    """Predict the parts ``first, first + step, ...`` of a Parquet file, and write each; return the number of rows."""
+    import pyarrow as pa
+    from pyarrow import parquet
 
-
-def predict_alone(rows: Path, variables: Path, output: Path) -> tuple[float, float]:
-    """Read rows, predict them, write the predictions as CSV, as the flow does.
-
-    Returns
-    -------
-    tuple of float
-        The seconds without and with reading.
-    """
-    to_csv({"x": np.zeros(1)})  # imports what it needs
-    started = time.monotonic()
     with np.load(variables) as stored:
         values = dict(stored)
-    with np.load(rows) as stored:
-        features = stored["features"]
-    read = time.monotonic()
-    with threadpool_limits(limits=1):
-        batches = [
-            mlp.hidden_and_logits(values, features[start : start + BATCH_ROWS])[1]
-            for start in range(0, len(features), BATCH_ROWS)
-        ]
-    logits = np.concatenate(batches)
-    output.write_bytes(to_csv({"class_ids": logits.argmax(axis=1), "logits": logits}))
-    ended = time.monotonic()
-    return ended - read, ended - started
+    num_rows = 0
+    with parquet.ParquetFile(records) as file, threadpool_limits(limits=1):
+        for part in range(first, -(-file.num_row_groups // PART_GROUPS), step):
+            groups = list(range(part * PART_GROUPS, min((part + 1) * PART_GROUPS, file.num_row_groups)))
+            tables = [_table(_predicted(values, batch)) for batch in _batches(file, groups)]
+            table = pa.concat_tables(tables)
+            num_rows += table.num_rows
+            parquet.write_table(table, output / f"part-{part:05d}.parquet", use_dictionary=repeating(table.schema))
+    return num_rows
 
 
-def main(rows: str, variables: str, output: str) -> None:
-    """Predict alone, and print the seconds without and with reading."""
-    print(*predict_alone(Path(rows), Path(variables), Path(output)))
+def _batches(file: Any, groups: list[int]) -> Iterator[NDArray[np.float32]]:
+    for batch in file.iter_batches(BATCH_ROWS, groups, use_threads=False):
+        yield np.stack([column.to_numpy() for column in batch.columns], axis=1)
+
+
+def _predicted(values: Mapping[str, NDArray[Any]], rows: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+    hidden = np.maximum(rows @ values["dnn/hiddenlayer_0/kernel"] + values["dnn/hiddenlayer_0/bias"], 0)
+    logits = hidden @ values["dnn/logits/kernel"] + values["dnn/logits/bias"]
+    probabilities = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    return {"logits": logits, "probabilities": probabilities, "class_ids": logits.argmax(axis=1)}
+
+
+def _table(predictions: Mapping[str, NDArray[Any]]) -> pa.Table:
+    import pyarrow as pa
+
+    return pa.table(
+        {
+            name: pa.array(array)
+            if array.ndim == 1
+            else pa.FixedSizeListArray.from_arrays(pa.array(array.reshape(-1)), array.shape[1])
+            for name, array in predictions.items()
+        }
+    )
+
+
+def main(records: str, variables: str, output: str, first: str, step: str) -> None:
+    """Predict alone, each time that a line on stdin names a folder below `output`."""
+    import pyarrow.parquet  # noqa: F401  so that its import is no part of what is measured
+
+    print("ready", flush=True)
+    for line in sys.stdin:
+        folder = Path(output, line.strip())
+        print(predict_alone(Path(records), Path(variables), folder, int(first), int(step)), flush=True)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
 from psflow.ps_runtime.data.dataset import MATRIX
 from psflow.ps_runtime.data.digits import read_digits
@@ -64,8 +65,7 @@ def write_test_images(path: Path) -> Any:
 
 def read_class_ids(directory: Path) -> Any:
     """Return the predicted class of every image, in order."""
-    parts = sorted(directory.glob("part-*.csv"))
-    return np.concatenate([np.atleast_1d(np.genfromtxt(p, delimiter=",", names=True)["class_ids"]) for p in parts])
+    return pq.read_table(directory, columns=["class_ids"])["class_ids"].to_numpy()
 
 
 if __name__ == "__main__":

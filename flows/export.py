@@ -26,6 +26,7 @@ from psflow.ps_runtime.model.best import BestRecord, better
 from psflow.ps_runtime.model.evaluation import batches_of, first_rows, predict_batch, read_values
 from psflow.ps_runtime.model.export_directory import ExportDirectory
 from psflow.ps_runtime.model.exporters import ExportBundle
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.tasks.exports.exported import BEST, Exported, Registration, add_export, moved_best
 from psflow.tasks.exports.writer import MlflowModelWriter
@@ -172,6 +173,7 @@ def _write(path: str, plan: ExportPlan) -> None:
         config=estimator.config,
         non_finite=spec.non_finite,
         enforcement=Enforcement(schema, "the eval input"),
+        kept=KeptInputs(plan.training.model_dir).earlier("eval"),
     )
     features, _ = next(iter(batches_of(opened)))
     example = first_rows(features)

@@ -14,7 +14,6 @@ from prefect.client.schemas.objects import State
 
 from psflow.flows.evaluate import evaluate_flow
 from psflow.flows.export import export_flow
-from psflow.flows.parameters.cluster import PredictClusterParameters
 from psflow.flows.parameters.pipeline import PipelineParameters
 from psflow.flows.parameters.predict import PredictParameters
 from psflow.flows.parameters.stages import Stage
@@ -34,7 +33,7 @@ from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import COMPLETED_STEP
 from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.specs.schema import InputSchema
-from psflow.tasks.prediction.inputs import read_input
+from psflow.tasks.prediction.inputs import open_rows
 
 __all__ = ["check_prediction_input", "pipeline", "pipeline_flow"]
 
@@ -95,7 +94,7 @@ def check_prediction_input(parameters: PipelineParameters, schema: InputSchema |
     if parameters.pipeline.predict.input is not None and "predict" in parameters.pipeline.chosen:
         source = found_input(_prediction(parameters, "not exported yet", parameters.directory))
         if schema is not None:
-            read_input(source, schema)
+            open_rows(source, schema)
 
 
 @public_flow(name="pipeline", flow_run_name="pipeline {parameters.experiment}")
@@ -144,22 +143,21 @@ def _export(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts
 
 def _predict(parameters: PipelineParameters, facts: Facts, interrupts: Interrupts) -> Facts:
     model, step = _model(parameters, facts)
-    folder = os.path.join(parameters.directory, "predictions", f"step_{step:08d}")
+    name = "batches" if parameters.pipeline.predict.new_files_only else f"step_{step:08d}"
+    folder = os.path.join(parameters.directory, "predictions", name)
     return _result(predict_flow, _prediction(parameters, model, folder), interrupts)
 
 
 def _prediction(parameters: PipelineParameters, model: str, folder: str) -> PredictParameters:
     """Return the parameters of the stage predict; `folder` is where predictions go if nothing else is asked for."""
     stage = parameters.pipeline.predict
-    return PredictParameters(
-        model=model,
-        input=stage.input or "",
-        format=stage.format,
-        non_finite=stage.non_finite,
-        code_dir=parameters.code_dir,
-        output=stage.output or folder,
-        cluster=PredictClusterParameters(address=parameters.cluster.address),
-    )
+    told = stage.model_dump(mode="json") | {
+        "model": model,
+        "input": stage.input or "",
+        "output": stage.output or folder,
+    }
+    there = {"code_dir": parameters.code_dir, "cluster": {"address": parameters.cluster.address}}
+    return PredictParameters.model_validate(told | there)
 
 
 def _model(parameters: PipelineParameters, facts: Facts) -> tuple[str, int]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from prefect import get_run_logger
@@ -18,14 +19,23 @@ from psflow.flows.parameters.user_code import look_in, take_along
 from psflow.flows.prefect_runs.public_flow import public_flow
 from psflow.flows.starting.invocation import invoke, invoked
 from psflow.flows.stopping.interrupts import INTERRUPTIONS, Interrupts
+from psflow.flows.watching.artifacts import Artifacts
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.data.enforcement import unused_sentence
-from psflow.tasks.prediction.inputs import PredictionInput, input_shown, prediction_input, read_input
-from psflow.tasks.prediction.model import found_model
-from psflow.tasks.prediction.output import PredictionFolder, partitions
-from psflow.tasks.prediction.task import PredictionJob, predict_partitions
+from psflow.tasks.prediction.batches import planned_batches
+from psflow.tasks.prediction.folder import PredictionFolder
+from psflow.tasks.prediction.inputs import PredictionInput, input_shown, prediction_input
+from psflow.tasks.prediction.model import ModelInfo, found_model
+from psflow.tasks.prediction.options import PredictionOptions
+from psflow.tasks.prediction.owner import OutputClaim
+from psflow.tasks.prediction.part_facts import PartFacts, all_not_finite
+from psflow.tasks.prediction.partitions import Partition
+from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
+from psflow.tasks.prediction.report import report
+from psflow.tasks.prediction.task import predict_partitions
+from psflow.tasks.prediction.window import Partitions
 
-__all__ = ["found_input", "predict", "predict_flow"]
+__all__ = ["Prepared", "dry_run", "found_input", "predict", "predict_flow", "prepared"]
 
 
 def predict(parameters: PredictParameters) -> dict[str, Any]:
@@ -34,8 +44,9 @@ def predict(parameters: PredictParameters) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``rows, non_finite, parts, output, model_uri, model_version, global_step, wall_secs``; ``non_finite`` has the
-        number of ``rows`` with a blank, NaN or infinite cell, and the ``columns`` that have one.
+        ``rows, rejects, non_finite, parts, output, folders, model_uri, model_version, global_step, wall_secs``;
+        ``non_finite`` has the number of predicted ``rows`` with a blank, NaN or infinite cell, and the ``columns`` that
+        have one; ``folders`` are those that this run has completed, with ``new_files_only`` none if no file is new.
 
     Raises
     ------
@@ -47,9 +58,28 @@ def predict(parameters: PredictParameters) -> dict[str, Any]:
     return invoke(predict_flow, parameters, prepared)
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What a prediction is going to do.
+
+    Parameters
+    ----------
+    model : ModelInfo
+        That was asked for.
+    plans : sequence of PredictionPlan
+        One; or one for each batch, none if no files have arrived.
+    output : str
+        Where all of it goes.
+    """
+
+    model: ModelInfo
+    plans: Sequence[PredictionPlan]
+    output: str
+
+
 @contextmanager
-def prepared(parameters: PredictParameters) -> Iterator[PredictionJob]:
-    """Find the model, read the input, look at the output; change nothing.
+def prepared(parameters: PredictParameters) -> Iterator[Prepared]:
+    """Find the model, count the records of the input, look at the output; change nothing.
 
     Raises
     ------
@@ -57,13 +87,31 @@ def prepared(parameters: PredictParameters) -> Iterator[PredictionJob]:
         Whatever is wrong with any of these.
     """
     source, output = found_input(parameters), _absolute(parameters.output)  # before a model is downloaded for nothing
+    options = PredictionOptions(parameters.output_format, parameters.predict_keys, parameters.on_error)
+    PredictionFolder(output).claim().check_free()
     with found_model(parameters.model) as model:
-        unused: list[str] = []
-        dataset = read_input(source, model.schema, unused.extend)
-        found = dataset.non_finite, tuple(unused)
-        job = PredictionJob(model, source, dataset.digest(), dataset.num_records, output, *found)
-        PredictionFolder(output).check(_identity(job))
-        yield job
+        if parameters.new_files_only:
+            with planned_batches(model, source, options, output) as plans:
+                yield Prepared(model, plans, output)
+        else:
+            yield Prepared(model, [plan_prediction(model, source, options, output)], output)
+
+
+def dry_run(parameters: PredictParameters) -> dict[str, Any]:
+    """Return what a prediction would do; compute and write nothing.
+
+    Returns
+    -------
+    dict
+        ``predictions``, for each ``output, files, rows, bytes, parts, finished_parts, columns, unused``.
+
+    Raises
+    ------
+    UsageError
+        As `predict` does.
+    """
+    with prepared(parameters) as found:
+        return {"predictions": [plan.facts() for plan in found.plans]}
 
 
 def _flow_run_name() -> str:
@@ -92,42 +140,85 @@ def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
         return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
 
 
-def _run(job: PredictionJob, parameters: PredictParameters, interrupts: Interrupts) -> dict[str, Any]:
-    if job.unused:
-        get_run_logger().warning("%s", unused_sentence(str(job.input), job.unused))
-    folder, parts = PredictionFolder(job.output), partitions(job.num_rows)
-    for line in job.non_finite.lines():
-        get_run_logger().warning("%s", line)
-    folder.claim(_identity(job))
-    finished = folder.finished(parts)
-    if finished:
-        get_run_logger().info("%s of %s partitions already exist", len(finished), len(parts))
-    left = [part for part in parts if part not in finished]
+def _run(found: Prepared, parameters: PredictParameters, interrupts: Interrupts) -> dict[str, Any]:
+    if not found.plans:
+        get_run_logger().info("no files have arrived since the last run")
+    parts: list[PartFacts] = []
+    with PredictionFolder(found.output).claim() as claim:
+        for plan in found.plans:
+            parts += _complete(plan, parameters, interrupts, claim)
+    return _answered(found, parts)
+
+
+def _complete(
+    plan: PredictionPlan, parameters: PredictParameters, interrupts: Interrupts, claim: OutputClaim
+) -> list[PartFacts]:
+    """Predict what a folder lacks; return the facts of all its parts."""
+    logger = get_run_logger()
+    if plan.rows.unused:
+        logger.warning("%s", unused_sentence(str(plan.source), plan.rows.unused))
+    plan.begin()
+    left = plan.left()
+    if len(left) < len(plan.parts):
+        logger.info("%s of %s partitions already exist", len(plan.parts) - len(left), len(plan.parts))
+    began = time.monotonic()
     if left:
-        cluster = parameters.cluster
-        with open_cluster(cluster.address, cluster.workers, warn=get_run_logger().warning) as client:
-            try:
-                predicted = predict_partitions(client, job, left, lambda: interrupts.received is not None)
-            except Exception:
-                interrupts.check()
-                raise
-        if isinstance(predicted, State):  # it was stopped before it was complete
+        plan.folder.reopen()
+        _predict(plan, left, parameters, interrupts, claim)
+    claim.check()
+    parts = plan.complete()
+    if left:
+        with closing(Artifacts("predictions")) as artifacts:
+            page = report(plan, parts, sum(part.num_records for part in left), time.monotonic() - began)
+            artifacts.text("report", page, f"Predictions in {plan.folder.shown}.")
+    return parts
+
+
+def _predict(
+    plan: PredictionPlan,
+    left: Sequence[Partition],
+    parameters: PredictParameters,
+    interrupts: Interrupts,
+    claim: OutputClaim,
+) -> None:
+    """Predict the partitions that are left; InterruptedRunError if a signal came before all were."""
+    cluster = parameters.cluster
+
+    def is_stopped() -> bool:
+        return interrupts.received is not None or claim.is_lost
+
+    with open_cluster(cluster.address, cluster.workers, warn=get_run_logger().warning) as client:
+        try:
+            done = predict_partitions(client, Partitions(plan.work, left), is_stopped)
+        except Exception:
             interrupts.check()
+            raise
+    if isinstance(done, State):  # it was stopped before it was complete
+        interrupts.check()
+
+
+def _answered(found: Prepared, parts: Sequence[PartFacts]) -> dict[str, Any]:
+    """Return the facts of what is complete; warn of what is not as it should be."""
+    logger = get_run_logger()
+    non_finite, rejects = all_not_finite(parts), sum(part.rejects for part in parts)
+    for column, cells_of in non_finite["columns"].items():
+        where = f"the first in row {cells_of['first_row']} of {cells_of['file']} ({found.plans[0].rows.row_note})"
+        cells = f"{cells_of['cells']:,} cell{'' if cells_of['cells'] == 1 else 's'}"
+        logger.warning("%s: %s blank, NaN or infinite, %s", column, cells, where)
+    if rejects:
+        folders = ", ".join(plan.folder.shown for plan in found.plans)
+        logger.warning("%s rows could not be read or predicted: see _rejects in %s", f"{rejects:,}", folders)
     return {
-        "rows": folder.verify(parts),
-        "non_finite": job.non_finite.facts(),
+        "rows": sum(part.rows for part in parts),
+        "rejects": rejects,
+        "non_finite": non_finite,
         "parts": len(parts),
-        "output": job.output,
-        "model_uri": job.model.uri,
-        "model_version": job.model.version,
-        "global_step": job.model.global_step,
+        "output": found.output,
+        "folders": [plan.folder.url for plan in found.plans],
+        "model_uri": found.model.uri,
+        "model_version": found.model.version,
+        "global_step": found.model.global_step,
     }
-
-
-def _identity(job: PredictionJob) -> dict[str, Any]:
-    """Return what makes the predictions in a folder those of `job`."""
-    facts = {"model": job.model.uuid, "input": job.digest, "rows": job.num_rows}
-    return facts | {"non_finite_rows": job.non_finite.num_rows}
 
 
 def found_input(parameters: PredictParameters) -> PredictionInput:

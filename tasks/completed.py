@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -22,7 +22,9 @@ LOOK_SECS = 2.0
 NO_WORKERS_SECS = 30.0
 
 
-def completed_batches(client: Client, futures: Collection[Future[Any]]) -> Iterator[list[Future[Any]]]:
+def completed_batches(
+    client: Client, futures: Collection[Future[Any]], more: Callable[[], Collection[Future[Any]]] = tuple
+) -> Iterator[list[Future[Any]]]:
     """Yield the futures that have completed since the last batch, until all have. Blocks between batches.
 
     Parameters
@@ -31,6 +33,8 @@ def completed_batches(client: Client, futures: Collection[Future[Any]]) -> Itera
         That of the futures.
     futures : collection of Future
         Of that client; each is yielded once.
+    more : callable
+        Asked after each batch for further futures, so that they need not all be there at once. Default: there are none.
 
     Yields
     ------
@@ -56,6 +60,7 @@ def completed_batches(client: Client, futures: Collection[Future[Any]]) -> Itera
         batch: list[Future[Any]] = completed.next_batch(block=False)
         _check_scheduler(client, batch)
         yield batch
+        completed.update(more())
         if not batch:
             time.sleep(POLL_SECS)
 

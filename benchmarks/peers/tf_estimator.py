@@ -19,8 +19,6 @@ import numpy as np
 import tensorflow as tf
 import tensorflow.compat.v1 as v1
 
-PREDICT_BATCH_SIZE = 1024
-
 
 def main() -> None:
     """Be one role until the job ends, or this process is killed."""
@@ -34,9 +32,6 @@ def main() -> None:
     say(started=time.monotonic())
     estimator = tf.estimator.Estimator(MODELS[options.model], config=config, params=vars(options))
     hooks = [ProgressHook(options.report_steps, counts=config.is_chief)]
-    if options.predict:
-        predict(estimator, options)
-        return
     tf.estimator.train_and_evaluate(
         estimator,
         tf.estimator.TrainSpec(lambda: read(options), max_steps=options.max_steps or None, hooks=hooks),
@@ -56,7 +51,6 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--report-steps", type=int, default=100)
     parser.add_argument("--save-steps", type=int, default=0)
     parser.add_argument("--max-steps", type=int, default=0)
-    parser.add_argument("--predict", default="", help="npz file with features; train a step, then predict them")
     parser.add_argument("--sync-replicas", type=int, default=0, help="gradients of an update; 0: asynchronous")
     return parser.parse_args()
 
@@ -76,23 +70,6 @@ def read(options: argparse.Namespace) -> Any:
 def cut(array: Any, size: int) -> Any:
     """Return an array of batches, for rows whose number is a multiple of `size`."""
     return array.reshape(len(array) // size, size, *array.shape[1:])
-
-
-def predict(estimator: Any, options: argparse.Namespace) -> None:
-    """Train for a step, then predict all rows, and say how long that took from the first batch on."""
-    estimator.train(lambda: read(options), max_steps=1)
-
-    def rows() -> Any:
-        with np.load(options.predict) as data:
-            features = cut(data["features"], PREDICT_BATCH_SIZE)
-        return tf.data.Dataset.from_tensor_slices(features).prefetch(2)
-
-    batches = estimator.predict(rows, yield_single_examples=False)
-    predictions = [next(batches)]
-    started = time.monotonic()
-    predictions += batches
-    say(predicted_secs=time.monotonic() - started, share=1 - 1 / len(predictions))
-    say(ended=time.monotonic())
 
 
 class ProgressHook(v1.train.SessionRunHook):  # type: ignore[misc]  # no types where it is checked

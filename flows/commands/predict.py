@@ -30,6 +30,12 @@ def predict(
         str, typer.Option(metavar="DIR", help="Directory for the predictions, one row per row of the input.")
     ],
     overrides: Overrides = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Count files, rows and partitions, and show the columns of the output; write nothing."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> Answer:
     """Score every row of a file with a model, exactly once, in file order, in parallel on a cluster."""
@@ -42,6 +48,12 @@ def predict(
     loaded = load([], overrides or ()).merged(Settings(options, origins))
     parameters = parse_predict_parameters(loaded.values, loaded.origins)
     telemetry_off()
+    if dry_run:
+        from psflow.flows.predict import dry_run as look
+        from psflow.flows.watching.answers import shown_dry_run
+
+        facts = look(parameters)
+        return Answer(facts, shown_dry_run(facts))
     from psflow.flows.starting.head_start import head_start
 
     with head_start(BEGAN_AT):

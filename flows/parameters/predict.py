@@ -7,16 +7,41 @@ from typing import Any
 
 from pydantic import Field
 
-from psflow.flows.parameters.base import FlowParameters
+from psflow.flows.parameters.base import FlowParameters, Strings
 from psflow.flows.parameters.cluster import PredictClusterParameters
 from psflow.flows.parameters.input import PREDICT_NON_FINITE, FormatName, PredictNonFinite
 from psflow.flows.parameters.parsing import parse_as
 from psflow.ps_runtime.config.files import Origin
+from psflow.tasks.prediction.options import OnError, OutputFormat
 
-__all__ = ["PredictParameters", "parse_predict_parameters"]
+ON_ERROR = (
+    "What becomes of a row that cannot be read or predicted; stop: the prediction stops there, and the same command "
+    "goes on later; reject: it goes to _rejects in the output, with the reason, and all other rows are predicted."
+)
+NEW_FILES_ONLY = (
+    "Predict only the record files that no earlier run into this output has predicted, into batch-00000, batch-00001, "
+    "... below it. A file that was predicted and has changed since is refused."
+)
+OUTPUT_FORMAT = "Format of the parts; parquet or csv. In csv a prediction of several numbers has a column for each."
+PREDICT_KEYS = "Predictions to write, such as [class_ids]; null: all that the model has."
+
+__all__ = ["PredictChoice", "PredictParameters", "parse_predict_parameters"]
 
 
-class PredictParameters(FlowParameters):
+class PredictChoice(FlowParameters):
+    """How an input is predicted, by hand or at the end of a pipeline."""
+
+    format: FormatName | None = Field(
+        None, description="Its format, as input.train.format names one; null: that of its suffix."
+    )
+    non_finite: PredictNonFinite = Field("keep", description=PREDICT_NON_FINITE)
+    on_error: OnError = Field("stop", description=ON_ERROR)
+    new_files_only: bool = Field(False, description=NEW_FILES_ONLY)
+    output_format: OutputFormat = Field("parquet", description=OUTPUT_FORMAT)
+    predict_keys: Strings | None = Field(None, min_length=1, description=PREDICT_KEYS)
+
+
+class PredictParameters(PredictChoice):
     """The parameters of a prediction flow."""
 
     model: str = Field(min_length=1, description="URI of an MLflow model, such as models:/psflow-digits@best.")
@@ -25,17 +50,13 @@ class PredictParameters(FlowParameters):
         description="File to score, or folder or glob of record files, or its fsspec URL; or digits:test, the test "
         "images of the digits.",
     )
-    format: FormatName | None = Field(
-        None, description="Its format, as input.train.format names one; null: that of its suffix."
-    )
+    output: str = Field(min_length=1, description="Directory or fsspec URL for the predictions.")
     code_dir: str | None = Field(
         None,
         min_length=1,
         description="Directory to search first for the module that format names; null: only the working directory, "
         "PYTHONPATH and the installed packages.",
     )
-    non_finite: PredictNonFinite = Field("keep", description=PREDICT_NON_FINITE)
-    output: str = Field(min_length=1, description="Directory or fsspec URL for the predictions.")
     cluster: PredictClusterParameters = Field(PredictClusterParameters(), description="Cluster to predict on.")
 
 

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from psflow.flows.parameters.base import FlowParameters, Strings
 from psflow.flows.parameters.evaluate import EvaluateChoice
 from psflow.flows.parameters.export import ExportChoice
-from psflow.flows.parameters.input import PREDICT_NON_FINITE, FormatName, PredictNonFinite
+from psflow.flows.parameters.predict import PredictChoice
 
 __all__ = [
     "EvaluateStage",
@@ -33,7 +33,7 @@ class EvaluateStage(EvaluateChoice):
     overrides: Strings = Field((), description="Overrides of the configuration, such as input.eval.path=other.csv.")
 
 
-class PredictStage(FlowParameters):
+class PredictStage(PredictChoice):
     """Data to score with the best model."""
 
     input: str | None = Field(
@@ -42,14 +42,11 @@ class PredictStage(FlowParameters):
         description="File, folder or glob of record files, or fsspec URL of one, or digits:test; null: nothing is "
         "predicted.",
     )
-    format: FormatName | None = Field(
-        None, description="Its format, as input.train.format names one; null: that of its suffix."
-    )
-    non_finite: PredictNonFinite = Field("keep", description=PREDICT_NON_FINITE)
     output: str | None = Field(
         None,
         min_length=1,
-        description="Directory or fsspec URL for the predictions; null: predictions/step_GLOBAL_STEP in model_dir.",
+        description="Directory or fsspec URL for the predictions; null: predictions/step_GLOBAL_STEP in model_dir, or "
+        "predictions/batches with new_files_only.",
     )
 
 

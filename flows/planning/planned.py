@@ -12,6 +12,7 @@ from psflow.flows.parameters.cluster import ClusterParameters
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.planning.beginning import Beginning, begin, placed
 from psflow.flows.planning.building import build_training
+from psflow.flows.planning.scan_line import shown_scans
 from psflow.flows.planning.turns import await_turn
 from psflow.ps_runtime.cluster.admission import check_capacity
 from psflow.ps_runtime.cluster.connecting import open_cluster
@@ -76,12 +77,13 @@ def plan_attempt(parameters: TrainParameters, fork: Fork | None = None) -> Attem
     """
     training = build_training(parameters)
     check_exportable(training.estimator.model_fn, training.estimator.params)
-    return Attempt(
-        training.estimator,
-        training.train_spec,
-        training.eval_specs,
-        num_ps=parameters.cluster.ps,
-        num_workers=parameters.cluster.workers,
-        transport=parameters.transport,
-        fork=fork,
-    )
+    with shown_scans():
+        return Attempt(
+            training.estimator,
+            training.train_spec,
+            training.eval_specs,
+            num_ps=parameters.cluster.ps,
+            num_workers=parameters.cluster.workers,
+            transport=parameters.transport,
+            fork=fork,
+        )

@@ -13,6 +13,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.files import Origin, Settings
 from psflow.ps_runtime.estimator.planning import metric_names, plan_evaluations
 from psflow.ps_runtime.model.best import better
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.variables import ModelSpec
 
@@ -43,7 +44,9 @@ def check_after_training(parameters: PipelineParameters, training: TrainParamete
     if "evaluate" in stages.chosen and stages.evaluate.overrides:
         settings = Settings(training.model_dump(mode="json")).overridden(stages.evaluate.overrides, Origin(OVERRIDES))
         built = build_training(parse_parameters(settings.values, settings.origins))
-        plan_evaluations(built.estimator.caller, built.eval_specs, model, built.estimator.check_labels)
+        estimator = built.estimator
+        kept = KeptInputs(estimator.model_dir)
+        plan_evaluations(estimator.caller, built.eval_specs, model, estimator.check_labels, kept)
     if "export" in stages.chosen:
         _check_metric(stages.export, training, model.schema)
 
@@ -77,5 +80,6 @@ def _check_metric(export: ExportChoice, training: TrainParameters, schema: Input
     """Refuse a metric that the evaluation does not have; model_fn is called once."""
     if export.metric is not None and export.mode is not None:
         built = build_training(training)
-        names = metric_names(built.estimator.caller, built.eval_specs[0], schema)
+        kept = KeptInputs(built.estimator.model_dir)
+        names = metric_names(built.estimator.caller, built.eval_specs[0], schema, kept)
         better(export.metric, export.mode, METRIC).check(names)

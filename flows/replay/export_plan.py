@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from psflow.flows.parameters.export import ExportParameters
 from psflow.flows.planning.building import Training, build_training
+from psflow.flows.planning.scan_line import shown_scans
 from psflow.flows.replay.found_training import FoundTraining, Tracked, found_training, tracked
 from psflow.flows.watching.summary import best_record
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, EvaluationRecord
@@ -17,6 +18,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.planning import plan_evaluations
 from psflow.ps_runtime.model.best import Better, best_of, better, not_finite
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.tasks.exports.exported import BEST, CHOSEN, Exported, exports_of
 from psflow.tasks.exports.writer import check_exportable
 
@@ -89,7 +91,9 @@ def plan_export(parameters: ExportParameters) -> ExportPlan:
     choice = _choice(parameters, selection, training)
     if choice.exported is None:
         model = CheckpointStore(training.model_dir).manifest(choice.step).model
-        plan_evaluations(built.estimator.caller, built.eval_specs[:1], model, built.estimator.check_labels)
+        kept = KeptInputs(training.model_dir)
+        with shown_scans():
+            plan_evaluations(built.estimator.caller, built.eval_specs[:1], model, built.estimator.check_labels, kept)
     return ExportPlan(
         training,
         built,

@@ -7,14 +7,18 @@ from dataclasses import dataclass, replace
 
 from psflow.flows.parameters.evaluate import EvaluateParameters
 from psflow.flows.planning.building import build_training
+from psflow.flows.planning.scan_line import shown_scans
 from psflow.flows.replay.found_training import FoundTraining, Tracked, found_training, tracked
 from psflow.flows.watching.recording import dataset_info
 from psflow.ps_runtime.checkpoint.records import EvaluationRecord
 from psflow.ps_runtime.checkpoint.selection import Selection
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.data.record_dataset import RecordDataset
+from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.estimator.planning import plan_evaluations
 from psflow.ps_runtime.model.evaluation import input_digest
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.tasks.evaluation.record import ReplayRecord
 from psflow.tasks.evaluation.worker import EvaluationJob
 from psflow.tasks.tracking.run import DatasetInfo
@@ -86,7 +90,9 @@ def plan_replay(parameters: EvaluateParameters) -> ReplayPlan:
     store = CheckpointStore(training.model_dir)
     caller = built.estimator.caller
     model = store.manifest(steps[-1]).model
-    planned = plan_evaluations(caller, specs, model, built.estimator.check_labels)
+    kept = KeptInputs(training.model_dir)
+    with shown_scans():
+        planned = plan_evaluations(caller, specs, model, built.estimator.check_labels, kept)
     datasets = planned.datasets
     contexts = [name for name in training.parameters.sources() if name != "train"]
     digests = tuple(
@@ -94,7 +100,14 @@ def plan_replay(parameters: EvaluateParameters) -> ReplayPlan:
         for context, spec in zip(contexts, specs, strict=True)
     )
     job = EvaluationJob(
-        training.model_dir, caller.model_fn, caller.params, built.estimator.config, specs, digests, model.schema
+        training.model_dir,
+        caller.model_fn,
+        caller.params,
+        built.estimator.config,
+        specs,
+        digests,
+        tuple(_scan_of(datasets.get(context)) for context in contexts),
+        model.schema,
     )
     record = ReplayRecord(training.model_dir, None if parameters.record is None else absolute(parameters.record))
     wanted, known = _divided(steps, job, store.saved_at(), record, is_forced=parameters.force)
@@ -111,6 +124,11 @@ def plan_replay(parameters: EvaluateParameters) -> ReplayPlan:
         [dataset_info(context, dataset, training.parameters) for context, dataset in datasets.items()],
         planned.ignored,
     )
+
+
+def _scan_of(opened: SplittableInput | None) -> bytes | None:
+    """Return the scan of an input for those that evaluate on it; None if there was none."""
+    return opened.scanned.to_bytes() if isinstance(opened, RecordDataset) else None
 
 
 def _divided(

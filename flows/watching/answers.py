@@ -8,7 +8,7 @@ from typing import Any
 from psflow.flows.watching.progress import shown_metrics
 from psflow.flows.watching.summary import shown
 
-__all__ = ["gone", "shown_evaluations", "shown_export", "shown_pipeline", "shown_predictions"]
+__all__ = ["gone", "shown_dry_run", "shown_evaluations", "shown_export", "shown_pipeline", "shown_predictions"]
 
 Facts = Mapping[str, Any]
 
@@ -49,7 +49,12 @@ def shown_predictions(facts: Facts) -> list[str]:
     version, non_finite = facts["model_version"], facts["non_finite"]
     return _named(
         {
-            "predicted": f"{facts['rows']} rows in {facts['parts']} part{'' if facts['parts'] == 1 else 's'}",
+            "predicted": f"{facts['rows']} rows in {facts['parts']} part{'' if facts['parts'] == 1 else 's'}"
+            if facts["folders"]
+            else "no files have arrived since the last run",
+            "rejected": f"{facts['rejects']} rows that could not be read or predicted, see _rejects in the output"
+            if facts["rejects"]
+            else None,
             "not finite": f"{non_finite['rows']} of these rows have a blank, NaN or infinite cell, in "
             f"{', '.join(non_finite['columns'])}"
             if non_finite["rows"]
@@ -59,6 +64,24 @@ def shown_predictions(facts: Facts) -> list[str]:
             "output": facts["output"],
         }
     )
+
+
+def shown_dry_run(facts: Facts) -> list[str]:
+    """Return the lines of ``psflow predict --dry-run``."""
+    lines: list[str] = []
+    for one in facts["predictions"]:
+        files = f"{one['files']:,} file{'' if one['files'] == 1 else 's'}"
+        lines += _named(
+            {
+                "input": f"{one['rows']:,} rows of {files}, {one['bytes'] / 2**20:,.1f} MiB",
+                "partitions": f"{one['parts']:,}, of which {one['finished_parts']:,} are done",
+                "model": one["model_uri"],
+                "output": one["output"],
+                "columns": ", ".join(f"{name}: {kind}" for name, kind in one["columns"].items()),
+                "ignored": ", ".join(one["unused"]) or None,
+            }
+        )
+    return lines or ["no files have arrived since the last run"]
 
 
 def shown_pipeline(facts: Facts) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from prefect.artifacts import (
     create_link_artifact,
+    create_markdown_artifact,
     create_progress_artifact,
     create_table_artifact,
     update_progress_artifact,
@@ -78,6 +79,10 @@ class Artifacts:
         if rows:
             plain = [dict(row) for row in rows[-MAX_ROWS:]]
             self._order(partial(create_table_artifact, plain, f"{self._name}-{kind}", description or None))
+
+    def text(self, kind: str, markdown: str, description: str = "") -> None:
+        """Show a page of markdown."""
+        self._order(partial(create_markdown_artifact, markdown, f"{self._name}-{kind}", description or None))
 
     def close(self, timeout_secs: float = 5.0) -> None:
         """Send what is left, or give it up after `timeout_secs`. Idempotent."""

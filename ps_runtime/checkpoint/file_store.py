@@ -94,6 +94,11 @@ class FileStore:
         self._make_parent(name)
         self.fs.pipe_file(self.path(name), data)
 
+    def send(self, path: str, name: str) -> None:
+        """Put the local file `path` as the file `name` of a store that is not local."""
+        self._make_parent(name)
+        self.fs.put_file(path, self.path(name))
+
     def mark(self, name: str) -> None:
         """Create the empty file `name`, which need not survive a power cut."""
         self._make_parent(name)

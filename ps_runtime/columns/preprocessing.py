@@ -27,7 +27,9 @@ from psflow.ps_runtime.columns.features import (
     Array,
     Feature,
     FeatureSpec,
+    HashIds,
     IsBlank,
+    VocabularyIds,
     singles,
     spec_of,
 )
@@ -153,6 +155,13 @@ class Preprocessing:
     def filled_columns(self) -> frozenset[str]:
         """The columns whose blanks become something else."""
         return frozenset(self._column_of).difference(self._blank_columns)
+
+    @functools.cached_property
+    def word_columns(self) -> frozenset[str]:
+        """The columns whose values are words, whole numbers among them: every digit counts."""
+        return frozenset(
+            single.column for single in singles(self.features) if isinstance(single, VocabularyIds | HashIds)
+        )
 
     @functools.cached_property
     def _blank_columns(self) -> tuple[str, ...]:

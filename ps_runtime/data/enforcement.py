@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from psflow.ps_runtime.data.arrays import Columns, array_specs
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.kept_scan import KeptScan
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.record_input import RecordInput
@@ -131,18 +132,22 @@ class Enforcement:
             embedding={spec.name: spec.embedding for spec in schema.features if spec.embedding},
         )
 
-    def records(self, given: RecordInput, non_finite: NonFinite) -> RecordDataset:
+    def records(self, given: RecordInput, non_finite: NonFinite, kept: KeptScan | None = None) -> RecordDataset:
         """Open files of records as the model reads them; without a schema, learn from them how that is.
+
+        They are scanned, unless a scan was `kept` that still holds.
 
         Raises
         ------
         InputError
             If they cannot be read, lack a column, or have one of another type; or for a cell that `non_finite` refuses.
         """
+        assert kept is None or self.needs_labels, "what is kept was scanned with labels"
         schema = self.schema
+        opened = None if kept is None else kept.reopened(given, non_finite, schema, self.where)
         if schema is None:
-            return given.learn(non_finite, self.where)
-        opened = given.open(schema, non_finite, self.where, needs_labels=self.needs_labels)
+            return opened or given.learn(non_finite, self.where)
+        opened = opened or given.open(schema, non_finite, self.where, needs_labels=self.needs_labels)
         self._tell(opened.unused, schema)
         return opened
 

@@ -14,6 +14,7 @@ from psflow.ps_runtime.data.arrays import Columns, plain_arrays
 from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement
+from psflow.ps_runtime.data.kept_scan import KeptScan
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.non_finite_policy import batches_with_policy, dataset_with_policy
 from psflow.ps_runtime.data.record_input import RecordInput
@@ -72,6 +73,7 @@ def open_input(
     config: Any = None,
     non_finite: NonFinite = "keep",
     enforcement: Enforcement = NOTHING_TO_ENFORCE,
+    kept: KeptScan | None = None,
 ) -> SplittableInput | Iterator[Batch]:
     """Call `input_fn` and return what it reads: without rows to be left out, in the form that the model reads.
 
@@ -92,6 +94,8 @@ def open_input(
     enforcement : Enforcement, optional
         Holds what is read against the schema of the training input, which is passed to an input_fn with an argument
         ``input_schema``, except in training, where nothing is known at first. Left out: nothing is held against it.
+    kept : KeptScan, optional
+        A scan that stands in for one of record files.
 
     Returns
     -------
@@ -114,7 +118,7 @@ def open_input(
     opened = _as_input(called.read_to_the_end()(), where)
     if isinstance(opened, RecordInput):
         if enforcement.schema is None or enforcement.schema.preprocessing is not None:
-            return enforcement.records(opened, non_finite)
+            return enforcement.records(opened, non_finite, kept)
         opened = whole_dataset(opened, enforcement.schema, needs_labels=enforcement.needs_labels)
     # Cells that the model does not read do not count. Rows are left out before values are cast: a blank among integers
     # is NaN, which a schema of integers does not take.

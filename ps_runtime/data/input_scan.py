@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.columns.values import array_of, blank_rows, numbers_of
 from psflow.ps_runtime.data.non_finite import NonFinite, NonFiniteCells, NonFiniteColumn, Source
 from psflow.ps_runtime.data.part import InputPart
-from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.data.scan_progress import watch_scan
 from psflow.ps_runtime.errors import CellError, InputError
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.scan import Scan
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["InputScan", "faulty_rows", "kept_rows", "located", "scan_input", "source_of"]
 
-logger = logging.getLogger(__name__)
-
-PROGRESS_EVERY_SECS = 10.0
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 MAX_LABELS = 10_000
 """More numbers are no classes."""
@@ -143,7 +139,7 @@ def scan_input(
     non_finite : {"error", "drop", "keep"}
         What becomes of rows with a blank, NaN or infinite cell in another column.
     where : str
-        What the log calls the input.
+        What its progress, and errors, call the input.
     label : str or None
         The column of the labels.
     learn : callable or None
@@ -162,7 +158,7 @@ def scan_input(
     labels = _Labels(label)
     kept: list[int] = []
     num_records = 0
-    progress = Deadline(PROGRESS_EVERY_SECS)
+    tell = watch_scan(where)
     for chunk in scan:
         of_part = None if part is None else part.has(num_records, chunk.table.num_rows)
         num_records += chunk.table.num_rows
@@ -173,9 +169,7 @@ def scan_input(
         kept.append(chunk.table.num_rows if rows is None else len(rows))
         if learning is not None:
             learning.add(chunk.table, rows)
-        if progress.has_passed:
-            progress = Deadline(PROGRESS_EVERY_SECS)
-            logger.info("reading %s: %d %%", where, 100 * chunk.done_bytes // max(1, chunk.num_bytes))
+        tell(chunk.done_bytes, chunk.num_bytes)
     index = scan.index()
     found = cells.found(index, is_dropped=non_finite == "drop")
     if found.num_rows and non_finite == "error":

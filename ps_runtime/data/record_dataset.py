@@ -13,17 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.features import FeatureSpec
-from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.dataset import Dataset
-from psflow.ps_runtime.data.input_scan import InputScan, faulty_rows, kept_rows, located, source_of
+from psflow.ps_runtime.data.input_scan import faulty_rows, kept_rows, located, source_of
 from psflow.ps_runtime.data.non_finite import NonFiniteCells, NonFiniteColumn, non_finite_cells
-from psflow.ps_runtime.data.part import InputPart
+from psflow.ps_runtime.data.scanned_input import ScannedInput
 from psflow.ps_runtime.data.splittable import SplittableInput, batching_faults
 from psflow.ps_runtime.data.window_order import Part, Window, WindowOrder
 from psflow.ps_runtime.errors import CellError, InputError
+from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.reader import RecordReader
-from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, LibSvmReading, TextReading
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,52 +63,30 @@ class RecordDataset(SplittableInput):
 
     Parameters
     ----------
-    scan : InputScan
-        Where the records are.
-    preprocessing : Preprocessing
-        What features, labels and weights are made of the columns; without a label there are none.
+    scanned : ScannedInput
+        Where the records are, and what is made of them.
     batching : Batching
         How they are given.
-    unused : tuple of str
-        Columns of the files that are not read.
-    drops : bool
-        Whether records with a blank, NaN or infinite cell are left out.
-    text : TextReading, LibSvmReading or None
-        How the training input was read, where that is text of such a form.
-    part : InputPart or None
-        Which records it has; None: all.
 
     Notes
     -----
     Thread-safe: one thread at a time reads.
     """
 
-    def __init__(
-        self,
-        scan: InputScan,
-        preprocessing: Preprocessing,
-        batching: Batching,
-        unused: tuple[str, ...],
-        *,
-        drops: bool,
-        text: TextReading | LibSvmReading | None,
-        part: InputPart | None,
-    ) -> None:
+    def __init__(self, scanned: ScannedInput, batching: Batching) -> None:
+        self.scanned = scanned
+        scan, preprocessing = scanned.scan, scanned.preprocessing
         self._index = scan.index
         self._preprocessing = preprocessing
         self._filled = preprocessing.filled_columns
         self._label = preprocessing.label
-        self._drops = drops
-        self._text = text
-        self._input_part = part
+        self._drops = scanned.drops
+        self._input_part = scanned.part
         self._labels, self._label_records = scan.labels, scan.label_records
         self._weight = preprocessing.weight
         names = [column.name for column in preprocessing.raw_columns]
         names += [column.name for column in (self._label.column if self._label else None, self._weight) if column]
         self._reader = RecordReader(scan.index, names)
-        there = {column.name for column in scan.index.columns}
-        self._keys = [key.name for key in preprocessing.keys if key.name in there]
-        self._key_reader = RecordReader(scan.index, self._keys or names)
         self._lock = threading.Lock()
         self._windows: OrderedDict[tuple[int, ...], Batch] = OrderedDict()
         specs = self._specs()
@@ -116,16 +94,17 @@ class RecordDataset(SplittableInput):
         kept = np.flatnonzero(scan.kept_records)
         self._chunks = kept
         self._kept_records = scan.kept_records
+        window_records = max(1, WINDOW_BYTES // row_bytes)
         self._order = WindowOrder(
-            scan.kept_records[kept].tolist(), range(len(kept)), max(1, WINDOW_BYTES // row_bytes), batching.shuffle_seed
+            scan.kept_records[kept].tolist(), _runs(scan.index, kept), window_records, batching.shuffle_seed
         )
         self.batch_size = batching.batch_size or self._order.num_records
         self.num_epochs = batching.num_epochs
         self.shuffle_seed = batching.shuffle_seed
-        self.unused = unused
+        self.unused = scanned.unused
         self.source = source_of(scan.index)
         self.non_finite = scan.non_finite
-        self._window_records = min(self._order.num_records, max(1, WINDOW_BYTES // row_bytes))
+        self._window_records = min(self._order.num_records, window_records)
 
     @property
     def num_records(self) -> int:
@@ -149,20 +128,6 @@ class RecordDataset(SplittableInput):
         with self._lock:
             read = [self._part(part) for part in self._order.parts(epoch, start, stop)]
         return read[0] if len(read) == 1 else _joined(read)
-
-    def raw(self, start: int, stop: int) -> pa.Table:
-        """Return records ``[start, stop)`` as the files have them, of an input of which none are left out."""
-        assert self._has_all, "records have other numbers in the files"
-        with self._lock:
-            return self._reader.read(start, stop)
-
-    def keys(self, start: int, stop: int) -> pa.Table:
-        """Return the key columns that the files have of records ``[start, stop)``; see `raw`."""
-        import pyarrow as pa
-
-        assert self._has_all, "records have other numbers in the files"
-        with self._lock:
-            return self._key_reader.read(start, stop) if self._keys else pa.table({})
 
     def distinct_labels(self) -> Columns | None:
         """Return the classes that words stand for, or the numbers that are labels."""
@@ -201,18 +166,13 @@ class RecordDataset(SplittableInput):
             ArraySpec(spec.name, spec.dtype, spec.shape, spec.num_ids or 0, spec.embedding or 0)
             for spec in self._specs()
         )
-        return InputSchema(features, labels, label=name, preprocessing=self._preprocessing, text=self._text)
+        return InputSchema(features, labels, label=name, preprocessing=self._preprocessing, text=self.scanned.text)
 
     def digest(self) -> str:
         """Return 32 hexadecimal digits that differ for other files, or files that have changed."""
         part = None if self._input_part is None else [self._input_part.start, self._input_part.stop]
         facts = [self._index.digest(), self._kept_records.tolist(), part, self._preprocessing.to_facts()]
         return hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=16).hexdigest()
-
-    @property
-    def _has_all(self) -> bool:
-        """Whether no record of the files is left out."""
-        return not self._drops and self._input_part is None
 
     def _specs(self) -> tuple[FeatureSpec, ...]:
         weight = () if self._weight is None else (FeatureSpec(self._weight.name, "float32", ()),)
@@ -282,6 +242,13 @@ class RecordDataset(SplittableInput):
             table, rows = self._table(number)
             found.append(self._index.first_records[number] + (np.arange(table.num_rows) if rows is None else rows))
         return np.concatenate(found)
+
+
+def _runs(index: RecordIndex, chunks: NDArray[np.int64]) -> list[int]:
+    """Return which of some chunks are the first of their runs."""
+    runs = np.cumsum(index.starts_run)[chunks]
+    firsts: list[int] = np.flatnonzero(np.diff(runs, prepend=-1)).tolist()
+    return firsts
 
 
 def _joined(parts: list[Batch]) -> Batch:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -12,25 +13,28 @@ from psflow.ps_runtime.columns.labels import Label, weights_of
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
-from psflow.ps_runtime.columns.reading import split_type
+from psflow.ps_runtime.columns.reading import fits
+from psflow.ps_runtime.data.as_in_training import as_in_training
 from psflow.ps_runtime.data.input_scan import scan_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
+from psflow.ps_runtime.data.scanned_input import Asked, ScannedInput, digest_of, model_digest
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.record_files.base import RecordError, RecordFormat
+from psflow.ps_runtime.record_files.base import RecordFormat
+from psflow.ps_runtime.record_files.counting import count_records
 from psflow.ps_runtime.record_files.delimited import DelimitedText
+from psflow.ps_runtime.record_files.files import DataFile
+from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.json_lines import JsonLines
 from psflow.ps_runtime.record_files.libsvm import LibSvmText
-from psflow.ps_runtime.record_files.libsvm_lines import FEATURES
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.record_files.scan import Scan
 from psflow.ps_runtime.specs.schema import InputSchema, LibSvmReading, TextReading
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 
-__all__ = ["RecordInput"]
+__all__ = ["IndexedRecords", "RecordInput"]
 
-TAB = "\t"
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 """What pandas calls a column that is the index of a frame and has no name."""
 SAMPLE_SEED = 0
@@ -114,6 +118,7 @@ class RecordInput:
         except UsageError as error:
             raise InputError(tuple(f"{where}: {fault}" for fault in error.faults)) from None
         filled = [name for name, options in self.columns.items() if options.impute is not None]
+        vocabularies = self.vocabularies()
         found = scan_input(
             scan,
             filled,
@@ -124,15 +129,19 @@ class RecordInput:
             part=self.part,
         )
         keys = tuple(RawColumn(name, known[name]) for name in self.key_columns)
-        return RecordDataset(
-            found,
-            replace(learner.finish(), keys=keys),
-            self.batching,
-            _unused(known, scan, self.key_columns),
+        preprocessing, text = replace(learner.finish(), keys=keys), _text_of(self.record_format)
+        scanned = ScannedInput(
+            asked=self.asked(non_finite),
+            vocabularies=vocabularies,
+            model=model_digest(preprocessing, text),
+            scan=found,
+            preprocessing=preprocessing,
+            text=text,
+            unused=_unused(known, scan, self.key_columns),
             drops=non_finite == "drop",
-            text=_text_of(self.record_format),
             part=self.part,
         )
+        return RecordDataset(scanned, self.batching)
 
     def open(self, schema: InputSchema, non_finite: NonFinite, where: str, *, needs_labels: bool) -> RecordDataset:
         """Open a further input of a model that was trained on record files.
@@ -156,7 +165,7 @@ class RecordInput:
         columns = [*preprocessing.raw_columns, *(column.raw for column in apart if column is not None)]
         names = [column.name for column in columns]
         keys = [key.name for key in preprocessing.keys]
-        given = replace(self, record_format=_as_in_training(self, schema.text, columns, keys))
+        given = replace(self, record_format=self._as_in_training(schema, columns, needs_labels=needs_labels))
         scan, known = given.scan(lambda known: names if needs_labels else [*names, *_there(keys, names, known)])
         _check_label(label, preprocessing.label, known, where)
         found = scan_input(
@@ -168,19 +177,78 @@ class RecordInput:
             learn=None if weight is None else partial(weights_of, column=weight),
             part=self.part,
         )
-        return RecordDataset(
-            found,
-            replace(preprocessing, label=label, weight=weight),
-            self.batching,
-            _unused(known, scan, keys),
-            drops=non_finite == "drop",
+        scanned = ScannedInput(
+            asked=self.asked(non_finite),
+            vocabularies=(),
+            model=model_digest(preprocessing, schema.text),
+            scan=found,
+            preprocessing=replace(preprocessing, label=label, weight=weight),
             text=schema.text,
+            unused=_unused(known, scan, keys),
+            drops=non_finite == "drop",
             part=self.part,
         )
+        return RecordDataset(scanned, self.batching)
+
+    def asked(self, non_finite: NonFinite) -> Asked:
+        """Return what is asked of the files, whatever they hold; how they are batched does not count."""
+        described = asdict(replace(self, columns=dict(self.columns), groups=dict(self.groups)))
+        for name in ("paths", "batching", "stated"):
+            del described[name]
+        facts = [described, sorted(self.stated), self.record_format.name, non_finite]
+        return Asked(_listed(self.paths), digest_of(facts))
+
+    def files(self) -> tuple[DataFile, ...]:
+        """Return the files as they are now; InputError as `list_files` raises it."""
+        return list_files(self.paths, self.record_format.suffixes)
+
+    def vocabularies(self) -> tuple[DataFile, ...]:
+        """Return the files of words that are learned from, as they are now."""
+        named = [options.vocabulary for options in self.columns.values() if isinstance(options.vocabulary, str)]
+        paths = [path for path in dict.fromkeys(named) if path != "auto"]
+        return list_files(paths, ()) if paths else ()
+
+    def index(self, schema: InputSchema, on_progress: Callable[[int, int], object]) -> IndexedRecords:
+        """Count the records to predict with a model that was trained on record files; look at no value.
+
+        Text is read as in `open`, with whole numbers as the model reads them.
+
+        Parameters
+        ----------
+        schema : InputSchema
+            Of the training input.
+        on_progress : callable
+            Told how many bytes have been read, and of how many.
+
+        Raises
+        ------
+        InputError
+            If the files cannot be read, lack a column, or store one as another type.
+        """
+        preprocessing = schema.preprocessing
+        assert preprocessing is not None, "files for a model that was trained on arrays are arrays"
+        names = [column.name for column in preprocessing.columns]
+        keys = [key.name for key in preprocessing.keys]
+        read = self._as_in_training(schema, preprocessing.raw_columns, needs_labels=False)
+        if isinstance(read, DelimitedText | JsonLines):
+            whole = [column.name for column in preprocessing.raw_columns if column.type == "int64"]
+            as_numbers = dict.fromkeys(set(whole) - preprocessing.word_columns, "float64")  # with fractions or not
+            read = replace(read, types={**read.types, **as_numbers})
+        scan, known = replace(self, record_format=read).scan(lambda known: [*names, *_there(keys, names, known)])
+        files = list_files(self.paths, read.suffixes)
+        index = count_records(
+            files,
+            replace(read, types={name: raw for name, raw in read.types.items() if name in names or name in keys}),
+            {column.name: column.type for column in scan.columns},
+            on_progress=lambda done: on_progress(done, scan.num_bytes),
+        )
+        there = tuple(key for key in keys if key in known)
+        _check_types(index, preprocessing.raw_columns)
+        return IndexedRecords(index, there, _unused(known, scan, keys))
 
     def scan(self, chosen: Callable[[Sequence[str]], Sequence[str]]) -> tuple[Scan, Mapping[str, str]]:
         """Return a scan of the columns that are `chosen` by name, and the types of all that there are."""
-        files = list_files(self.paths, self.record_format.suffixes)
+        files = self.files()
         look = Scan(files, replace(self.record_format, types={}))
         known = {column.name: column.type for column in look.columns} | dict(look.unreadable)
         names = chosen(list(known))
@@ -189,6 +257,16 @@ class RecordInput:
         types = {name: raw for name, raw in self.record_format.types.items() if name in names}
         return Scan(files, replace(self.record_format, types=types), names), known
 
+    def _as_in_training(self, schema: InputSchema, columns: Sequence[RawColumn], *, needs_labels: bool) -> RecordFormat:
+        """Return how some columns of the files are read, where training and its text say more than this input."""
+        preprocessing = schema.preprocessing
+        assert preprocessing is not None
+        unread_label = None if needs_labels or preprocessing.label is None else preprocessing.label.column.name
+        keys = [key.name for key in preprocessing.keys]
+        return as_in_training(
+            self.record_format, self.stated, schema.text, columns, keys, unread_label, lambda: self.files()[0]
+        )
+
     def _asked(self, known: Sequence[str]) -> list[str]:
         """Return the columns that training reads, out of all that there are."""
         apart = [*([] if self.label is None else [self.label.column]), *([] if self.weight is None else [self.weight])]
@@ -196,6 +274,30 @@ class RecordInput:
             others = (*apart, *self.key_columns)
             return [*(name for name in known if name not in others and not PANDAS_INDEX.fullmatch(name)), *apart]
         return [*self.features, *apart]
+
+
+def _listed(paths: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(os.fspath, [paths] if isinstance(paths, str | os.PathLike) else paths))
+
+
+@dataclass(frozen=True, slots=True)
+class IndexedRecords:
+    """Records that are counted, with the key columns that they have and the columns that are not read."""
+
+    index: RecordIndex
+    keys: tuple[str, ...]
+    unused: tuple[str, ...]
+
+
+def _check_types(index: RecordIndex, learned: Sequence[RawColumn]) -> None:
+    """Refuse columns that cannot be those of training, whatever they hold; one without values is float64."""
+    found = {column.name: column.type for column in index.columns}
+    if faults := [
+        f"{index.files[0].shown}: column {column.name!r} is {found[column.name]}, expected {column.type} as in training"
+        for column in learned
+        if not fits(found[column.name], column.type) and found[column.name] != "float64"
+    ]:
+        raise InputError(tuple(faults))
 
 
 def _there(keys: Sequence[str], names: Sequence[str], known: Sequence[str]) -> list[str]:
@@ -215,55 +317,6 @@ def _text_of(record_format: RecordFormat) -> TextReading | LibSvmReading | None:
         tuple(record_format.na_values),
         record_format.encoding,
     )
-
-
-def _as_in_training(
-    given: RecordInput, text: TextReading | LibSvmReading | None, columns: Sequence[RawColumn], keys: Sequence[str]
-) -> RecordFormat:
-    """Return how files are read as in training, but for what is stated of them."""
-    record_format = given.record_format
-    if isinstance(record_format, LibSvmText):
-        return _libsvm_as_in_training(given, record_format, text, columns)
-    if not isinstance(record_format, DelimitedText | JsonLines):
-        return record_format
-    # whole numbers may have fractions in a further file
-    types = {column.name: column.type for column in columns if column.type in TYPES and column.type != "int64"}
-    if not isinstance(record_format, DelimitedText):
-        return replace(record_format, types={**record_format.types, **types})
-    types |= dict.fromkeys(set(keys).difference(column.name for column in columns), "string")  # as they are written
-    read = replace(record_format, types={**record_format.types, **types})
-    if not isinstance(text, TextReading):
-        return read
-    options = {"column_names", "na_values", "encoding"}
-    if text.delimiter != TAB:  # which is that of files of another suffix
-        options.add("delimiter")
-    same = {name: getattr(text, name) for name in options.difference(given.stated)}
-    if same.get("column_names") is not None and _has_header(given, replace(read, **same), columns):
-        del same["column_names"]
-    return replace(read, **same)
-
-
-def _libsvm_as_in_training(
-    given: RecordInput, asked: LibSvmText, text: TextReading | LibSvmReading | None, columns: Sequence[RawColumn]
-) -> LibSvmText:
-    """Return how libsvm text is read: as many features as the model reads, from the same index on."""
-    lengths = [split_type(column.type)[1] for column in columns if column.name == FEATURES]
-    length = lengths[0] if lengths else None
-    if length is not None and asked.num_features not in (None, length):
-        fault = f"num_features is {asked.num_features}, expected {length} as in training; leave it out"
-        raise InputError((fault,))
-    same = text if isinstance(text, LibSvmReading) and "zero_based" not in given.stated else asked
-    return replace(asked, num_features=length, zero_based=same.zero_based)
-
-
-def _has_header(given: RecordInput, read: DelimitedText, columns: Sequence[RawColumn]) -> bool:
-    """Return whether the first row names the columns that a model reads, though that of the training input did not."""
-    [file, *_] = list_files(given.paths, read.suffixes)
-    try:
-        with replace(read, column_names=None, types={}).open(file) as records:
-            return {column.name for column in columns} <= set(records.names)
-    except RecordError:  # numbers, say, or cells that are there twice
-        return False
 
 
 def _unused(known: Iterable[str], scan: Scan, keys: Sequence[str]) -> tuple[str, ...]:

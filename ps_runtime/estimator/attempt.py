@@ -23,6 +23,7 @@ from psflow.ps_runtime.estimator.planned_hooks import apply_saver_hook, check_wa
 from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.exporters import ModelWriter
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_specs
 from psflow.ps_runtime.roles.events import Event, LogMessage
 from psflow.ps_runtime.roles.job_spec import JobSpec
@@ -109,8 +110,15 @@ class Attempt:
         self._file = JobFile(estimator.model_dir)
         self._file.check_place()
         self.seed = job_seed(estimator.model_dir, estimator.config.tf_random_seed)
+        self._kept = KeptInputs(estimator.model_dir)
         self.plan: JobPlan = plan_job(
-            estimator.caller, train_spec, self._eval_specs, self.seed, num_workers + 1, estimator.check_labels
+            estimator.caller,
+            train_spec,
+            self._eval_specs,
+            self.seed,
+            num_workers + 1,
+            estimator.check_labels,
+            self._kept,
         )
         check_model_dir(estimator.model_dir, self.plan.model)
         if fork is not None:
@@ -231,6 +239,7 @@ class Attempt:
         self.record = self._file.update(**facts)
         clear_finished(self.model_dir)
         CheckpointStore(self.model_dir).discard_uncommitted()
+        self._kept.write(self.plan.datasets)
         if self._fork is not None:
             self._fork.copy(self.record.facts[FORKED_FROM]["step"])
 

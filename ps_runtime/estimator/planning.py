@@ -20,8 +20,9 @@ from psflow.ps_runtime.model.best import is_better
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.evaluation import batches_of, evaluate, first_rows
 from psflow.ps_runtime.model.exporters import BestExporter
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, input_names
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
@@ -75,22 +76,24 @@ def plan_job(
     seed: int,
     num_replicas: int,
     check_labels: LabelCheck,
+    kept: KeptInputs,
 ) -> JobPlan:
     """Open the inputs and call model_fn on a batch of each, in every mode in which the roles will.
 
-    Where an exporter is to export, that is PREDICT too. The first batch of each input is read once.
+    Where an exporter is to export, that is PREDICT too. The first batch of each input is read once. Record files are
+    scanned unless a scan of them is kept.
 
     Raises
     ------
     UsageError
         Whatever is wrong with model_fn, the inputs or what the exporters compare, before anything has started.
     """
-    training = _training_input(caller, train_spec, eval_specs, InputContext(num_replicas, 0))
+    training = _training_input(caller, train_spec, eval_specs, InputContext(num_replicas, 0), kept)
     first = training.first_batch()
     schema = training.schema(first)
     check_repeatable(schema, training.where)
     _check_labels([training], check_labels, schema)
-    evaluated = _eval_inputs(caller, eval_specs, schema)
+    evaluated = _eval_inputs(caller, eval_specs, schema, kept)
     _check_labels(evaluated.values(), check_labels, schema)
     caller = caller.reading(schema)
     built = _first_call(caller, first, ModeKeys.TRAIN, seed)
@@ -110,7 +113,7 @@ def plan_job(
 
 
 def plan_evaluations(
-    caller: ModelCaller, eval_specs: Sequence[EvalSpec], model: ModelSpec, check_labels: LabelCheck
+    caller: ModelCaller, eval_specs: Sequence[EvalSpec], model: ModelSpec, check_labels: LabelCheck, kept: KeptInputs
 ) -> EvaluationPlan:
     """Open the inputs of evaluations of checkpoints that hold `model`, and call model_fn on a batch of each.
 
@@ -122,7 +125,7 @@ def plan_evaluations(
         Whatever is wrong with model_fn or the inputs, or if the checkpoints hold another model.
     """
     assert model.schema is not None, "a model that was trained has one"
-    inputs = _eval_inputs(caller, eval_specs, model.schema)
+    inputs = _eval_inputs(caller, eval_specs, model.schema, kept)
     _check_labels(inputs.values(), check_labels, model.schema)
     caller = caller.reading(model.schema)
     for data, spec in zip(inputs.values(), eval_specs, strict=True):
@@ -130,7 +133,9 @@ def plan_evaluations(
     return EvaluationPlan(_datasets(inputs), _ignored(inputs))
 
 
-def metric_names(caller: ModelCaller, eval_spec: EvalSpec, schema: InputSchema | None) -> frozenset[str]:
+def metric_names(
+    caller: ModelCaller, eval_spec: EvalSpec, schema: InputSchema | None, kept: KeptInputs
+) -> frozenset[str]:
     """Return the names of the metrics that an evaluation will have, as a call of model_fn on a batch tells them.
 
     `schema` is that of the training input.
@@ -140,13 +145,9 @@ def metric_names(caller: ModelCaller, eval_spec: EvalSpec, schema: InputSchema |
     UsageError
         If model_fn or the input is wrong.
     """
-    [data] = _eval_inputs(caller, [eval_spec], schema).values()
+    [data] = _eval_inputs(caller, [eval_spec], schema, kept).values()
     batch = data.first_batch()
     return frozenset({"loss", *_first_call(caller.reading(schema), batch, ModeKeys.EVAL, 0).spec.metrics})
-
-
-def _contexts(eval_specs: Sequence[EvalSpec]) -> list[str]:
-    return ["eval", *(f"eval_{spec.name or ''}" for spec in eval_specs[1:])][: len(eval_specs)]
 
 
 class _Input:
@@ -159,6 +160,7 @@ class _Input:
         caller: ModelCaller,
         name: str,
         schema: InputSchema | None,
+        kept: KeptInputs,
         context: InputContext | None = None,
     ) -> None:
         self.where = f"the {name} input"
@@ -178,6 +180,7 @@ class _Input:
                 self.called,
                 non_finite=spec.non_finite,
                 enforcement=Enforcement(schema, self.where, on_unused=self.unused.extend),
+                kept=kept.earlier(name),
             )
 
     def schema(self, first: Batch) -> InputSchema:
@@ -193,33 +196,40 @@ class _Input:
 
 
 def _training_input(
-    caller: ModelCaller, train_spec: TrainSpec, eval_specs: Sequence[EvalSpec], context: InputContext
+    caller: ModelCaller,
+    train_spec: TrainSpec,
+    eval_specs: Sequence[EvalSpec],
+    context: InputContext,
+    kept: KeptInputs,
 ) -> _Input:
     """Open the training input; where it is its cells that are refused, raise InputError with those of all inputs."""
     try:
-        return _Input(train_spec, ModeKeys.TRAIN, caller, "train", None, context)
+        return _Input(train_spec, ModeKeys.TRAIN, caller, "train", None, kept, context)
     except InputError as error:
         if train_spec.non_finite == "keep":
             raise
         refused = error
     # What is wrong with it otherwise is raised again, and leaves nothing to hold the others against.
-    kept = _Input(replace(train_spec, non_finite="keep"), ModeKeys.TRAIN, caller, "train", None, context)
+    whole = _Input(replace(train_spec, non_finite="keep"), ModeKeys.TRAIN, caller, "train", None, kept, context)
     try:
-        schema = kept.opened.schema() if isinstance(kept.opened, SplittableInput) else kept.schema(kept.first_batch())
-        _eval_inputs(caller, eval_specs, schema)
+        opened = whole.opened
+        schema = opened.schema() if isinstance(opened, SplittableInput) else whole.schema(whole.first_batch())
+        _eval_inputs(caller, eval_specs, schema, kept)
     except InputError as error:
         raise InputError(tuple(dict.fromkeys([*refused.faults, *error.faults]))) from error.__cause__
     raise refused
 
 
-def _eval_inputs(caller: ModelCaller, eval_specs: Sequence[EvalSpec], schema: InputSchema | None) -> dict[str, _Input]:
+def _eval_inputs(
+    caller: ModelCaller, eval_specs: Sequence[EvalSpec], schema: InputSchema | None, kept: KeptInputs
+) -> dict[str, _Input]:
     """Open the inputs of evaluations; raise InputError with the faults of all of them."""
     opened: dict[str, _Input] = {}
     faults: list[str] = []
     cause: BaseException | None = None
-    for name, spec in zip(_contexts(eval_specs), eval_specs, strict=True):
+    for name, spec in zip(input_names(eval_specs), eval_specs, strict=True):
         try:
-            opened[name] = _Input(spec, ModeKeys.EVAL, caller, name, schema)
+            opened[name] = _Input(spec, ModeKeys.EVAL, caller, name, schema, kept)
         except InputError as error:
             faults += error.faults
             cause = cause or error.__cause__

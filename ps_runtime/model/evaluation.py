@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
+from psflow.ps_runtime.data.kept_scan import KeptScan
 from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError, ModelFnError
@@ -188,6 +189,8 @@ class OpenedEvaluation:
         What the models read, which the input is held against.
     check : callable
         Called before each batch, as an evaluation may take long; raises to end it.
+    kept : KeptScan, optional
+        A scan that stands in for one of record files.
     """
 
     def __init__(
@@ -196,6 +199,7 @@ class OpenedEvaluation:
         spec: EvalSpec,
         schema: InputSchema | None,
         check: Callable[[], None] = lambda: None,
+        kept: KeptScan | None = None,
     ) -> None:
         self.spec = spec
         self.name = spec.name or ""
@@ -206,6 +210,7 @@ class OpenedEvaluation:
         self._first_cell = ""
         self._caller = caller
         self._check = check
+        self._kept = kept
         self._enforcement = Enforcement(schema, f"the input of evaluation {self.name or 'eval'!r}")
         self._dataset: SplittableInput | None = None
 
@@ -240,6 +245,7 @@ class OpenedEvaluation:
             config=self._caller.config,
             non_finite=spec.non_finite,
             enforcement=self._enforcement,
+            kept=self._kept,
         )
         if isinstance(opened, SplittableInput):
             self.digest = input_digest(opened, spec.steps)

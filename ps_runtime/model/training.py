@@ -13,7 +13,7 @@ from psflow.ps_runtime.model.hooks import SessionRunHook
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
-__all__ = ["EvalSpec", "EvalSpecs", "TrainSpec", "all_eval_specs"]
+__all__ = ["EvalSpec", "EvalSpecs", "TrainSpec", "all_eval_specs", "input_names"]
 
 
 @dataclass(frozen=True)
@@ -148,3 +148,8 @@ def all_eval_specs(given: EvalSpecs) -> tuple[EvalSpec, ...]:
     if faults:
         raise UsageError(tuple(faults))
     return specs
+
+
+def input_names(eval_specs: Sequence[EvalSpec]) -> list[str]:
+    """Return what their inputs are called beside ``train``: ``eval`` for the first, ``eval_<name>`` for the others."""
+    return ["eval", *(f"eval_{spec.name or ''}" for spec in eval_specs[1:])][: len(eval_specs)]

@@ -88,6 +88,23 @@ class OpenArrow(OpenRecords):
             table.validate(full=True)  # a wrong offset would read beyond the buffers
         return as_raw_columns(table, types, self._set_types)
 
+    def count(self, place: Place) -> int:
+        """Return how many records a chunk has; see `OpenRecords.count`."""
+        with whole_file("Arrow"):
+            return int(self._reader.get_batch(place.start).num_rows)
+
+    def parts(self, place: Place) -> tuple[Place, ...]:
+        """Return none: a record batch is read as a whole."""
+        return ()
+
+    def text(self, place: Place) -> str:
+        """Return nothing: this is no text."""
+        return ""
+
+    def check_types(self, types: Mapping[str, str]) -> None:
+        """Look at the types of columns; see `OpenRecords.check_types`."""
+        as_raw_columns(self._schema.empty_table(), types, self._set_types)
+
     def bytes_up_to(self, place: Place) -> int:
         """Return about how many bytes of the file are read when the chunk has been read."""
         return self.file.size * place.stop // int(self._reader.num_record_batches)

@@ -15,10 +15,13 @@ from psflow.ps_runtime.record_files.files import DataFile
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["CHUNK_BYTES", "NUMBER", "OpenRecords", "Place", "RecordError", "RecordFormat"]
+__all__ = ["CHUNK_BYTES", "LARGEST_EXACT", "NUMBER", "OpenRecords", "Place", "RecordError", "RecordFormat"]
 
 CHUNK_BYTES = 4 * 1024**2
 """About the text of one chunk."""
+
+LARGEST_EXACT = 2**53
+"""A float64 holds all whole numbers up to this one."""
 
 NUMBER = "number"
 """A name for float64, for those who set the type of a column."""
@@ -158,6 +161,10 @@ class OpenRecords(ABC):
             If a record has no end; its number counts from the end of the place before.
         """
 
+    def starts_run(self, place: Place) -> bool:
+        """Return whether a chunk can be read alone at its own price, not only behind the one before it."""
+        return True
+
     @abstractmethod
     def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
         """Return the records of a chunk: these columns, of these types, in this order.
@@ -166,6 +173,34 @@ class OpenRecords(ABC):
         ------
         RecordError
             If a record cannot be read, or a value does not have the type of its column.
+        """
+
+    @abstractmethod
+    def count(self, place: Place) -> int:
+        """Return how many records a chunk has, those that cannot be read among them; no value is looked at.
+
+        Raises
+        ------
+        RecordError
+            If it cannot be told, because a byte is none of text, say.
+        """
+
+    @abstractmethod
+    def parts(self, place: Place) -> tuple[Place, ...]:
+        """Return the two places that a chunk of text is made of; none if it is one record, or no text."""
+
+    @abstractmethod
+    def text(self, place: Place) -> str:
+        """Return the text of a chunk, whatever it is; empty if it is none."""
+
+    @abstractmethod
+    def check_types(self, types: Mapping[str, str]) -> None:
+        """Look whether the file stores these columns as types that may be read so; text stores none.
+
+        Raises
+        ------
+        RecordError
+            Of the first column that it does not.
         """
 
     @abstractmethod

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["QuotedSpans", "first_record_end", "last_record_end"]
+__all__ = ["QuotedSpans", "first_record_end", "last_record_end", "plain_lines"]
 
 QUOTE = ord('"')
 LINE_ENDS = b"\r\n"
@@ -74,6 +74,19 @@ def first_record_end(text: bytes, spans: QuotedSpans) -> int:
         if span is None:
             return min(ends) + 1 + (text[min(ends) : min(ends) + 2] == b"\r\n")
         start = span[1]
+
+
+def plain_lines(text: bytes) -> int | None:
+    r"""Return how many lines some records have, if each line is a record for sure; else None: somebody has to parse.
+
+    Examples
+    --------
+    >>> plain_lines(b"1,2\n3\n"), plain_lines(b"1,2\n3"), plain_lines(b'1,"\n"\n'), plain_lines(b"1\n\n2")
+    (2, 2, None, None)
+    """
+    if b'"' in text or b"\r" in text or b"\n\n" in text or text.startswith(b"\n"):
+        return None
+    return text.count(b"\n") + (bool(text) and not text.endswith(b"\n"))
 
 
 def _alternating(data: NDArray[np.uint8], quotes: NDArray[np.int64], delimiter: bytes) -> NDArray[np.int64]:

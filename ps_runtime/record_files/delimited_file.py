@@ -7,18 +7,19 @@ import csv as text_csv
 import io
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.columns.raw_types import arrow_type, first_fault
 from psflow.ps_runtime.record_files.base import Place, RecordError
-from psflow.ps_runtime.record_files.cuts import QuotedSpans, first_record_end, last_record_end
+from psflow.ps_runtime.record_files.cuts import QuotedSpans, first_record_end, last_record_end, plain_lines
 from psflow.ps_runtime.record_files.files import DataFile, read_bytes
 from psflow.ps_runtime.record_files.text_cells import FALSE, TRUE, inferred_type, parse_cells, stripped
 from psflow.ps_runtime.record_files.text_file import INFERRED_ROWS, MAX_RECORD_BYTES, OpenText
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow import csv
 
 __all__ = ["OpenDelimited"]
 
@@ -57,11 +58,20 @@ class OpenDelimited(OpenText):
 
     def types(self, names: Sequence[str]) -> dict[str, str]:
         """Return the types that the first cells of some columns have in common; see `OpenRecords.types`."""
-        import pyarrow as pa
-
-        cells = self._read_csv(self._utf8(self.inferred_text()), dict.fromkeys(names, pa.binary()))
+        # a record of another length has no say in it, and is an error when it is read
+        cells, _ = self._read_whole_rows(self._utf8(self.inferred_text()), names)
         first = cells.slice(0, INFERRED_ROWS)
         return {name: inferred_type(self._values(first[name], "string", name)) for name in names}
+
+    def first_cells(self) -> list[str]:
+        """Return the cells of the first row that is not empty, a header or not; none if there is no such row.
+
+        Raises
+        ------
+        RecordError
+            If it cannot be read.
+        """
+        return _cells_in(self._first_row()[1], self._delimiter, self._encoding)
 
     def record_end(self, text: bytes) -> int:
         """Return where the last whole record of `text` ends; 0 if none does."""
@@ -74,6 +84,14 @@ class OpenDelimited(OpenText):
             opened = text[unclosed : unclosed + 20].decode(self._encoding, "replace")
             what = f"the quote that begins {opened!r} does not close: the file is cut off, or the quote is a wrong one"
             raise RecordError(what, self._record_at(text[:unclosed]))
+
+    def count(self, place: Place) -> int:
+        """Return how many records a chunk has, those with too few or too many cells among them."""
+        text = self._utf8(self.text_of(place))
+        if (num_lines := plain_lines(text)) is not None:
+            return num_lines
+        table, others = self._read_whole_rows(text, self._names[:1])
+        return int(table.num_rows) + others
 
     def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
@@ -141,6 +159,12 @@ class OpenDelimited(OpenText):
 
     def _header(self) -> tuple[str, ...]:
         """Return the names in the first row that is not empty; records begin behind it."""
+        num_empty, row = self._first_row()
+        self.first_byte += num_empty + len(row)
+        return _names_in(row, self._delimiter, self._encoding)
+
+    def _first_row(self) -> tuple[int, bytes]:
+        """Return how many bytes of empty lines there are, and the first row behind them."""
         length = HEADER_BYTES
         while True:
             stop = min(self.first_byte + length, self.file.size)
@@ -155,11 +179,29 @@ class OpenDelimited(OpenText):
         row = text[: end or len(text)]
         if not end and spans.unclosed is not None:
             raise RecordError(f"a quote in the first row does not close; {HEADER_HINT}")
-        self.first_byte += len(head) - len(text) + len(row)
-        return _names_in(row, self._delimiter, self._encoding)
+        return len(head) - len(text), row
 
-    def _read_csv(self, text: bytes, stored: Mapping[str, pa.DataType]) -> pa.Table:
-        """Parse records, and return the columns `stored` of these types."""
+    def _read_whole_rows(self, text: bytes, names: Sequence[str]) -> tuple[pa.Table, int]:
+        """Return some cells as bytes of the records that have as many as they should, and how many others there are."""
+        import pyarrow as pa
+
+        others: list[int] = []
+
+        def skip(row: csv.InvalidRow) -> str:
+            others.append(row.number)
+            return "skip"
+
+        if not text.isascii():
+            text = text.decode(errors="replace").encode()  # pyarrow tells of no row that is not UTF-8
+        return self._read_csv(text, dict.fromkeys(names, pa.binary()), on_other=skip), len(others)
+
+    def _read_csv(
+        self,
+        text: bytes,
+        stored: Mapping[str, pa.DataType],
+        on_other: Callable[[csv.InvalidRow], str] | None = None,
+    ) -> pa.Table:
+        """Parse records, and return the columns `stored` of these types; `on_other` takes those of other lengths."""
         import pyarrow as pa
         from pyarrow import csv
 
@@ -168,7 +210,7 @@ class OpenDelimited(OpenText):
             block_size=len(text) + 1,
             column_names=self._names,
         )
-        parsing = csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True)
+        parsing = csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, invalid_row_handler=on_other)
         converting = csv.ConvertOptions(
             column_types=stored,
             include_columns=list(stored),
@@ -200,13 +242,7 @@ class _BadValueError(Exception):
 
 def _names_in(row: bytes, delimiter: str, encoding: str) -> tuple[str, ...]:
     """Return the names of columns in a header; the name of a column that has none is empty."""
-    try:
-        header = next(text_csv.reader(io.StringIO(row.decode(encoding), newline=""), delimiter=delimiter), [])
-    except UnicodeDecodeError:
-        raise RecordError(f"the first row is no {encoding}; {ENCODING_HINT}") from None
-    except text_csv.Error as error:
-        raise RecordError(f"the first row cannot be read ({error}); {HEADER_HINT}") from None
-    names = [name.strip() for name in header]
+    names = [name.strip() for name in _cells_in(row, delimiter, encoding)]
     if not any(names):
         raise RecordError(f"expected a first row with names of columns, got {row[:40]!r}; {HEADER_HINT}")
     if twice := [name for name, count in Counter(names).items() if name and count > 1]:
@@ -214,6 +250,16 @@ def _names_in(row: bytes, delimiter: str, encoding: str) -> tuple[str, ...]:
     if all(map(_is_number, names)) and not _counts(names):
         raise RecordError(f"the first row holds numbers, {', '.join(names[:4])}; {HEADER_HINT}")
     return tuple(names)
+
+
+def _cells_in(row: bytes, delimiter: str, encoding: str) -> list[str]:
+    """Return the cells of one row."""
+    try:
+        return next(text_csv.reader(io.StringIO(row.decode(encoding), newline=""), delimiter=delimiter), [])
+    except UnicodeDecodeError:
+        raise RecordError(f"the first row is no {encoding}; {ENCODING_HINT}") from None
+    except text_csv.Error as error:
+        raise RecordError(f"the first row cannot be read ({error}); {HEADER_HINT}") from None
 
 
 def _is_number(text: str) -> bool:

@@ -53,7 +53,7 @@ def check_unchanged(file: DataFile) -> None:
         now = look_at(fs, path, file.url)
     if now != file:
         what = f"its size was {file.size}, now {now.size} bytes" if now.size != file.size else "it was written again"
-        raise InputError((f"{file.shown} has changed since it was scanned: {what}; scan the input again",))
+        raise InputError((f"{file.shown} has changed since it was scanned: {what}; run the command again",))
 
 
 @contextmanager

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.record_files.base import Place, RecordFormat
 from psflow.ps_runtime.record_files.files import DataFile, check_unchanged
 from psflow.ps_runtime.record_files.formats import RECORD_FORMATS
+from psflow.ps_runtime.record_files.sealed import seal, unseal
 
 __all__ = ["RecordIndex"]
-
-DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -41,6 +39,8 @@ class RecordIndex:
         The number of each chunk's file.
     chunk_places : (n, 2) array of int64
         Where each chunk lies in its file: start and stop, see `Place`.
+    starts_run : (n,) array of bool
+        Whether a chunk can be read alone at its own price; any other is cheap only behind the chunk before.
     first_records : (n + 1,) array of int64
         The number of each chunk's first record, from 0; at the end the number of all records.
 
@@ -55,6 +55,7 @@ class RecordIndex:
     unreadable: dict[str, str]
     chunk_files: NDArray[np.int32] = field(repr=False)
     chunk_places: NDArray[np.int64] = field(repr=False)
+    starts_run: NDArray[np.bool_] = field(repr=False)
     first_records: NDArray[np.int64] = field(repr=False)
 
     @property
@@ -99,7 +100,7 @@ class RecordIndex:
 
     def digest(self) -> str:
         """Return 64 hexadecimal digits, which change if a file, its size or stamp, an option or a column does."""
-        return hashlib.sha256(self._described()).hexdigest()
+        return hashlib.sha256(json.dumps(self._described(), sort_keys=True).encode()).hexdigest()
 
     def check_unchanged(self) -> None:
         """Raise InputError if a file is not the one that was scanned: another size or stamp, or gone.
@@ -116,16 +117,14 @@ class RecordIndex:
             raise InputError(tuple(faults))
 
     def to_bytes(self) -> bytes:
-        """Return the index for a file: a checksum, then its arrays and a description as safetensors."""
-        content: bytes = save(
-            {
-                "description": np.frombuffer(self._described(), np.uint8),
-                "chunk_files": self.chunk_files,
-                "chunk_places": self.chunk_places,
-                "first_records": self.first_records,
-            }
-        )
-        return hashlib.sha256(content).digest() + content
+        """Return the index for a file, with a checksum."""
+        arrays: dict[str, NDArray[Any]] = {
+            "chunk_files": self.chunk_files,
+            "chunk_places": self.chunk_places,
+            "starts_run": self.starts_run,
+            "first_records": self.first_records,
+        }
+        return seal(self._described(), arrays)
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Self:
@@ -136,34 +135,27 @@ class RecordIndex:
         InputError
             If `content` is damaged, or of another version of psflow.
         """
-        checksum, rest = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
-        if hashlib.sha256(rest).digest() != checksum:
-            raise InputError(("the record index is damaged: its checksum is another one; scan the input again",))
-        try:
-            arrays = load(rest)
-            described = json.loads(arrays["description"].tobytes())
-            return cls(
-                files=tuple(DataFile(*file) for file in described["files"]),
-                record_format=RECORD_FORMATS[described["format"]](**described["options"]),
-                columns=tuple(RawColumn(*column) for column in described["columns"]),
-                unreadable=described["unreadable"],
-                chunk_files=arrays["chunk_files"],
-                chunk_places=arrays["chunk_places"],
-                first_records=arrays["first_records"],
-            )
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            fault = (
-                f"the record index is one of another version ({type(error).__name__}: {error}); scan the input again"
-            )
-            raise InputError((fault,)) from None
+        return unseal(content, "the record index", cls._made)
 
-    def _described(self) -> bytes:
-        """Return all but the chunks as JSON."""
-        described = {
+    @classmethod
+    def _made(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        return cls(
+            files=tuple(DataFile(*file) for file in described["files"]),
+            record_format=RECORD_FORMATS[described["format"]](**described["options"]),
+            columns=tuple(RawColumn(*column) for column in described["columns"]),
+            unreadable=described["unreadable"],
+            chunk_files=arrays["chunk_files"],
+            chunk_places=arrays["chunk_places"],
+            starts_run=arrays["starts_run"],
+            first_records=arrays["first_records"],
+        )
+
+    def _described(self) -> dict[str, Any]:
+        """Return all but the chunks as plain data."""
+        return {
             "files": [[file.url, file.size, file.stamp] for file in self.files],
             "format": self.record_format.name,
             "options": asdict(self.record_format),
             "columns": [[column.name, column.type] for column in self.columns],
             "unreadable": self.unreadable,
         }
-        return json.dumps(described, sort_keys=True).encode()

@@ -81,15 +81,24 @@ class OpenJsonLines(OpenText):
     def check_end(self, text: bytes) -> None:
         """Accept any end: a last line that is cut off is no JSON, which `read` says."""
 
+    def count(self, place: Place) -> int:
+        """Return how many lines a chunk has; see `OpenRecords.count`."""
+        lines = self._lines(place)
+        return lines.count(b"\n") + 1 if lines else 0
+
     def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         import pyarrow as pa
 
-        text = self.text_of(place)
-        lines = text.rstrip(WHITE_SPACE) if place.stop == self.file.size else text[:-1]
+        lines = self._lines(place)
         schema = pa.schema([(name, _json_type(raw)) for name, raw in types.items()])
         table = _checked(lines, schema, types)
         return pa.table({name: _values(table[name], name, raw) for name, raw in types.items()})
+
+    def _lines(self, place: Place) -> bytes:
+        """Return the lines of a chunk without the end of the last one."""
+        text = self.text_of(place)
+        return text.rstrip(WHITE_SPACE) if place.stop == self.file.size else text[:-1]
 
     @cached_property
     def _first_types(self) -> dict[str, str]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from psflow.ps_runtime.columns.raw_types import wider_type
-from psflow.ps_runtime.record_files.base import RecordError
+from psflow.ps_runtime.record_files.base import LARGEST_EXACT, RecordError
 from psflow.ps_runtime.record_files.text_cells import inferred_type, value_fault
 
 __all__ = ["ADVICE", "first_types", "line_fault", "object_of"]
@@ -55,6 +55,8 @@ def first_types(lines: Sequence[bytes]) -> dict[str, str]:
     for name, given in values.items():
         kinds = {_kind(value) for value in given if value is not None}
         kind = _common(kinds)
+        if kind == "float64" and any(isinstance(value, int) and abs(value) > LARGEST_EXACT for value in given):
+            kind = "fractions and whole numbers beyond 2**53"
         types[name] = _type_of_strings(given) if kind == "string" else kind
     return types
 

@@ -12,7 +12,7 @@ import numpy as np
 from psflow.ps_runtime.columns.reading import split_type
 from psflow.ps_runtime.record_files.base import CHUNK_BYTES, OpenRecords, Place, RecordError, RecordFormat
 from psflow.ps_runtime.record_files.files import DataFile
-from psflow.ps_runtime.record_files.libsvm_lines import FEATURES, LABEL, LibSvmLines
+from psflow.ps_runtime.record_files.libsvm_lines import FEATURES, LABEL, LibSvmLines, num_records
 from psflow.ps_runtime.record_files.text_cells import inferred_type, parse_cells
 from psflow.ps_runtime.record_files.text_file import INFERRED_ROWS, OpenText
 
@@ -117,6 +117,10 @@ class OpenLibSvm(OpenText):
         most = max(1, MATRIX_BYTES // (4 * (self._format.num_features or MAX_INFERRED_FEATURES)))
         return place if len(ends) <= most else Place(start, start + int(ends[most - 1]) + 1)
 
+    def count(self, place: Place) -> int:
+        """Return how many lines of a chunk hold a record; see `OpenRecords.count`."""
+        return num_records(self.text_of(place))
+
     def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         import pyarrow as pa
@@ -138,15 +142,15 @@ class OpenLibSvm(OpenText):
 def _num_features(file: DataFile, zero_based: bool) -> int:
     """Return how many features the largest index of a file asks for: a pass over all of it."""
     largest = -1
-    num_records = 0
+    num_before = 0
     with OpenLibSvm(file, LibSvmText(zero_based=zero_based)) as records:
         for place in records.places(CHUNK_BYTES):
             try:
                 lines = LibSvmLines(records.text_of(place))
                 largest = max(largest, lines.largest_index)
             except RecordError as fault:
-                raise replace(fault, record=num_records + (fault.record or 0)) from None
-            num_records += len(lines)
+                raise replace(fault, record=num_before + (fault.record or 0)) from None
+            num_before += len(lines)
     number = largest + 1 if zero_based else largest
     if number < 1:
         raise RecordError("the file has no pair of index and value; set num_features: how many features a record has")

@@ -14,7 +14,7 @@ from psflow.ps_runtime.record_files.base import RecordError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FEATURES", "LABEL", "LibSvmLines"]
+__all__ = ["FEATURES", "LABEL", "LibSvmLines", "num_records"]
 
 LABEL = "label"
 FEATURES = "features"
@@ -127,6 +127,11 @@ class LibSvmLines:
             "the line, or train with a larger num_features",
             record,
         )
+
+
+def num_records(text: bytes) -> int:
+    """Return how many lines hold a record, whatever it is."""
+    return len(_records(text))
 
 
 def _records(text: bytes) -> pa.Array:

@@ -89,6 +89,10 @@ class OpenParquet(OpenRecords):
             for first in range(start, stop, rows):
                 yield Place(first, min(first + rows, stop))
 
+    def starts_run(self, place: Place) -> bool:
+        """Return whether a chunk begins with a row group: what lies before in it is decoded, too."""
+        return place.start in self._bounds
+
     def read(self, place: Place, types: Mapping[str, str]) -> pa.Table:
         """Return the records of a chunk; see `OpenRecords.read`."""
         import pyarrow as pa
@@ -97,6 +101,22 @@ class OpenParquet(OpenRecords):
             table = pa.Table.from_batches(self._batches(place, tuple(types)))
             table.validate(full=True)  # pyarrow does not check that strings are UTF-8
         return as_raw_columns(table, types, self._set_types)
+
+    def count(self, place: Place) -> int:
+        """Return how many records a chunk has; see `OpenRecords.count`."""
+        return place.stop - place.start
+
+    def parts(self, place: Place) -> tuple[Place, ...]:
+        """Return none: a value that cannot be read is damage, or one of many."""
+        return ()
+
+    def text(self, place: Place) -> str:
+        """Return nothing: this is no text."""
+        return ""
+
+    def check_types(self, types: Mapping[str, str]) -> None:
+        """Look at the types of columns; see `OpenRecords.check_types`."""
+        as_raw_columns(self._schema.empty_table(), types, self._set_types)
 
     def bytes_up_to(self, place: Place) -> int:
         """Return about how many bytes of the file are read when the chunk has been read."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Self
 
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.raw_types import arrow_type
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.record_files.base import OpenRecords, RecordError
+from psflow.ps_runtime.record_files.base import OpenRecords, Place, RecordError
 from psflow.ps_runtime.record_files.files import unchanged
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.scan import unreadable_fault
@@ -84,6 +84,34 @@ class RecordReader:
             self._last = number, self._read(number)
         return self._last[1]
 
+    def readable(self, number: int, on_unreadable: Callable[[int, str, str], object]) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the records of a chunk that can be read.
+
+        Parameters
+        ----------
+        number : int
+            Of the chunk.
+        on_unreadable : callable
+            Told of each record that cannot be read: its number, why, and its text.
+
+        Yields
+        ------
+        first record, table
+            Records in a row, in order.
+
+        Raises
+        ------
+        InputError
+            If the file has changed; if it is no text, and a record of it cannot be read.
+        """
+        with unchanged(self.index.file_of(number)):
+            opened = self._opened(number)
+            first, stop = self.index.first_records[number : number + 2].tolist()
+            place = self.index.place_of(number)
+            if opened.count(place) != stop - first:
+                raise self._changed(number, opened.count(place))
+        yield from self._runs(number, place, first, on_unreadable)
+
     def read(self, start: int, stop: int) -> pa.Table:
         """Return the records ``[start, stop)``.
 
@@ -126,12 +154,40 @@ class RecordReader:
             with unchanged(file):
                 table = self._opened(number).read(index.place_of(number), self._types)
         except RecordError as fault:
-            raise index.record_format.error(file, index.first_in_file(number), fault) from None
-        num_records = int(index.first_records[number + 1] - index.first_records[number])
-        if table.num_rows != num_records:
-            what = f"chunk {number} has {table.num_rows} records, expected {num_records}: the file has changed"
-            raise InputError((f"{file.shown}: {what}; scan the input again",))
+            raise self._located(number, fault) from None
+        if table.num_rows != int(index.first_records[number + 1] - index.first_records[number]):
+            raise self._changed(number, table.num_rows)
         return table
+
+    def _runs(
+        self, number: int, place: Place, first: int, on_unreadable: Callable[[int, str, str], object]
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Yield a part of a chunk, or parts of that, until all records that cannot be read are alone."""
+        opened = self._opened(number)
+        try:
+            with unchanged(self.index.file_of(number)):
+                table = opened.read(place, self._types)
+        except RecordError as fault:
+            parts = opened.parts(place)
+            if parts and fault.record is not None:
+                for part in parts:
+                    yield from self._runs(number, part, first, on_unreadable)
+                    first += opened.count(part)
+            elif opened.count(place) == 1 and fault.record is not None:
+                on_unreadable(first, str(fault), opened.text(place))
+            else:
+                raise self._located(number, fault) from None
+            return
+        if table.num_rows:
+            yield first, table
+
+    def _located(self, number: int, fault: RecordError) -> InputError:
+        return self.index.record_format.error(self.index.file_of(number), self.index.first_in_file(number), fault)
+
+    def _changed(self, number: int, num_records: int) -> InputError:
+        first, stop = self.index.first_records[number : number + 2].tolist()
+        what = f"chunk {number} has {num_records} records, expected {stop - first}: the file has changed"
+        return InputError((f"{self.index.file_of(number).shown}: {what}; run the command again",))
 
     def _opened(self, number: int) -> OpenRecords:
         file_number = int(self.index.chunk_files[number])

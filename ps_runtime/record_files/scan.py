@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from psflow.ps_runtime.columns.raw import RawColumn
-from psflow.ps_runtime.columns.raw_types import is_raw_type, wider_type
+from psflow.ps_runtime.columns.raw_types import is_raw_type
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.record_files.base import CHUNK_BYTES, OpenRecords, Place, RecordError, RecordFormat
 from psflow.ps_runtime.record_files.files import DataFile, unchanged
 from psflow.ps_runtime.record_files.index import RecordIndex
+from psflow.ps_runtime.record_files.widening import WideningTypes
 from psflow.ps_runtime.specs.schema_enforcement import missing_faults
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class Scan:
     The first file that has records decides on the columns. The types of text are inferred over its first
     `text_file.INFERRED_ROWS`. A column of integers, of which a later value is a fraction, widens to float64, and so do
     numbers that other files store in a wider type: the tables up to then have the narrow type, those from then on the
-    wide one, and so has the index. Every other value that does not fit is an error.
+    wide one, and so has the index. Every other value that does not fit is an error, and so is an integer beyond 2**53
+    in a column that has widened, for a float64 does not hold all of these.
 
     Memory is bounded by a chunk or two. Each iteration is a scan of its own.
 
@@ -95,13 +97,13 @@ class Scan:
         self._files, self._format, self._chunk_bytes = tuple(files), record_format, chunk_bytes
         self._num_bytes = sum(file.size for file in self._files)
         self._first_types, self._unreadable, self._first_file = self._look(columns)
-        self._types = dict(self._first_types)
+        self._types = WideningTypes(self._first_types, record_format.types)
         self._index: RecordIndex | None = None
 
     @property
     def columns(self) -> tuple[RawColumn, ...]:
         """What is read, with the types that are known so far."""
-        return tuple(RawColumn(name, raw) for name, raw in self._types.items())
+        return tuple(RawColumn(name, raw) for name, raw in self._types.now.items())
 
     @property
     def num_bytes(self) -> int:
@@ -120,12 +122,12 @@ class Scan:
         return self._index
 
     def __iter__(self) -> Iterator[ScannedChunk]:
-        self._types, self._index = dict(self._first_types), None
-        chunks: list[tuple[int, Place, int]] = []  # file, place, number of records
+        self._types, self._index = WideningTypes(self._first_types, self._format.types), None
+        chunks: list[tuple[int, Place, bool, int]] = []  # file, place, whether it starts a run, number of records
         bytes_before = 0
         for number, file in enumerate(self._files):
-            for place, table, done_bytes in self._chunks_of(file):
-                chunks.append((number, place, table.num_rows))
+            for place, starts_run, table, done_bytes in self._chunks_of(file):
+                chunks.append((number, place, starts_run, table.num_rows))
                 yield ScannedChunk(table, bytes_before + done_bytes, self._num_bytes)
             bytes_before += file.size
         if not chunks:
@@ -135,9 +137,10 @@ class Scan:
             record_format=self._format,
             columns=self.columns,
             unreadable=self._unreadable,
-            chunk_files=np.array([number for number, _, _ in chunks], np.int32),
-            chunk_places=np.array([place for _, place, _ in chunks], np.int64),
-            first_records=np.cumsum([0, *(num_records for _, _, num_records in chunks)], dtype=np.int64),
+            chunk_files=np.array([number for number, _, _, _ in chunks], np.int32),
+            chunk_places=np.array([place for _, place, _, _ in chunks], np.int64),
+            starts_run=np.array([starts_run for _, _, starts_run, _ in chunks], np.bool_),
+            first_records=np.cumsum([0, *(num_records for *_, num_records in chunks)], dtype=np.int64),
         )
 
     def _look(self, columns: Sequence[str] | None) -> tuple[dict[str, str], dict[str, str], DataFile]:
@@ -164,12 +167,12 @@ class Scan:
             raise InputError(tuple(unreadable_fault(file.shown, *column) for column in unreadable.items()))
         return {name: raw for name, raw in types.items() if name not in unreadable}, unreadable
 
-    def _chunks_of(self, file: DataFile) -> Iterator[tuple[Place, pa.Table, int]]:
-        """Return the chunks of a file that have records, and how much of it is read then."""
+    def _chunks_of(self, file: DataFile) -> Iterator[tuple[Place, bool, pa.Table, int]]:
+        """Return the chunks of a file that have records: each with whether it starts a run, and how much is read."""
         num_records = 0
         with self._opened(file) as records:
             with unchanged(file):
-                for name in records.lacking(tuple(self._types)):
+                for name in records.lacking(tuple(self._types.now)):
                     fault = f"{file.shown} has no column {name!r}, which {self._first_file.shown} has"
                     raise InputError((f"{fault}: expected the same columns in all files",))
             places = records.places(self._chunk_bytes)
@@ -180,23 +183,20 @@ class Scan:
                         if place is None:
                             return
                         table = self._read(records, place)
+                        self._types.check(table, file.shown, self._format.first_row + num_records)
                 except RecordError as fault:
                     raise self._format.error(file, num_records, fault) from None
                 num_records += table.num_rows
                 if table.num_rows:
-                    yield place, table, records.bytes_up_to(place)
+                    yield place, records.starts_run(place), table, records.bytes_up_to(place)
 
     def _read(self, records: OpenRecords, place: Place) -> pa.Table:
         """Return a chunk; columns widen until its numbers fit."""
         while True:
             try:
-                return records.read(place, self._types)
+                return records.read(place, self._types.now)
             except RecordError as fault:
-                name = fault.column
-                wider = wider_type(self._types[name]) if name is not None and fault.widens else None
-                if name is None or wider is None or name in self._format.types:
-                    raise
-                self._types[name] = wider
+                self._types.widen(fault)
 
     @contextmanager
     def _opened(self, file: DataFile) -> Iterator[OpenRecords]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.columns.raw_types import arrow_type, first_fault
-from psflow.ps_runtime.record_files.base import RecordError
+from psflow.ps_runtime.record_files.base import LARGEST_EXACT, RecordError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,8 +18,8 @@ FALSE = ("false", "False", "FALSE", "0")
 
 INFERRED = ("int64", "float64", "bool", "date", "timestamp")
 """The types that cells are tried as, in this order; what is none of these is a string."""
-TOO_LONG = r"^[+-]?[0-9]{19,}$"
-"""Numbers that no int64 holds, and of which a float64 loses digits: they are names of something."""
+LONG = r"^[+-]?[0-9]{16,}$"
+"""Whole numbers that may lose digits as a float64."""
 ZONED = r"[ T][0-9]{2}.*(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)$"
 FINER = r"(\.[0-9]{6})[0-9]+"
 
@@ -59,7 +59,6 @@ def stripped(cells: pa.ChunkedArray, na_values: Sequence[str]) -> pa.ChunkedArra
 def inferred_type(cells: pa.ChunkedArray) -> str:
     """Return the type of stripped cells: int64, float64, bool, date, timestamp or string; float64 if all are null."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     cells = cells.drop_null()
     if not len(cells):
@@ -69,10 +68,18 @@ def inferred_type(cells: pa.ChunkedArray) -> str:
             _parse(cells, raw)
         except pa.ArrowInvalid:
             continue
-        if raw == "float64" and pc.any(pc.match_substring_regex(cells, TOO_LONG)).as_py():
-            return "string"
+        if raw == "float64" and _loses_digits(cells):
+            return "string"  # they are names of something
         return raw
     return "string"
+
+
+def _loses_digits(cells: pa.ChunkedArray) -> bool:
+    """Return whether a whole number is among some cells that a float64 may not hold."""
+    import pyarrow.compute as pc
+
+    long = cells.filter(pc.match_substring_regex(cells, LONG))
+    return any(abs(int(cell)) > LARGEST_EXACT for cell in long.to_pylist())
 
 
 def parse_cells(cells: pa.ChunkedArray, raw: str, column: str) -> pa.ChunkedArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from psflow.ps_runtime.record_files.base import CHUNK_BYTES, OpenRecords, Place, RecordError
 from psflow.ps_runtime.record_files.files import DataFile, open_file, read_bytes
@@ -104,6 +104,24 @@ class OpenText(OpenRecords):
         if self.first_byte == self.file.size:
             return b""
         return self.text_of(self.place_from(self.first_byte, CHUNK_BYTES))
+
+    def parts(self, place: Place) -> tuple[Place, ...]:
+        """Return the parts of a chunk, near its middle; see `OpenRecords.parts`."""
+        text = self.text_of(place)
+        length = len(text) // 2
+        while 0 < length < len(text):
+            if end := self.record_end(text[:length]):
+                middle = place.start + end
+                return Place(place.start, middle), Place(middle, place.stop)
+            length += max(1, (len(text) - length) // 2)
+        return ()
+
+    def text(self, place: Place) -> str:
+        """Return a chunk as text, its bytes that are none replaced."""
+        return self.text_of(place).decode("utf-8", "replace")
+
+    def check_types(self, types: Mapping[str, str]) -> None:
+        """Accept all: text has no types before it is read."""
 
     def bytes_up_to(self, place: Place) -> int:
         """Return how many bytes of the file are read when the chunk has been read."""

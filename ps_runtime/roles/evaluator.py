@@ -23,6 +23,8 @@ from psflow.ps_runtime.model.best import best_of, not_finite
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import OpenedEvaluation, predict_batch, read_values
 from psflow.ps_runtime.model.exporters import BestExporter, ExportBundle, ModelWriter
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
+from psflow.ps_runtime.model.training import input_names
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.context import RoleContext
@@ -99,12 +101,13 @@ class _Evaluator:
         assert job.model.schema is not None  # which the plan of a job sets
         self._schema = job.model.schema
         self._caller = ModelCaller(job.model_fn, job.params, job.config, self._schema)
-        known = self._log.by_name()
+        known, kept = self._log.by_name(), KeptInputs(job.model_dir)
         self._scheduled = [
             _ScheduledEvaluation(
-                OpenedEvaluation(self._caller, spec, self._schema, context.check), known.get(spec.name or "", {})
+                OpenedEvaluation(self._caller, spec, self._schema, context.check, kept.of_flow(name)),
+                known.get(spec.name or "", {}),
             )
-            for spec in job.eval_specs
+            for name, spec in zip(input_names(job.eval_specs), job.eval_specs, strict=True)
         ]
         self.evaluated_steps: list[int] = []
         self.newest_seen = -1

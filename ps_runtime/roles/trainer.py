@@ -15,6 +15,7 @@ from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.model.basic_hooks import GlobalStepWaiterHook, NanTensorHook
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.protocol.purpose import Purpose
@@ -98,6 +99,7 @@ def open_session(
         config=job.config,
         non_finite=job.train_spec.non_finite,
         enforcement=Enforcement(job.model.schema, "the train input"),
+        kept=KeptInputs(job.model_dir).of_flow("train"),
     )
     is_pipelined = job.config.pipeline_depth > 0 and not job.input.is_stream
     step_session = StepSession(

@@ -17,6 +17,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.cluster.role_task import Liveness
 from psflow.ps_runtime.config.environment import telemetry_off
+from psflow.ps_runtime.data.kept_scan import FlowScan
 from psflow.ps_runtime.errors import InputError, PsflowError, StoppedError
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import OpenedEvaluation, read_values
@@ -46,6 +47,8 @@ class EvaluationJob:
         Inputs and numbers of batches; their exporters are not used.
     digests : tuple of str
         Of the input of each, as the flow has seen it; empty for a stream.
+    scans : tuple of bytes or None
+        Of the input of each, where these are record files.
     schema : InputSchema or None
         What the checkpoints read.
     """
@@ -56,6 +59,7 @@ class EvaluationJob:
     config: Any
     eval_specs: tuple[EvalSpec, ...]
     digests: tuple[str, ...]
+    scans: tuple[bytes | None, ...]
     schema: InputSchema | None
 
 
@@ -79,7 +83,10 @@ class _Opened:
         self._caller = ModelCaller(job.model_fn, job.params, job.config, job.schema)
         self._digests = job.digests
         self._check = threading.local()
-        self._evaluations = [OpenedEvaluation(self._caller, spec, job.schema, self._look_up) for spec in job.eval_specs]
+        self._evaluations = [
+            OpenedEvaluation(self._caller, spec, job.schema, self._look_up, _kept(scan))
+            for spec, scan in zip(job.eval_specs, job.scans, strict=True)
+        ]
         self._store = CheckpointStore(job.model_dir)
 
     def evaluate(self, step: int, indexes: Sequence[int], check: Callable[[], None]) -> list[Outcome]:
@@ -155,6 +162,10 @@ def _job(pickled: bytes, replay: str) -> _Opened:
         if replay not in _opened:
             _opened[replay] = _Opened(pickled)
         return _opened[replay]
+
+
+def _kept(scan: bytes | None) -> FlowScan:
+    return FlowScan(lambda: scan, "the scan of the input")
 
 
 def _reason(error: Exception) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.enforcement import Enforcement
@@ -14,24 +12,23 @@ from psflow.ps_runtime.data.files import check_file
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.non_finite_policy import dataset_with_policy
-from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.record_formats import RecordFiles
 from psflow.ps_runtime.data.record_input import RecordInput
-from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.data.whole_files import whole_dataset
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.redaction import shown_path
 from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.tasks.prediction.array_rows import ArrayRows
+from psflow.tasks.prediction.record_rows import RecordRows
+from psflow.tasks.prediction.rows import Rows
 
 __all__ = [
     "PredictionInput",
     "input_shown",
-    "key_columns",
+    "open_rows",
     "prediction_input",
-    "read_input",
-    "rows_for_model",
-    "same_input",
 ]
 
 
@@ -100,10 +97,13 @@ def prediction_input(text: str, kind: type[Format] | None = None, non_finite: No
     return PredictionInput(kind, location, non_finite)
 
 
-def read_input(
-    source: PredictionInput, schema: InputSchema, on_unused: Callable[[tuple[str, ...]], None] = lambda names: None
-) -> SplittableInput:
-    """Read what a model needs of an input, as it is stored (the model itself scales it), and look for cells not finite.
+def open_rows(
+    source: PredictionInput,
+    schema: InputSchema,
+    on_progress: Callable[[int, int], object] = lambda done_bytes, num_bytes: None,
+    files: Sequence[DataFile] | None = None,
+) -> Rows:
+    """Return the rows of an input, held against what a model reads; record files are counted, arrays are read.
 
     Parameters
     ----------
@@ -111,64 +111,31 @@ def read_input(
         What to read.
     schema : InputSchema
         Of the training input of the model; names the columns or arrays to read.
-    on_unused : callable
-        Told what else the input has, which is ignored.
+    on_progress : callable
+        Told how many bytes of record files have been counted, and of how many.
+    files : sequence of DataFile or None
+        Record files of the input that are read; None: all.
 
     Raises
     ------
     InputError
         If it cannot be read, lacks a column or array, or has arrays of another shape, dtype or scaling; or for a cell
-        that ``non_finite`` refuses.
+        of an array that ``non_finite`` refuses.
     """
     data = source.kind.for_prediction(source.location, schema.table_columns, schema.names).read()
     if isinstance(data, RecordInput):
+        if files is not None:
+            data = replace(data, paths=[file.url for file in files])
         if schema.preprocessing is not None:
-            return _preprocessed(source, data, schema, on_unused)
+            return RecordRows.counted(data, schema, on_progress)
         data = whole_dataset(data, schema, needs_labels=False)
     elif schema.preprocessing is not None:
         raise InputError((f"{source} has arrays: expected columns by name, as in CSV or Parquet, as in training",))
     dataset = dataset_with_policy(data, source.non_finite, str(source))
-    return Enforcement(schema.unscaled(), str(source), needs_labels=False, on_unused=on_unused).dataset(dataset)
-
-
-def _preprocessed(
-    source: PredictionInput, data: RecordInput, schema: InputSchema, on_unused: Callable[[tuple[str, ...]], None]
-) -> RecordDataset:
-    opened = data.open(schema, source.non_finite, str(source), needs_labels=False)
-    if unused := tuple(name for name in opened.unused if name != schema.label):
-        on_unused(unused)
-    return opened
-
-
-def rows_for_model(data: SplittableInput, schema: InputSchema, start: int, stop: int) -> Any:
-    """Return rows ``[start, stop)`` as the exported model takes them: raw columns if it preprocesses them itself."""
-    if isinstance(data, RecordDataset) and schema.preprocessing is not None:
-        return data.raw(start, stop)
-    return data.read(0, start, stop)[0]
-
-
-def key_columns(data: SplittableInput, schema: InputSchema, start: int, stop: int) -> Mapping[str, Any]:
-    """Return the key columns of rows ``[start, stop)`` by name: those that the training named and the input has."""
-    if not isinstance(data, RecordDataset):
-        return {}
-    table = data.keys(start, stop)
-    return {name: table.column(name) for name in table.column_names}
+    unused: list[str] = []
+    read = Enforcement(schema.unscaled(), str(source), needs_labels=False, on_unused=unused.extend).dataset(dataset)
+    return ArrayRows(read, tuple(unused))
 
 
 def _registered(text: str) -> type[Format] | None:
     return FORMATS.get(text.partition(":")[0]) if ":" in text else None
-
-
-@functools.lru_cache(maxsize=1)
-def same_input(source: PredictionInput, schema: InputSchema, digest: str) -> SplittableInput:
-    """Read the input in a worker, once for all partitions that it predicts.
-
-    Raises
-    ------
-    InputError
-        As `read_input` does; and if the content is not that of `digest`, which another process has seen.
-    """
-    dataset = read_input(source, schema)
-    if dataset.digest() != digest:
-        raise InputError((f"{source} has changed, or differs on this Dask worker; run the command again",))
-    return dataset

@@ -7,7 +7,7 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +15,13 @@ from psflow.ps_runtime.cluster.fork_server import scratch_directory
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.redaction import shown_path, without_secrets
 from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.tasks.prediction.columns import Prediction
+from psflow.tasks.tracking.pages import version_page
 from psflow.tasks.tracking.store import mlflow_client, prepare_store, reason_of
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.types import TensorSpec
 
 __all__ = ["ModelInfo", "found_model", "load_model", "read_model_info"]
 
@@ -34,6 +37,8 @@ class ModelInfo:
     ----------
     uri : str
         As it was asked for.
+    fixed_uri : str
+        The same, with the version that an alias stood for.
     version : str or None
         In the registry, if it is from there.
     path : str
@@ -44,14 +49,21 @@ class ModelInfo:
         Of the checkpoint that was exported.
     schema : InputSchema
         Of its training input, which tells what it reads.
+    predictions : tuple of Prediction
+        What it predicts.
+    page : str or None
+        Its address in the MLflow UI, where there is one.
     """
 
     uri: str
+    fixed_uri: str
     version: str | None
     path: str
     uuid: str
     global_step: int
     schema: InputSchema
+    predictions: tuple[Prediction, ...]
+    page: str | None = None
 
 
 @contextmanager
@@ -73,7 +85,8 @@ def found_model(uri: str) -> Iterator[ModelInfo]:
             raise UsageError(
                 (f"there is no folder {shown_path(uri)}; a model of MLflow is named like models:/psflow-digits@best",)
             )
-        yield read_model_info(str(Path(uri).absolute()), uri, None)
+        path = str(Path(uri).absolute())
+        yield read_model_info(path, uri, path, None)
         return
     from mlflow.artifacts import download_artifacts
 
@@ -85,7 +98,9 @@ def found_model(uri: str) -> Iterator[ModelInfo]:
         except Exception as error:  # each place that a model can be in has errors of its own
             model, where = without_secrets(uri), without_secrets(store)
             raise UsageError((f"no model {model} in {where}: {reason_of(error)}",)) from None
-        yield read_model_info(path, uri, version)
+        name = REGISTERED.fullmatch(fixed)
+        page = None if name is None or version is None else version_page(store, name["name"], version)
+        yield replace(read_model_info(path, uri, fixed, version), page=page)
 
 
 def _fixed(client: MlflowClient, uri: str) -> tuple[str, str | None]:
@@ -99,7 +114,7 @@ def _fixed(client: MlflowClient, uri: str) -> tuple[str, str | None]:
     return f"models:/{match['name']}/{version}", version
 
 
-def read_model_info(path: str, uri: str, version: str | None) -> ModelInfo:
+def read_model_info(path: str, uri: str, fixed_uri: str, version: str | None) -> ModelInfo:
     """Read what the folder of an exported model says of it.
 
     Raises
@@ -112,7 +127,13 @@ def read_model_info(path: str, uri: str, version: str | None) -> ModelInfo:
     try:
         config: Mapping[str, Any] = json.loads((Path(path) / CONFIG).read_text())
         schema = InputSchema.from_facts(config["schema"])
-        return ModelInfo(uri, version, path, str(Model.load(path).model_uuid), int(config["global_step"]), schema)
+        model = Model.load(path)
+        outputs = tuple(
+            Prediction(spec.name, _dtype_of(spec), tuple(spec.shape[1:])) for spec in model.signature.outputs.inputs
+        )
+        return ModelInfo(
+            uri, fixed_uri, version, path, str(model.model_uuid), int(config["global_step"]), schema, outputs
+        )
     except Exception as error:  # it may be any folder, with anything in it
         raise UsageError(
             (
@@ -122,8 +143,20 @@ def read_model_info(path: str, uri: str, version: str | None) -> ModelInfo:
         ) from None
 
 
-def load_model(info: ModelInfo) -> Any:
+def _dtype_of(spec: TensorSpec) -> str:
+    """Return the dtype of a prediction by the name that numpy has for it; of texts the length does not count."""
+    return "str" if spec.type.kind == "U" else str(spec.type)
+
+
+def load_model(path: str, uri: str) -> Any:
     """Load a model, in the process that is to predict; return what has ``predict(context, features)``.
+
+    Parameters
+    ----------
+    path : str
+        Its folder.
+    uri : str
+        What people call it.
 
     Raises
     ------
@@ -132,11 +165,11 @@ def load_model(info: ModelInfo) -> Any:
     """
     import mlflow.pyfunc
 
-    if not Path(info.path).is_dir():
+    if not Path(path).is_dir():
         raise InputError(
             (
-                f"a Dask worker cannot read the folder {info.path} of the model {without_secrets(info.uri)}: "
+                f"a Dask worker cannot read the folder {path} of the model {without_secrets(uri)}: "
                 "give --model a folder that all workers can read",
             )
         )
-    return mlflow.pyfunc.load_model(info.path).unwrap_python_model()
+    return mlflow.pyfunc.load_model(path).unwrap_python_model()

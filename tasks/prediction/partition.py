@@ -1,87 +1,232 @@
-"""What a Dask worker does: predict one partition. It needs neither Prefect nor the flow."""
+"""What a Dask worker does: predict one partition, block by block. It needs neither Prefect nor the flow."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.config.environment import telemetry_off
-from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.one_thread import one_thread
-from psflow.tasks.prediction.inputs import PredictionInput, key_columns, rows_for_model, same_input
-from psflow.tasks.prediction.model import ModelInfo, load_model
-from psflow.tasks.prediction.output import Partition, PredictionFolder, to_csv
+from psflow.tasks.prediction.columns import OutputColumns
+from psflow.tasks.prediction.folder import OutputError, PredictionFolder
+from psflow.tasks.prediction.inputs import PredictionInput, open_rows
+from psflow.tasks.prediction.model import ModelInfo, load_model, read_model_info
+from psflow.tasks.prediction.options import OnError
+from psflow.tasks.prediction.part_facts import CellCount, PartFacts
+from psflow.tasks.prediction.partitions import Partition
+from psflow.tasks.prediction.parts import HashedStream, PartWriter
+from psflow.tasks.prediction.predictor import batch_rows, cells_of, predicted_batches
+from psflow.tasks.prediction.record_rows import RecordRows
+from psflow.tasks.prediction.rows import Block, Fault, OnFault, Rows
 
-__all__ = ["predict_partition"]
+__all__ = ["PredictionWork", "predict_partition"]
 
-BATCH_ROWS = 1024
+NOT_FINITE = "a blank, NaN or infinite cell in {}, which non_finite refuses"
 
 
-def predict_partition(model: ModelInfo, source: PredictionInput, digest: str, part: Partition, output: str) -> int:
-    """Predict one partition and write its file; return its number of rows.
+@dataclass(frozen=True, slots=True)
+class PredictionWork:
+    """What all partitions of a prediction have in common; little, for it travels with each of them.
 
     Parameters
     ----------
-    model : ModelInfo
-        A model whose folder this process can read.
+    model_path, model_uri : str
+        The folder of the model, which this process can read, and what people call it.
     source : PredictionInput
-        Of the rows, and how they are read.
+        The input.
     digest : str
-        Of its data, as the flow has seen them.
-    part : Partition
-        Which rows, and the file they go to.
+        Of the rows, as the flow has seen them.
     output : str
         The folder of the predictions.
+    columns : OutputColumns
+        What is written.
+    on_error : {"stop", "reject"}
+        What becomes of records that cannot be read or predicted.
+    """
+
+    model_path: str
+    model_uri: str
+    source: PredictionInput
+    digest: str
+    output: str
+    columns: OutputColumns
+    on_error: OnError
+
+
+def predict_partition(work: PredictionWork, part: Partition) -> PartFacts:
+    """Predict one partition and write its part; return what is known of it.
 
     Raises
     ------
     InputError
-        If this process cannot read the input or the model, or if the input has changed.
+        If this process cannot read the input or the model, or if the input has changed; or, with ``stop``, of the first
+        record that cannot be read.
     ModelFnError
-        If a prediction has not one row for each row of the input.
+        If a prediction is not what the model's signature says; or, with ``stop``, of the first record on which it
+        fails.
 
     Notes
     -----
-    May be repeated, also by several workers at once: the file appears whole, with the same content.
+    May be repeated, also by several workers at once: each file appears whole, with the same content. Memory is bounded
+    by a chunk of the input and a row group of the output.
     """
     telemetry_off()
     leave_quickly()
-    dataset = same_input(source, model.schema, digest)
-    batches = []
-    with one_thread():
-        for start in range(part.start, part.stop, BATCH_ROWS):
-            stop = min(start + BATCH_ROWS, part.stop)
-            predictions = _predicted(model, rows_for_model(dataset, model.schema, start, stop))
-            batches.append(_checked(predictions, stop - start))
-    columns = {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
-    PredictionFolder(output).put(part, to_csv(columns, key_columns(dataset, model.schema, part.start, part.stop)))
-    return part.stop - part.start
+    model, rows = _model(work.model_path, work.model_uri), _rows(work)
+    folder = PredictionFolder(work.output)
+    name = f"{part.name}.{work.columns.output_format}"
+    with one_thread(), _rejecting(folder, part, rows, work.on_error) as rejects, folder.writing(name) as stream:
+        found = _Found()
+        num_rows = _write(work, model, rows, part, stream, rejects, found)
+    facts = PartFacts(
+        name=name,
+        rows=num_rows,
+        rejects=0 if rejects is None else rejects.count,
+        first_record=part.start,
+        file=part.file,
+        first_in_file=part.first_in_file,
+        num_bytes=stream.num_bytes,
+        sha256=stream.sha256,
+        not_finite_rows=found.num_rows,
+        not_finite=found.columns,
+    )
+    if facts.num_records != part.num_records:
+        raise OutputError(f"{folder.shown}/{name}", f"{facts.num_records} records, expected {part.num_records}")
+    folder.note_part(part, facts)
+    _give_memory_back()
+    return facts
 
 
-def _predicted(model: ModelInfo, rows: Any) -> Mapping[str, NDArray[Any]]:
-    """Call the model; its errors are of classes that only the process knows which has loaded it."""
-    try:
-        predictions: Mapping[str, NDArray[Any]] = _loaded(model).predict(None, rows)
-        return predictions
-    except Exception as error:
-        if not type(error).__module__.startswith("_psflow_export_"):
-            raise
-        reason = f"the model raised {type(error).__name__}: {error}"
-    raise ModelFnError((reason,))  # out here it has no context, which would travel with it
+def _write(
+    work: PredictionWork,
+    model: _Model,
+    rows: Rows,
+    part: Partition,
+    stream: HashedStream,
+    rejects: _Rejects | None,
+    found: _Found,
+) -> int:
+    """Predict the blocks of a partition into a stream; return how many predictions there are."""
+    schema = work.columns.schema()
+    with PartWriter(stream, schema, work.columns.output_format) as writer:
+        for block in rows.blocks(part, rejects):
+            judged = _judged(block, rows, work.source.non_finite == "error", rejects, found)
+            for batch, predictions in predicted_batches(model.loaded, rows, judged, model.batch_rows, rejects):
+                writer.write(work.columns.table(batch.keys, predictions, len(batch), schema))
+                del batch, predictions
+            del block, judged  # before another one is in memory
+    return writer.num_rows
+
+
+def _judged(block: Block, rows: Rows, is_refused: bool, on_fault: OnFault | None, found: _Found) -> Block:
+    """Return a block without what is refused for a cell that is not finite; count what is kept."""
+    columns = rows.not_finite(block)
+    if not columns:
+        return block
+    faulty = np.logical_or.reduce(list(columns.values()))
+    if not is_refused:
+        found.num_rows += int(faulty.sum())
+        for name, which in columns.items():
+            if which.any():
+                found.add(name, int(which.sum()), *rows.place(int(block.records[which.argmax()])))
+        return block
+    for row in np.flatnonzero(faulty).tolist():
+        reason = NOT_FINITE.format(", ".join(name for name, which in columns.items() if which[row]))
+        record = int(block.records[row])
+        if on_fault is None:
+            raise InputError((f"{rows.located(record)}: {reason}",))
+        on_fault(Fault(record, reason, cells_of(block[row : row + 1])))
+    return block.without(faulty)
+
+
+@dataclass
+class _Found:
+    """Counts rows and cells that are not finite."""
+
+    num_rows: int = 0
+    columns: dict[str, CellCount] = field(default_factory=dict)
+
+    def add(self, name: str, cells: int, file: str, row: int) -> None:
+        known = self.columns.get(name, CellCount(0, file, row))
+        self.columns[name] = CellCount(known.cells + cells, known.file, known.first_row)
+
+
+class _Rejects:
+    """Writes a line of JSON for each record that cannot be read or predicted."""
+
+    def __init__(self, opened: Callable[[], HashedStream], rows: Rows) -> None:
+        self.count = 0
+        self._opened, self._rows = opened, rows
+
+    def __call__(self, fault: Fault) -> None:
+        if not self.count:
+            self._stream = self._opened()
+        file, row = self._rows.place(fault.record)
+        held = "text" if isinstance(fault.cells, str) else "cells"
+        line = {"file": file, "row": row, "record": fault.record, "reason": fault.reason, held: fault.cells}
+        self._stream.write(json.dumps(_plain(line), default=str, allow_nan=False).encode() + b"\n")
+        self.count += 1
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of which JSON knows all numbers: NaN and infinities are texts."""
+    if isinstance(value, dict):
+        return {name: _plain(held) for name, held in value.items()}
+    if isinstance(value, list):
+        return [_plain(held) for held in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@contextmanager
+def _rejecting(folder: PredictionFolder, part: Partition, rows: Rows, on_error: OnError) -> Iterator[_Rejects | None]:
+    """Give what takes faults, if they are to be taken; without any there is no file of them."""
+    if on_error == "stop":
+        yield None
+        return
+    with ExitStack() as stack:
+        yield _Rejects(lambda: stack.enter_context(folder.writing_rejects(part)), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    info: ModelInfo
+    loaded: Any
+    batch_rows: int
 
 
 @functools.lru_cache(maxsize=1)
-def _loaded(model: ModelInfo) -> Any:
-    return load_model(model)
+def _model(path: str, uri: str) -> _Model:
+    """Return the model, once for all partitions that this process predicts."""
+    loaded = load_model(path, uri)
+    info = read_model_info(path, uri, uri, None)
+    return _Model(info, loaded, batch_rows(info.schema))
 
 
-def _checked(predictions: Mapping[str, NDArray[Any]], num_rows: int) -> Mapping[str, NDArray[Any]]:
-    shapes = {name: list(array.shape) for name, array in predictions.items()}
-    if not shapes or any(shape[:1] != [num_rows] for shape in shapes.values()):
-        raise ModelFnError((f"for {num_rows} rows model_fn predicted {shapes}: expected arrays with one row for each",))
-    return predictions
+@functools.lru_cache(maxsize=1)
+def _rows(work: PredictionWork) -> Rows:
+    """Return the rows, once for all partitions: by the record index that the flow has left, or read as arrays."""
+    schema = _model(work.model_path, work.model_uri).info.schema
+    index = PredictionFolder(work.output).index()
+    if index is not None:
+        assert schema.preprocessing is not None, "it was counted for a model that preprocesses"
+        rows: Rows = RecordRows(index, schema.preprocessing)
+    else:
+        rows = open_rows(replace(work.source, non_finite="keep"), schema)  # `_judged` sees to the others
+    if rows.digest() != work.digest:
+        raise InputError((f"{work.source} has changed, or differs on this Dask worker; run the command again",))
+    return rows
+
+
+def _give_memory_back() -> None:
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()

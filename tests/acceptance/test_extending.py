@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from tests.extending import write_project
@@ -13,6 +14,6 @@ from tests.flows.conftest import Project
 def test_the_pipeline_of_the_page(tmp_path: Path) -> None:
     labels = write_project(tmp_path)
     Project(tmp_path, timeout_secs=400).run("pipeline", "plane.yaml")
-    parts = sorted((tmp_path / "runs/plane/predictions").glob("*/*.csv"))
-    values = [float(line) for part in parts for line in part.read_text().splitlines()[1:]]
+    [output] = (tmp_path / "runs/plane/predictions").iterdir()
+    [values] = pd.read_parquet(output).to_numpy().T
     assert values == pytest.approx(labels, abs=0.01)

@@ -35,9 +35,11 @@ SUMMARY = {
 }
 PREDICTED = {
     "rows": 3,
+    "rejects": 0,
     "non_finite": {"rows": 0, "columns": {}},
     "parts": 1,
     "output": "out",
+    "folders": ["out"],
     "model_uri": "models:/x@best",
     "model_version": "7",
     "global_step": 2,
@@ -99,6 +101,14 @@ def test_predict_shows_what_it_did(flow, capsys):
     flow(lambda parameters: PREDICTED)
     assert cli.run(PREDICT) == 0
     assert "predicted    3 rows in 1 part" in capsys.readouterr().out.splitlines()
+
+
+def test_a_dry_run_of_predict_runs_no_flow(flow, monkeypatch, capsys):
+    flow(lambda parameters: pytest.fail("it predicts"))
+    answer = {"predictions": []}
+    monkeypatch.setattr(sys.modules["psflow.flows.predict"], "dry_run", lambda parameters: answer, raising=False)
+    assert cli.run([*PREDICT, "--dry-run"]) == 0
+    assert capsys.readouterr().out.splitlines() == ["no files have arrived since the last run"]
 
 
 def test_down_shows_a_line_for_each_fact(monkeypatch, capsys):

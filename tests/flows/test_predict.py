@@ -1,16 +1,17 @@
 from __future__ import annotations
 
-import csv
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from psflow.flows.parameters.predict import PredictParameters
-from psflow.flows.predict import _identity, predict, prepared
+from psflow.flows.predict import dry_run, predict, prepared
 from psflow.ps_runtime.data.digits import read_digits
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.model.caller import ModelCaller
@@ -19,9 +20,10 @@ from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.roles.events import Export
 from psflow.tasks.exports.writer import MlflowModelWriter
-from psflow.tasks.prediction.model import read_model_info
-from psflow.tasks.prediction.output import PredictionFolder, partitions
+from psflow.tasks.prediction import partitions
+from psflow.tasks.prediction.part_facts import PartFacts, all_not_finite
 from psflow.tasks.prediction.partition import predict_partition
+from psflow.tasks.prediction.plan import PredictionPlan
 from psflow.tasks.tracking import Tracker, prepare_store
 from tests.new_databases import copy_store
 
@@ -72,28 +74,31 @@ def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", copy_store(tmp_path))
 
 
-def read_parts(folder: Path) -> list[dict[str, str]]:
-    rows: list[dict[str, str]] = []
-    for path in sorted(folder.glob("part-*.csv")):
-        with path.open(newline="") as file:
-            rows += csv.DictReader(file)
+def read_parts(folder: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pd.read_parquet(folder).to_dict("records")
     return rows
 
 
 def agrees(rows: list[dict[str, str]], model: Any) -> None:
-    np.testing.assert_array_equal([int(row["class_ids"]) for row in rows], model.class_ids)
-    got = np.array([[row[f"probabilities_{k}"] for k in range(10)] for row in rows]).astype(np.float32)
+    np.testing.assert_array_equal([row["class_ids"] for row in rows], model.class_ids)
+    got = np.stack([row["probabilities"] for row in rows])
     np.testing.assert_allclose(got, model.probabilities, rtol=1e-5)
 
 
-def test_partitions_are_the_whole(model: Any, table: str, tmp_path: Path) -> None:
+def computed(plan: PredictionPlan) -> list[PartFacts]:
+    """Predict all partitions of a plan in this process, in another order."""
+    plan.begin()
+    for part in reversed(plan.parts):
+        predict_partition(plan.work, part)
+    return plan.complete()
+
+
+def test_partitions_are_the_whole(model: Any, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions, "PARTITION_BYTES", 64 * 4 * 100)
     parameters = PredictParameters(model=model.path, input=table, output=str(tmp_path / "out"))
-    with prepared(parameters) as job:
-        parts = partitions(job.num_rows)
-        PredictionFolder(job.output).claim({})
-        for part in reversed(parts):
-            predict_partition(job.model, job.input, job.digest, part, job.output)
-    assert PredictionFolder(job.output).verify(parts) == 360
+    with prepared(parameters) as found:
+        [plan] = found.plans
+        assert [part.rows for part in computed(plan)] == [90, 90, 90, 90]
     agrees(read_parts(tmp_path / "out"), model)
 
 
@@ -107,14 +112,36 @@ def test_registered_model_predicts_on_a_cluster(model: Any, table: str, tmp_path
     assert result["wall_secs"] > 0
     assert {key: value for key, value in result.items() if key != "wall_secs"} == {
         "rows": 360,
+        "rejects": 0,
         "non_finite": {"rows": 0, "columns": {}},
-        "parts": 8,
+        "parts": 1,
         "output": str(tmp_path / "out"),
+        "folders": [str(tmp_path / "out")],
         "model_uri": "models:/psflow-digits@best",
         "model_version": "1",
         "global_step": 40,
     }
     agrees(read_parts(tmp_path / "out"), model)
+
+
+def test_a_dry_run_tells_what_would_be_done_and_writes_nothing(model: Any, table: str, tmp_path: Path) -> None:
+    asked = {"model": model.path, "input": table, "output": str(tmp_path / "out"), "predict_keys": ["class_ids"]}
+    [facts] = dry_run(PredictParameters.model_validate(asked))["predictions"]
+    told = {name: facts[name] for name in ("rows", "parts", "finished_parts", "columns", "unused")}
+    assert told == {
+        "rows": 360,
+        "parts": 1,
+        "finished_parts": 0,
+        "columns": {"class_ids": "int64"},
+        "unused": ["label"],
+    }
+    assert not (tmp_path / "out").exists()
+    words = "predict_keys names 'class_id': the model predicts .*; did you mean 'class_ids'"
+    with pytest.raises(UsageError, match=words):
+        dry_run(PredictParameters.model_validate({**asked, "predict_keys": ["class_id"]}))
+    with prepared(PredictParameters.model_validate(asked)) as found:
+        computed(found.plans[0])
+        assert dry_run(PredictParameters.model_validate(asked))["predictions"][0]["finished_parts"] == 1
 
 
 def test_rows_with_a_blank_are_predicted_and_reported_or_refused(model: Any, table: str, tmp_path: Path) -> None:
@@ -123,13 +150,13 @@ def test_rows_with_a_blank_are_predicted_and_reported_or_refused(model: Any, tab
     lines[2] = ",".join([cells[0], "", "inf", *cells[3:]])
     Path(table).write_text("\n".join(lines))
     asked = {"model": model.path, "input": table, "output": str(tmp_path / "out")}
-    with prepared(PredictParameters(**asked)) as job:
-        facts = job.non_finite.facts()
-        predict_partition(job.model, job.input, job.digest, partitions(job.num_rows)[0], job.output)
-        assert _identity(job)["non_finite_rows"] == 1
-    assert (job.num_rows, facts["rows"]) == (360, 1)
-    assert facts["columns"] == {f"column 'pixel_7_{x}'": {"cells": 1, "first_row": 3} for x in (6, 7)}
-    assert len(read_parts(tmp_path / "out")) == 45
+    with prepared(PredictParameters(**asked)) as found:
+        [plan] = found.plans
+        facts = all_not_finite(computed(plan))
+    assert (plan.rows.num_records, facts["rows"]) == (360, 1)
+    place = {"cells": 1, "first_row": 3, "file": table}
+    assert facts["columns"] == {f"column 'pixel_7_{x}'": place for x in (6, 7)}
+    assert len(read_parts(tmp_path / "out")) == 360
     words = r"digits\.csv: column 'pixel_7_6' has 1 cell that is blank, NaN or infinite, the first in row 3"
     with pytest.raises(InputError, match=words), prepared(PredictParameters(**asked, non_finite="error")):
         pass
@@ -192,12 +219,12 @@ def test_output_that_is_not_empty(model: Any, table: str, tmp_path: Path) -> Non
 
 
 def test_model_that_a_worker_cannot_read(model: Any, table: str, tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    info = replace(read_model_info(model.path, model.path, None), path="/nowhere")
     parameters = PredictParameters(model=model.path, input=table, output=str(tmp_path / "out"))
-    with prepared(parameters) as job, pytest.raises(InputError, match="cannot read the folder /nowhere of the model"):
-        predict_partition(info, job.input, job.digest, partitions(10)[0], job.output)
+    words = f"cannot read the folder /nowhere of the model {model.path}"
+    with prepared(parameters) as found:
+        [plan] = found.plans
+        with pytest.raises(InputError, match=words):
+            predict_partition(replace(plan.work, model_path="/nowhere"), plan.parts[0])
 
 
 def test_worker_does_not_need_prefect() -> None:

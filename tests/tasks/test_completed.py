@@ -46,6 +46,20 @@ def test_each_future_comes_once_however_it_has_ended(cluster: LocalCluster) -> N
     assert sorted(future.key for future in seen) == sorted(future.key for future in futures)
 
 
+def test_further_futures_come_while_others_complete(cluster: LocalCluster) -> None:
+    with Client(cluster) as client:
+        waiting = [[client.submit(int, text, pure=False)] for text in "12"]
+        first = client.submit(int, "0", pure=False)
+        seen: list[int] = []
+
+        def more() -> list[Any]:
+            return waiting.pop(0) if waiting and len(seen) == 3 - len(waiting) else []
+
+        for batch in completed_batches(client, [first], more):
+            seen += [future.result() for future in batch]
+    assert seen == [0, 1, 2]
+
+
 def test_a_cluster_whose_workers_are_gone_is_not_waited_for(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

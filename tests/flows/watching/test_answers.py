@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from psflow.flows.watching.answers import shown_evaluations, shown_export, shown_pipeline, shown_predictions
+from psflow.flows.watching.answers import (
+    shown_dry_run,
+    shown_evaluations,
+    shown_export,
+    shown_pipeline,
+    shown_predictions,
+)
 
 EVALUATED: dict[str, Any] = {
     "results": [{"step": 300, "eval": "eval", "metrics": {"accuracy": 0.97222, "loss": float("inf")}}],
@@ -26,9 +32,11 @@ EXPORTED: dict[str, Any] = {
 }
 PREDICTED: dict[str, Any] = {
     "rows": 360,
+    "rejects": 0,
     "non_finite": {"rows": 0, "columns": {}},
     "parts": 2,
     "output": "out",
+    "folders": ["out"],
     "model_uri": "models:/psflow-digits@best",
     "model_version": "5",
     "global_step": 300,
@@ -71,6 +79,38 @@ def test_rows_that_were_predicted_from_what_is_no_number_are_told() -> None:
     found = {"rows": 2, "columns": {"column 'b'": {"cells": 2, "first_row": 3}}}
     [line] = [line for line in shown_predictions({**PREDICTED, "non_finite": found}) if line.startswith("not finite")]
     assert line == "not finite   2 of these rows have a blank, NaN or infinite cell, in column 'b'"
+
+
+def test_a_dry_run_shows_what_would_be_done() -> None:
+    one = {
+        "output": "out",
+        "model_uri": "models:/m/3",
+        "files": 2,
+        "rows": 1234,
+        "bytes": 3 * 2**20,
+        "parts": 2,
+        "finished_parts": 1,
+        "columns": {"id": "string", "logits": "float[2]"},
+        "unused": [],
+    }
+    assert shown_dry_run({"predictions": [one]}) == [
+        "input        1,234 rows of 2 files, 3.0 MiB",
+        "partitions   2, of which 1 are done",
+        "model        models:/m/3",
+        "output       out",
+        "columns      id: string, logits: float[2]",
+    ]
+    assert shown_dry_run({"predictions": []}) == ["no files have arrived since the last run"]
+
+
+def test_a_run_without_new_files_says_so() -> None:
+    line, *_ = shown_predictions({**PREDICTED, "rows": 0, "parts": 0, "folders": []})
+    assert line == "predicted    no files have arrived since the last run"
+
+
+def test_rows_that_were_rejected_are_told() -> None:
+    [line] = [line for line in shown_predictions({**PREDICTED, "rejects": 3}) if line.startswith("rejected")]
+    assert line == "rejected     3 rows that could not be read or predicted, see _rejects in the output"
 
 
 def test_a_pipeline_shows_the_lines_of_each_stage_that_it_has() -> None:

@@ -20,7 +20,12 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     def take(name: str) -> Callable[..., str]:
         return lambda *given: sent.append((name, *given)) or "id"
 
-    for name in ("create_link_artifact", "create_progress_artifact", "create_table_artifact"):
+    for name in (
+        "create_link_artifact",
+        "create_markdown_artifact",
+        "create_progress_artifact",
+        "create_table_artifact",
+    ):
         monkeypatch.setattr(module, name, take(name.split("_")[1]))
     monkeypatch.setattr(module, "update_progress_artifact", take("update"))
     return sent
@@ -33,9 +38,11 @@ def test_links_tables_and_progress(sent: list[Any]) -> None:
     artifacts.progress(100.0, "step 2")
     artifacts.table("evaluations", [{"step": step} for step in range(1000)])
     artifacts.table("empty", [])
+    artifacts.text("report", "# done")
     artifacts.close()
     artifacts.close()
     link, table = [call for call in sent if call[0] in ("link", "table")]
+    assert ("markdown", "# done", "digits-2-x-report", None) in sent
     assert link == ("link", "http://host/r", "the MLflow run", "digits-2-x-mlflow-run", None)
     assert table[1][0] == {"step": 500}
     begun, *updates = [call for call in sent if call[0] in ("progress", "update")]

@@ -24,7 +24,7 @@ from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.record_formats import Csv, JsonLinesInput, ParquetInput
 from psflow.ps_runtime.errors import InputError, UsageError
-from psflow.ps_runtime.record_files import scan
+from psflow.ps_runtime.record_files.scan import Scan
 
 CENSUS = """\
 id,age,work,hours,income
@@ -187,7 +187,7 @@ def test_each_record_once_an_epoch_whatever_chunks_and_windows_are(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_dataset, "WINDOW_BYTES", draw.draw(st.sampled_from([1, 20, 10**6])))
-        patch.setattr(scan, "CHUNK_BYTES", chunk_bytes)
+        patch.setitem(Scan.__init__.__kwdefaults__, "chunk_bytes", chunk_bytes)
         text = "a,income\n" + "".join(f"{i},{i * 10}\n" for i in range(num_records))
         path = write(tmp_path_factory.mktemp("t"), text)
         data = opened(path, batch_size=1, shuffle=seed is not None, seed=seed or 0)
@@ -273,3 +273,59 @@ def test_a_further_file_may_name_its_columns_though_the_training_file_does_not(t
     named = opened(write(tmp_path, "b,income,a\n2,0,1\n", "u.csv"), trained)
     assert rows(named) == ({"a": [1], "b": [2]}, [0])
     assert rows(opened(write(tmp_path, "1,2,0\n", "v.csv"), trained)) == ({"a": [1], "b": [2]}, [0])
+
+
+@pytest.mark.parametrize("first_number", [0.0, float("nan")])
+def test_a_shuffled_epoch_decodes_each_large_row_group_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_number: float
+) -> None:
+    monkeypatch.setattr("psflow.ps_runtime.record_files.parquet.MAX_ROW_GROUP_BYTES", 400)
+    monkeypatch.setattr("psflow.ps_runtime.record_files.parquet.SLICE_BYTES", 80)
+    monkeypatch.setattr(record_dataset, "WINDOW_BYTES", 100)  # 25 records: slices of 10 from several row groups
+    numbers = [first_number] * 15 + [float(i) for i in range(15, 360)]
+    for name in ("a", "b"):
+        pq.write_table(pa.table({"x": numbers}), tmp_path / f"{name}.parquet", row_group_size=90)
+    keys = {"batch_size": 10, "shuffle": True, "seed": 3}
+    data = open_input(partial(open_dataset, ParquetInput(path=str(tmp_path)), **keys), non_finite="drop")
+    assert isinstance(data, RecordDataset)
+    decoded: list[int] = []
+    iter_batches = pq.ParquetFile.iter_batches
+
+    def counted(self: pq.ParquetFile, batch_size: int, row_groups: list[int], **options: Any) -> Any:
+        decoded.extend(row_groups)
+        return iter_batches(self, batch_size, row_groups, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", counted)
+    for epoch in (0, 1):
+        decoded.clear()
+        read = [data.read(epoch, start, min(start + 10, data.num_records)) for start in range(0, data.num_records, 10)]
+        seen = np.concatenate([features["x"] for features, _ in read])  # type: ignore[call-overload, index]
+        assert sorted(seen.tolist()) == sorted(2 * [number for number in numbers if number == number])
+        assert sorted(decoded) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+LABELS_IN = {"first": ["income", "a", "b"], "in the middle": ["a", "income", "b"], "last": ["a", "b", "income"]}
+
+
+@pytest.mark.parametrize("names", LABELS_IN.values(), ids=LABELS_IN)
+def test_files_without_header_and_labels_have_the_other_columns(tmp_path: Path, names: list[str]) -> None:
+    cells = {"a": "1", "b": "2", "income": "0"}
+    text = "".join(",".join(cells[name] for name in names) + "\n" for _ in range(3))
+    schema = opened(write(tmp_path, text), column_names=names).schema()
+
+    def predicted(text: str, **keys: Any) -> Any:
+        given = Csv(path=write(tmp_path, text, "new.csv"), **keys).read()
+        return rows(given.open(schema, "error", "new.csv", needs_labels=False))
+
+    assert predicted("\n3,4\n5,6\n") == ({"a": [3, 5], "b": [4, 6]}, None)
+    assert predicted(text) == ({"a": [1, 1, 1], "b": [2, 2, 2]}, None)
+    assert predicted("b,a\n4,3\n") == ({"a": [3], "b": [4]}, None)
+    for few in ("3\n", "3,4,5,6\n"):
+        with pytest.raises(InputError, match=rf"new.csv, row 1 .*: expected 3 cells, got {few.count(',') + 1}"):
+            predicted(few)
+    with pytest.raises(InputError, match=r"new.csv, row 2 .*: expected 2 cells, got 3"):
+        predicted("3,4\n3,4,5\n")
+    with pytest.raises(InputError, match=r"new.csv, row 1 .*: expected 3 cells, got 2"):  # what is said holds
+        predicted("3,4\n", column_names=names)
+    with pytest.raises(InputError, match=r"new.csv, row 1 .*: expected 3 cells, got 2"):  # an evaluation needs labels
+        Csv(path=write(tmp_path, "3,4\n", "new.csv")).read().open(schema, "error", "new.csv", needs_labels=True)

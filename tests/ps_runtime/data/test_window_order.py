@@ -48,6 +48,11 @@ def test_a_window_holds_whole_runs_only_until_it_is_full(draw, sizes, window_rec
         assert window.num_records >= window_records > window.num_records - sizes[window.chunks[-1]]
 
 
+def test_without_a_seed_each_chunk_is_a_window():
+    parts = WindowOrder([1, 1, 3], [0, 2], 25, None).parts(0, 0, 5)
+    assert [part.window.chunks for part in parts] == [(0,), (1,), (2,)]
+
+
 def test_an_order_is_of_its_epoch_and_seed():
     def order(seed, epoch):
         return tuple(records(WindowOrder([5] * 20, range(20), 25, seed), [5] * 20, epoch, 0, 100))

@@ -16,6 +16,7 @@ from psflow.ps_runtime.estimator.planning import plan_job
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.embedding import embedding_lookup
 from psflow.ps_runtime.model.exporters import BestExporter, LatestExporter
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.model.values import ModelValues
@@ -120,7 +121,13 @@ def test_the_evaluator_evaluates_and_exports_tables(estimator):
 def plan(model_fn, **spec):
     eval_specs = [EvalSpec(records, None, **spec)]
     return plan_job(
-        ModelCaller(model_fn, {}, None), TrainSpec(records), eval_specs, 1, 1, lambda labels, where, schema: None
+        ModelCaller(model_fn, {}, None),
+        TrainSpec(records),
+        eval_specs,
+        1,
+        1,
+        lambda labels, where, schema: None,
+        KeptInputs("nowhere"),
     )
 
 

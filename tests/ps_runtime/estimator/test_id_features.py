@@ -30,6 +30,7 @@ from psflow.ps_runtime.errors import InputError, ModelDirError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.planning import plan_evaluations
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 
 RNG = np.random.default_rng(15)
 WORDS = RNG.integers(0, 6, 120)
@@ -157,7 +158,7 @@ def test_a_model_fn_is_given_the_schema_of_training_in_every_mode(tmp_path: Path
     with Attempt(estimator, TrainSpec(records(), 5), spec) as attempt:
         model = attempt.plan.model
         run_local(attempt.job(), lambda event: None, attempt.check)
-    plan_evaluations(estimator.caller, [spec], model, estimator.check_labels)
+    plan_evaluations(estimator.caller, [spec], model, estimator.check_labels, KeptInputs(estimator.model_dir))
     estimator.evaluate(lambda: narrow)
     list(estimator.predict(lambda: narrow))
     schema = records()().schema()

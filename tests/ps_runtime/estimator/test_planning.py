@@ -13,11 +13,14 @@ from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.estimator.planning import plan_evaluations, plan_job
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.exporters import BestExporter, better
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.specs.input import InputSpec
 from tests.ps_runtime.estimator.regression import X, batches, records, regression, shuffled
+
+NOTHING_KEPT = KeptInputs("nowhere")
 
 
 def any_labels(labels, where, input_schema):
@@ -26,7 +29,9 @@ def any_labels(labels, where, input_schema):
 
 def plan(input_fn=records, eval_fn=None, model_fn=regression, num_replicas=1, check_labels=any_labels, **spec):
     eval_specs = () if eval_fn is None else (EvalSpec(eval_fn, **spec),)
-    return plan_job(ModelCaller(model_fn, {}, None), TrainSpec(input_fn), eval_specs, 1, num_replicas, check_labels)
+    return plan_job(
+        ModelCaller(model_fn, {}, None), TrainSpec(input_fn), eval_specs, 1, num_replicas, check_labels, NOTHING_KEPT
+    )
 
 
 def test_shows_the_model_and_the_input():
@@ -149,7 +154,7 @@ def test_what_would_fail_at_the_first_export_is_refused(wrong, words):
         plan(eval_fn=records, model_fn=predicting(**wrong), exporters=BestExporter())
     caller, model = ModelCaller(predicting(**wrong), {}, None), plan().model
     with pytest.raises(ModelFnError, match=words.replace("in train", "in the checkpoint")):
-        plan_evaluations(caller, (EvalSpec(records, exporters=BestExporter()),), model, any_labels)
+        plan_evaluations(caller, (EvalSpec(records, exporters=BestExporter()),), model, any_labels, NOTHING_KEPT)
 
 
 def test_a_model_that_is_not_exported_need_not_predict():
@@ -189,7 +194,7 @@ def test_the_cells_of_every_input_are_told_together():
 
 def test_an_input_is_planned_without_the_rows_that_are_left_out():
     spec = TrainSpec(holed(7), non_finite="drop")
-    planned = plan_job(ModelCaller(regression, {}, None), spec, (), 1, 1, any_labels)
+    planned = plan_job(ModelCaller(regression, {}, None), spec, (), 1, 1, any_labels, NOTHING_KEPT)
     assert (planned.input.num_records, planned.datasets["train"].non_finite.num_rows) == (39, 1)
 
 

@@ -21,6 +21,7 @@ from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.fork import Fork
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.planning import plan_evaluations
+from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.specs.run_config import RunConfig
 from tests.ps_runtime.estimator.regression import X, Y, regression
@@ -117,7 +118,13 @@ def test_a_missing_column_is_refused_by_everything(trained: Estimator, columns: 
         lambda: trained.evaluate(lacking),
         lambda: list(trained.predict(lacking)),
         lambda: Attempt(trained, TrainSpec(table(), 9), EvalSpec(lacking)),
-        lambda: plan_evaluations(trained.caller, [EvalSpec(lacking)], model, lambda labels, where, schema: None),
+        lambda: plan_evaluations(
+            trained.caller,
+            [EvalSpec(lacking)],
+            model,
+            lambda labels, where, schema: None,
+            KeptInputs(trained.model_dir),
+        ),
     ):
         with pytest.raises(InputError, match=r"the (eval|predict) input has no column 'b'"):
             use()

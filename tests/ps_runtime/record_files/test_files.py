@@ -166,7 +166,7 @@ def test_a_file_that_changes_is_told_from_what_it_was(folder: Path) -> None:
             rewrite(path, b"A.csv")
             raise ValueError("what is made of the new content")
 
-    with pytest.raises(InputError, match="was written again; scan the input again"):
+    with pytest.raises(InputError, match="was written again; run the command again"):
         read()
     path.write_text("longer than before")
     with pytest.raises(InputError, match="its size was 5, now 18 bytes"):

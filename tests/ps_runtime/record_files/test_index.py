@@ -11,8 +11,9 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.record_files.base import RecordFormat
 from psflow.ps_runtime.record_files.delimited import DelimitedText
 from psflow.ps_runtime.record_files.formats import RECORD_FORMATS
-from psflow.ps_runtime.record_files.index import DIGEST_BYTES, RecordIndex
+from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.json_lines import JsonLines
+from psflow.ps_runtime.record_files.sealed import DIGEST_BYTES
 from tests.ps_runtime.record_files.reading import index_of, read_all, rewrite
 
 
@@ -71,9 +72,7 @@ def test_the_options_of_every_format_survive(kind: type[RecordFormat], index: Re
 def test_any_damage_is_an_error(index: RecordIndex) -> None:
     content = index.to_bytes()
     for damaged in (b"", content[:-1], content[1:], content + b"x"):
-        with pytest.raises(
-            InputError, match="the record index is damaged: its checksum is another one; scan the input"
-        ):
+        with pytest.raises(InputError, match=r"^the record index is damaged: its checksum is another one$"):
             RecordIndex.from_bytes(damaged)
     for at in range(0, len(content), 7):
         flipped = bytearray(content)
@@ -119,6 +118,6 @@ def test_all_changed_files_are_named(folder: Path, index: RecordIndex) -> None:
     with pytest.raises(InputError) as caught:
         index.check_unchanged()
     assert caught.value.faults == (
-        f"{folder}/0.csv has changed since it was scanned: it was written again; scan the input again",
+        f"{folder}/0.csv has changed since it was scanned: it was written again; run the command again",
         f"there is no file {folder}/3.csv",
     )

@@ -82,7 +82,7 @@ def test_a_change_that_stamp_and_size_do_not_tell_is_an_error_where_it_shows(fol
     with pytest.raises(InputError, match=r"/0.csv, row 31 .*: column 'a' expects a whole number \(int64\), got 'zz'"):
         RecordReader(replace(index, files=files)).read(29, 30)
     fewer = replace(index, first_records=np.append(index.first_records[:-1], 51))
-    with pytest.raises(InputError, match=r"chunk \d+ has \d+ records, expected \d+: the file has changed; scan"):
+    with pytest.raises(InputError, match=r"chunk \d+ has \d+ records, expected \d+: the file has changed; run"):
         RecordReader(fewer).read(48, 50)
 
 

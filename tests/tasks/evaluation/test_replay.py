@@ -35,7 +35,16 @@ def job(tmp_path: Path) -> EvaluationJob:
     specs = (EvalSpec(read, 1), EvalSpec(read, 2, name="two"))
     digests = ("", "")
     schema = read().schema()
-    return EvaluationJob(str(tmp_path), estimator.model_fn, estimator.params, estimator.config, specs, digests, schema)
+    return EvaluationJob(
+        str(tmp_path),
+        estimator.model_fn,
+        estimator.params,
+        estimator.config,
+        specs,
+        digests,
+        (None,) * len(specs),
+        schema,
+    )
 
 
 def block(name: str) -> None:

@@ -15,7 +15,8 @@ from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, Scaling
-from psflow.tasks.prediction.inputs import key_columns, prediction_input, read_input, rows_for_model, same_input
+from psflow.tasks.prediction.inputs import PredictionInput, open_rows, prediction_input
+from psflow.tasks.prediction.rows import Block
 
 MakeSchema = Callable[..., InputSchema]
 
@@ -27,13 +28,24 @@ def table(tmp_path: Path) -> str:
     return str(path)
 
 
-def rows(path: str, schema: InputSchema, start: int = 0, stop: int = 3) -> Any:
-    return read_input(prediction_input(path), schema).read(0, start, stop)[0]
+def blocks(source: PredictionInput, schema: InputSchema) -> list[Block]:
+    data = open_rows(source, schema)
+    return [block for part in data.partitions() for block in data.blocks(part, None)]
+
+
+def read(source: PredictionInput, schema: InputSchema) -> Any:
+    """Return all rows of a small input, as the model takes them."""
+    [block] = blocks(source, schema)
+    return block.rows
+
+
+def rows(path: str, schema: InputSchema) -> Any:
+    return read(prediction_input(path), schema)
 
 
 def test_columns_of_the_model_in_its_order(table: str, make_schema: MakeSchema) -> None:
     schema = make_schema(("features", (2,)), columns=("a", "b"))
-    np.testing.assert_array_equal(rows(table, schema, 1)["features"], [[4, 3], [6, 5]])
+    np.testing.assert_array_equal(rows(table, schema)["features"], [[2, 1], [4, 3], [6, 5]])
 
 
 def test_a_feature_for_each_column(table: str, make_schema: MakeSchema) -> None:
@@ -53,38 +65,29 @@ def test_arrays_by_name(tmp_path: Path, make_schema: MakeSchema) -> None:
 
 
 def test_digits_by_name(make_schema: MakeSchema) -> None:
-    assert len(rows("digits:test", make_schema(("features", (64,))), 0, 100)["features"]) == 100
+    assert len(rows("digits:test", make_schema(("features", (64,))))["features"]) == 360
 
 
 def test_wrong_shape(table: str, make_schema: MakeSchema) -> None:
     with pytest.raises(InputError, match=r"feature 'x' has rows of shape \[3\], expected \[5\]"):
-        read_input(prediction_input(table), make_schema(("x", (5,))))
+        open_rows(prediction_input(table), make_schema(("x", (5,))))
 
 
 def test_missing_feature(make_schema: MakeSchema) -> None:
     with pytest.raises(InputError, match="digits:test has no feature 'x'; its features are 'features'"):
-        read_input(prediction_input("digits:test"), make_schema(("x", (64,))))
+        open_rows(prediction_input("digits:test"), make_schema(("x", (64,))))
 
 
 def test_missing_column(table: str, make_schema: MakeSchema) -> None:
     with pytest.raises(InputError, match="has no column 'c'"):
-        read_input(prediction_input(table), make_schema(("features", (2,)), columns=("a", "c")))
+        open_rows(prediction_input(table), make_schema(("features", (2,)), columns=("a", "c")))
 
 
 def test_several_arrays_for_a_model_that_reads_one(tmp_path: Path, make_schema: MakeSchema) -> None:
     path = str(tmp_path / "a.npz")
     np.savez(path, a=np.ones(3), b=np.ones(3))
     with pytest.raises(InputError, match="has 2 arrays, expected one"):
-        read_input(prediction_input(path), make_schema(("", ())))
-
-
-def test_input_that_changes(table: str, make_schema: MakeSchema) -> None:
-    schema = make_schema(("features", (2,)), columns=("a", "b"))
-    source = prediction_input(table)
-    digest = read_input(source, schema).digest()
-    assert same_input(source, schema, digest).num_records == 3
-    with pytest.raises(InputError, match="has changed, or differs on this Dask worker"):
-        same_input(source, schema, "0" * 32)
+        open_rows(prediction_input(path), make_schema(("", ())))
 
 
 def test_a_suffix_that_no_format_has(tmp_path: Path, make_schema: MakeSchema) -> None:
@@ -95,7 +98,7 @@ def test_a_suffix_that_no_format_has(tmp_path: Path, make_schema: MakeSchema) ->
     ):
         prediction_input(str(tmp_path / "rows.txt"))
     source = prediction_input(str(tmp_path / "rows.txt"), Csv)
-    assert read_input(source, make_schema(("features", (1,)), columns=("a",))).num_records == 1
+    assert open_rows(source, make_schema(("features", (1,)), columns=("a",))).num_records == 1
 
 
 def test_columns_that_a_format_gives_in_another_order(table: str, make_schema: MakeSchema) -> None:
@@ -105,16 +108,15 @@ def test_columns_that_a_format_gives_in_another_order(table: str, make_schema: M
         def for_prediction(cls, location: str, columns: Sequence[str], arrays: Sequence[str]) -> Self:
             return cls(path=location)
 
-    unused: list[str] = []
     schema = make_schema(("features", (2,)), columns=("a", "b"))
-    data = read_input(prediction_input(table, Whole), schema, unused.extend)
-    assert data.read(0, 0, 3)[0]["features"].tolist() == [[2, 1], [4, 3], [6, 5]]
-    assert unused == ["label"]
+    source = prediction_input(table, Whole)
+    assert read(source, schema)["features"].tolist() == [[2, 1], [4, 3], [6, 5]]
+    assert open_rows(source, schema).unused == ("label",)
 
 
 def test_the_prefix_of_a_format_is_taken_off_where_the_format_is_named_too(make_schema: MakeSchema) -> None:
     assert prediction_input("digits:test", Digits) == prediction_input("digits:test")
-    assert read_input(prediction_input("digits:test", Digits), make_schema(("features", (64,)))).num_records == 360
+    assert open_rows(prediction_input("digits:test", Digits), make_schema(("features", (64,)))).num_records == 360
 
 
 def scaled(num_pixels: int) -> InputSchema:
@@ -128,29 +130,28 @@ def scaled(num_pixels: int) -> InputSchema:
 def test_images_are_read_as_they_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name.removeprefix("idx:")).write_bytes(b"\0\0\x08\3" + b"\0\0\0\2" * 3 + bytes(range(248, 256)))
-    data = read_input(prediction_input(name), scaled(4))
-    assert data.read(0, 0, 2)[0]["features"].tolist() == [[248, 249, 250, 251], [252, 253, 254, 255]]
+    assert rows(name, scaled(4))["features"].tolist() == [[248, 249, 250, 251], [252, 253, 254, 255]]
 
 
 def test_pixels_in_a_table_are_those_that_are_stored_or_refused(tmp_path: Path) -> None:
     path = tmp_path / "pixels.csv"
     path.write_text("pixel_0_1,pixel_0_0\n0,255\n")
-    assert read_input(prediction_input(str(path)), scaled(2)).read(0, 0, 1)[0]["features"].tolist() == [[255, 0]]
+    assert rows(str(path), scaled(2))["features"].tolist() == [[255, 0]]
     path.write_text("pixel_0_1,pixel_0_0\n0,255\n0,0.5\n")
     words = r"feature 'features' has 0.5 in row 1, expected whole numbers from 0 to 255, as they are stored"
     with pytest.raises(InputError, match=words):
-        read_input(prediction_input(str(path)), scaled(2))
+        open_rows(prediction_input(str(path)), scaled(2))
 
 
 def test_an_id_of_any_size_is_the_one_that_is_written(tmp_path: Path) -> None:
     path = tmp_path / "ids.csv"
     path.write_text(f"user\n16777216\n16777219\n{2**60 + 1}\n")
     schema = InputSchema((ArraySpec("user", "int64", ()),))
-    read = read_input(prediction_input(str(path)), schema).read(0, 0, 3)[0]["user"]
-    assert (read.tolist(), read.dtype) == ([16777216, 16777219, 2**60 + 1], np.int64)
+    users = rows(str(path), schema)["user"]
+    assert (users.tolist(), users.dtype) == ([16777216, 16777219, 2**60 + 1], np.int64)
     path.write_text("user\n16777219.5\n")
     with pytest.raises(InputError, match=r"'user' has 16777219.5 \(float64\) in row 0, which int64 cannot hold"):
-        read_input(prediction_input(str(path)), schema)
+        open_rows(prediction_input(str(path)), schema)
 
 
 def test_rows_of_a_model_that_preprocesses_are_as_the_files_have_them_with_their_keys(tmp_path: Path) -> None:
@@ -160,18 +161,14 @@ def test_rows_of_a_model_that_preprocesses_are_as_the_files_have_them_with_their
     schema = trained.schema()
     later = tmp_path / "later.csv"
     later.write_text("more,age,id,job\nx,30,007,Law\ny,,,Art\n")
-    unused: list[str] = []
-    data = read_input(prediction_input(str(later)), schema, unused.extend)
-    assert unused == ["more"]
-    assert rows_for_model(data, schema, 0, 2).select(["job", "age"]).to_pylist() == [
-        {"job": "Law", "age": 30},
-        {"job": "Art", "age": None},
-    ]
-    assert {name: column.to_pylist() for name, column in key_columns(data, schema, 0, 2).items()} == {
-        "id": ["007", None]
-    }
-    later.write_text("age,job\n30,Law\n")
-    assert key_columns(read_input(prediction_input(str(later)), schema), schema, 0, 1) == {}
+    source = prediction_input(str(later))
+    assert open_rows(source, schema).unused == ("more",)
+    [block] = blocks(source, schema)
+    assert block.rows.to_pylist() == [{"job": "Law", "age": 30}, {"job": "Art", "age": None}]
+    assert block.keys.to_pylist() == [{"id": "007"}, {"id": None}]
+    later.write_text("age,job,pay\n30,Law,1\n")
+    found = open_rows(source, schema)
+    assert (found.keys, found.unused) == ((), ())
 
 
 def test_a_key_column_that_is_not_there_in_training_is_refused(tmp_path: Path) -> None:
@@ -186,4 +183,4 @@ def test_arrays_are_no_input_of_a_model_that_reads_columns(tmp_path: Path) -> No
     schema = open_input(partial(open_dataset, Csv(path=str(tmp_path / "t.csv"), label="y"))).schema()
     np.savez(tmp_path / "a.npz", a=np.ones(3))
     with pytest.raises(InputError, match=r"a\.npz has arrays: expected columns by name, as in CSV or Parquet"):
-        read_input(prediction_input(str(tmp_path / "a.npz")), schema)
+        open_rows(prediction_input(str(tmp_path / "a.npz")), schema)

@@ -8,7 +8,7 @@ import pytest
 
 from psflow.ps_runtime.data.record_formats import Csv, LibSvm
 from psflow.ps_runtime.errors import InputError
-from psflow.tasks.prediction.inputs import prediction_input, read_input
+from psflow.tasks.prediction.inputs import open_rows, prediction_input
 
 
 @pytest.fixture
@@ -21,8 +21,11 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("name", "kind"), [("", Csv), ("*.csv", None)])
 def test_files_are_predicted_one_after_the_other(folder: Path, name: str, kind: type[Csv] | None) -> None:
     trained = Csv(path=str(folder)).read().learn("error", "the train input").schema()
-    opened = read_input(prediction_input(str(folder / name), kind), trained)
-    assert opened.read(0, 0, 3)[0]["x"].tolist() == [1, 2, 3]
+    opened = open_rows(prediction_input(str(folder / name), kind), trained)
+    parts = list(opened.partitions())
+    assert [(Path(part.file).name, part.first_in_file) for part in parts] == [("a.csv", 0), ("b.csv", 0)]
+    read = [block.rows["x"].to_pylist() for part in parts for block in opened.blocks(part, None)]
+    assert read == [[1, 2], [3]]
 
 
 @pytest.mark.parametrize(
@@ -44,5 +47,6 @@ def test_libsvm_begins_at_the_index_that_training_had(tmp_path: Path) -> None:
     Path(tmp_path, "train.svm").write_text("0 0:1 2:3\n")
     Path(tmp_path, "new.svm").write_text("0 1:5\n")
     training = LibSvm(str(tmp_path / "train.svm"), zero_based=True).read().learn("error", "the train input")
-    opened = read_input(prediction_input(str(tmp_path / "new.svm")), training.schema())
-    assert opened.read(0, 0, 1)[0]["features"].tolist() == [[0, 5, 0]]
+    opened = open_rows(prediction_input(str(tmp_path / "new.svm")), training.schema())
+    [block] = [block for part in opened.partitions() for block in opened.blocks(part, None)]
+    assert block.rows["features"].to_pylist() == [[0, 5, 0]]

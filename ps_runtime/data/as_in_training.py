@@ -1,0 +1,110 @@
+"""How the files of a further input are read: as those of training, but for what is said of them, or what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+from psflow.ps_runtime.columns.raw import TYPES, RawColumn
+from psflow.ps_runtime.columns.reading import split_type
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.record_files.base import RecordError, RecordFormat
+from psflow.ps_runtime.record_files.delimited import DelimitedText
+from psflow.ps_runtime.record_files.files import DataFile
+from psflow.ps_runtime.record_files.json_lines import JsonLines
+from psflow.ps_runtime.record_files.libsvm import LibSvmText
+from psflow.ps_runtime.record_files.libsvm_lines import FEATURES
+from psflow.ps_runtime.specs.schema import LibSvmReading, TextReading
+
+__all__ = ["as_in_training"]
+
+TAB = "\t"
+OPTIONS = frozenset({"column_names", "na_values", "encoding"})
+
+
+def as_in_training(
+    record_format: RecordFormat,
+    stated: Collection[str],
+    text: TextReading | LibSvmReading | None,
+    columns: Sequence[RawColumn],
+    keys: Collection[str],
+    unread_label: str | None,
+    first_file: Callable[[], DataFile],
+) -> RecordFormat:
+    """Return how files are read.
+
+    Parameters
+    ----------
+    record_format : RecordFormat
+        As it was described.
+    stated : collection of str
+        Its options that hold whatever training had.
+    text : TextReading, LibSvmReading or None
+        How the training input was read, where that was text of such a form.
+    columns : sequence of RawColumn
+        What a model reads.
+    keys : collection of str
+        Its key columns.
+    unread_label : str or None
+        The column of the labels, which files without a header need not have.
+    first_file : callable
+        Returns the first of the files, which shows whether it has a header.
+
+    Raises
+    ------
+    InputError
+        If an option contradicts what the model reads.
+    """
+    if isinstance(record_format, LibSvmText):
+        return _libsvm(record_format, stated, text, columns)
+    if not isinstance(record_format, DelimitedText | JsonLines):
+        return record_format
+    # whole numbers may have fractions in a further file
+    types = {column.name: column.type for column in columns if column.type in TYPES and column.type != "int64"}
+    if not isinstance(record_format, DelimitedText):
+        return replace(record_format, types={**record_format.types, **types})
+    types |= dict.fromkeys(set(keys).difference(column.name for column in columns), "string")  # as they are written
+    read = replace(record_format, types={**record_format.types, **types})
+    if not isinstance(text, TextReading):
+        return read
+    options = OPTIONS if text.delimiter == TAB else OPTIONS | {"delimiter"}  # a tab is that of files of another suffix
+    read = replace(read, **{name: getattr(text, name) for name in options.difference(stated)})
+    if "column_names" in stated or text.column_names is None:
+        return read
+    return replace(read, column_names=_names(read, text.column_names, columns, unread_label, first_file()))
+
+
+def _libsvm(
+    asked: LibSvmText,
+    stated: Collection[str],
+    text: TextReading | LibSvmReading | None,
+    columns: Sequence[RawColumn],
+) -> LibSvmText:
+    """Return how libsvm text is read: as many features as the model reads, from the same index on."""
+    lengths = [split_type(column.type)[1] for column in columns if column.name == FEATURES]
+    length = lengths[0] if lengths else None
+    if length is not None and asked.num_features not in (None, length):
+        fault = f"num_features is {asked.num_features}, expected {length} as in training; leave it out"
+        raise InputError((fault,))
+    same = text if isinstance(text, LibSvmReading) and "zero_based" not in stated else asked
+    return replace(asked, num_features=length, zero_based=same.zero_based)
+
+
+def _names(
+    read: DelimitedText,
+    names: tuple[str, ...],
+    columns: Sequence[RawColumn],
+    unread_label: str | None,
+    first_file: DataFile,
+) -> tuple[str, ...] | None:
+    """Return the names of the columns, of which those of training had no header; None: the first row names them."""
+    try:
+        with replace(read, types={}).open(first_file) as records:
+            cells = [cell.strip() for cell in records.first_cells()]
+    except RecordError:  # which the scan says
+        return names
+    if {column.name for column in columns} <= set(cells):
+        return None
+    if unread_label in names and len(cells) == len(names) - 1:
+        return tuple(name for name in names if name != unread_label)
+    return names

@@ -1,0 +1,125 @@
+"""A scan that was made before, by an earlier attempt or by the flow for its roles: no file is read again for it."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from psflow.ps_runtime.data.non_finite import NonFinite
+from psflow.ps_runtime.data.record_dataset import RecordDataset
+from psflow.ps_runtime.data.scanned_input import ScannedInput, model_digest
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.specs.schema import InputSchema
+
+if TYPE_CHECKING:
+    from psflow.ps_runtime.data.record_input import RecordInput
+
+__all__ = ["EarlierScan", "FlowScan", "KeptScan"]
+
+logger = logging.getLogger(__name__)
+
+
+class KeptScan(ABC):
+    """A scan of an input, as the bytes that were kept of it.
+
+    Parameters
+    ----------
+    read : callable
+        Returns the bytes; None if there are none.
+    where : str
+        What error texts call them: the path of a file, say.
+    """
+
+    def __init__(self, read: Callable[[], bytes | None], where: str) -> None:
+        self._read = read
+        self._where = where
+
+    @abstractmethod
+    def reopened(
+        self, given: RecordInput, non_finite: NonFinite, schema: InputSchema | None, name: str
+    ) -> RecordDataset | None:
+        """Return an input as it was scanned; None if it has to be scanned.
+
+        Parameters
+        ----------
+        given : RecordInput
+            The input as it is described now.
+        non_finite : {"error", "drop", "keep"}
+            What becomes of rows with a blank, NaN or infinite cell.
+        schema : InputSchema or None
+            What the model reads; None: that is to be learned.
+        name : str
+            What error texts call the input.
+
+        Raises
+        ------
+        InputError
+            If a file cannot be read.
+        """
+
+
+class EarlierScan(KeptScan):
+    """One of an earlier attempt: it counts if the files and what is said of them are the same; else all is scanned."""
+
+    def reopened(
+        self, given: RecordInput, non_finite: NonFinite, schema: InputSchema | None, name: str
+    ) -> RecordDataset | None:
+        """Return the input if nothing has changed; see `KeptScan.reopened`. What is damaged counts as nothing."""
+        content = self._read()
+        if content is None:
+            return None
+        try:
+            kept = ScannedInput.from_bytes(content, self._where)
+        except InputError as error:
+            logger.warning("%s; %s is scanned again", error, name)
+            return None
+        is_same = (
+            given.asked(non_finite).description == kept.asked.description
+            and given.files() == kept.scan.index.files
+            and (given.vocabularies() == kept.vocabularies if schema is None else _model_of(schema) == kept.model)
+        )
+        if not is_same:
+            return None
+        logger.info("%s has not changed since it was scanned", name)
+        return RecordDataset(kept, given.batching)
+
+
+class FlowScan(KeptScan):
+    """The one that the flow has made for its roles: each of them must have the same input."""
+
+    def reopened(
+        self, given: RecordInput, non_finite: NonFinite, schema: InputSchema | None, name: str
+    ) -> RecordDataset:
+        """Return the input; see `KeptScan.reopened`.
+
+        Raises
+        ------
+        InputError
+            If there is no scan, it is damaged, it is of another input, or a file has changed since.
+        """
+        content = self._read()
+        if content is None:
+            raise InputError((f"{self._where} is missing, which the flow has written; run the command again",))
+        try:
+            kept = ScannedInput.from_bytes(content, self._where)
+        except InputError as error:
+            raise InputError((f"{error}; run the command again, which scans the files again",)) from None
+        asked = given.asked(non_finite)
+        if asked.paths != kept.asked.paths:
+            fault = f"{name} is {_some(asked.paths)} here, and was {_some(kept.asked.paths)} in the flow"
+            raise InputError((f"{fault}: expected an input_fn that returns the same input in each process",))
+        if asked.description != kept.asked.description or (schema is not None and _model_of(schema) != kept.model):
+            fault = f"{name} is described otherwise here than in the flow: its columns, label or options differ"
+            raise InputError((f"{fault}; expected an input_fn that returns the same input in each process",))
+        kept.scan.index.check_unchanged()
+        return RecordDataset(kept, given.batching)
+
+
+def _model_of(schema: InputSchema) -> str:
+    return "" if schema.preprocessing is None else model_digest(schema.preprocessing, schema.text)
+
+
+def _some(paths: tuple[str, ...]) -> str:
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more paths"

@@ -1,0 +1,139 @@
+"""An input of record files that was scanned: all that further processes need to read it without a scan."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.preprocessing import Preprocessing
+from psflow.ps_runtime.data.input_scan import InputScan, source_of
+from psflow.ps_runtime.data.non_finite import NonFiniteCells, NonFiniteColumn
+from psflow.ps_runtime.data.part import InputPart
+from psflow.ps_runtime.record_files.files import DataFile
+from psflow.ps_runtime.record_files.index import RecordIndex
+from psflow.ps_runtime.record_files.sealed import seal, unseal
+from psflow.ps_runtime.specs.schema import InputSchema, LibSvmReading, TextReading
+
+__all__ = ["Asked", "ScannedInput", "digest_of", "model_digest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an input was asked for when it was scanned.
+
+    Parameters
+    ----------
+    paths : tuple of str
+        Which files, as they were named.
+    description : str
+        A digest of all that was said of them, and of what becomes of rows with blanks.
+    """
+
+    paths: tuple[str, ...]
+    description: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScannedInput:
+    """What a scan has found, what was learned from it, and what it was asked for.
+
+    Parameters
+    ----------
+    asked : Asked
+        The input as it was described.
+    vocabularies : tuple of DataFile
+        Further files that it was learned from.
+    model : str
+        `model_digest` of the model that reads it.
+    scan : InputScan
+        Where the records are.
+    preprocessing : Preprocessing
+        What features, labels and weights are made of the columns; without a label there are none.
+    text : TextReading, LibSvmReading or None
+        How the training input was read, where that is text of such a form.
+    unused : tuple of str
+        Columns of the files that are not read.
+    drops : bool
+        Whether records with a blank, NaN or infinite cell are left out.
+    part : InputPart or None
+        Which records it has; None: all.
+    """
+
+    asked: Asked
+    vocabularies: tuple[DataFile, ...]
+    model: str
+    scan: InputScan
+    preprocessing: Preprocessing
+    text: TextReading | LibSvmReading | None
+    unused: tuple[str, ...]
+    drops: bool
+    part: InputPart | None
+
+    def to_bytes(self) -> bytes:
+        """Return this for a file, with a checksum."""
+        cells = self.scan.non_finite
+        described = {
+            "asked": asdict(self.asked),
+            "vocabularies": [[file.url, file.size, file.stamp] for file in self.vocabularies],
+            "model": self.model,
+            "schema": InputSchema((), preprocessing=self.preprocessing, text=self.text).to_facts(),
+            "unused": self.unused,
+            "drops": self.drops,
+            "part": None if self.part is None else [self.part.start, self.part.stop],
+            "cells": {"rows": cells.num_rows, "columns": [asdict(column) for column in cells.columns]},
+        }
+        arrays: dict[str, NDArray[Any]] = {
+            "index": np.frombuffer(self.scan.index.to_bytes(), np.uint8),
+            "kept_records": self.scan.kept_records,
+            "labels": self.scan.labels,
+            "label_records": self.scan.label_records,
+        }
+        return seal(described, arrays)
+
+    @classmethod
+    def from_bytes(cls, content: bytes, what: str) -> Self:
+        """Return what `to_bytes` was called on; `what` is what error texts call it.
+
+        Raises
+        ------
+        InputError
+            If `content` is damaged, or of another version of psflow.
+        """
+        return unseal(content, what, cls._made)
+
+    @classmethod
+    def _made(cls, described: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Self:
+        asked, cells, drops = described["asked"], described["cells"], bool(described["drops"])
+        schema = InputSchema.from_facts(described["schema"])
+        if schema.preprocessing is None:
+            raise ValueError("there is no preprocessing")
+        index = RecordIndex.from_bytes(arrays["index"].tobytes())
+        columns = tuple(NonFiniteColumn(**column) for column in cells["columns"])
+        found = NonFiniteCells(source_of(index), int(cells["rows"]), columns, drops and bool(cells["rows"]))
+        return cls(
+            asked=Asked(tuple(asked["paths"]), asked["description"]),
+            vocabularies=tuple(DataFile(*file) for file in described["vocabularies"]),
+            model=described["model"],
+            scan=InputScan(index, arrays["kept_records"], found, arrays["labels"], arrays["label_records"]),
+            preprocessing=schema.preprocessing,
+            text=schema.text,
+            unused=tuple(described["unused"]),
+            drops=drops,
+            part=None if described["part"] is None else InputPart(*described["part"]),
+        )
+
+
+def digest_of(facts: Any) -> str:
+    """Return 64 hexadecimal digits that differ for other plain data, or another order in it."""
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+
+
+def model_digest(preprocessing: Preprocessing, text: TextReading | LibSvmReading | None) -> str:
+    """Return a digest of what a model reads of record files."""
+    return digest_of([preprocessing.to_facts(), None if text is None else asdict(text)])

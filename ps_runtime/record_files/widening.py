@@ -1,0 +1,93 @@
+"""The types of the columns of a scan: they widen where a number does not fit, unless an integer would lose digits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from psflow.ps_runtime.columns.raw_types import wider_type
+from psflow.ps_runtime.record_files.base import LARGEST_EXACT, RecordError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["WideningTypes"]
+
+
+class WideningTypes:
+    """The types of some columns, as far as the records of a scan have shown them.
+
+    Parameters
+    ----------
+    found : mapping of str to str
+        The types that the first records have.
+    set_types : mapping of str to str
+        Those that the user has set, which stay.
+
+    Attributes
+    ----------
+    now : dict of str to str
+        The types of the columns.
+    """
+
+    def __init__(self, found: Mapping[str, str], set_types: Mapping[str, str]) -> None:
+        self.now = dict(found)
+        self._set_types = set_types
+        self._large: dict[str, str] = {}  # the first integer of a column that no float64 holds, and its place
+        self._widened: set[str] = set()  # columns of integers that are float64 now
+
+    def widen(self, fault: RecordError) -> None:
+        """Widen the column at fault; raise the fault if it does not widen.
+
+        Raises
+        ------
+        RecordError
+            Also if it has an integer that would lose digits.
+        """
+        name = fault.column
+        wider = wider_type(self.now[name]) if name is not None and fault.widens else None
+        if name is None or wider is None or name in self._set_types:
+            raise fault
+        if name in self._large:
+            what = f"{fault}; a number with a fraction beside {self._large[name]} would make that one lose digits"
+            raise RecordError(what, fault.record, name)
+        if self.now[name] == "int64":
+            self._widened.add(name)
+        self.now[name] = wider
+
+    def check(self, table: pa.Table, shown: str, first_row: int) -> None:
+        """Take note of the integers of a chunk whose first record is `first_row` of the file `shown`.
+
+        Raises
+        ------
+        RecordError
+            If a number may have lost digits, because it is beyond 2**53 in a column that has widened; arrays are not
+            looked at, whose features are float32 anyway.
+        """
+        for name, raw in self.now.items():
+            if name in self._widened:
+                self._check_widened(table, name)
+            elif raw == "int64" and name not in self._large:
+                row = _first_beyond(table, name, LARGEST_EXACT)
+                if row is not None:
+                    self._large[name] = f"{table[name][row].as_py()} in row {first_row + row} of {shown}"
+
+    def _check_widened(self, table: pa.Table, name: str) -> None:
+        row = _first_beyond(table, name, LARGEST_EXACT - 1)  # 2**53 + 1 is read as 2**53
+        if row is not None:
+            got = f"column {name!r} has {table[name][row].as_py()!r} beside whole numbers and fractions"
+            advice = f"set columns.{name}.type: string if these are names, or float64 if its last digits do not count"
+            raise RecordError(f"{got}: it may have lost digits as a float64; {advice}", row, name)
+
+
+def _first_beyond(table: pa.Table, name: str, limit: int) -> int | None:
+    """Return the first row of a column with a number beyond a limit, or None."""
+    import pyarrow.compute as pc
+
+    column = table[name]
+    span = pc.min_max(column)
+    low, high = span["min"].as_py(), span["max"].as_py()
+    if low is None or (low >= -limit and high <= limit):
+        return None
+    rows = pc.indices_nonzero(pc.or_(pc.less(column, -limit), pc.greater(column, limit)))
+    return int(rows[0].as_py())

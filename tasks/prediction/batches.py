@@ -1,0 +1,117 @@
+"""An output to which each run adds a batch: the predictions of the files that have arrived since the last one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.data.record_formats import RecordFiles
+from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.record_files.files import DataFile
+from psflow.ps_runtime.record_files.listing import list_files
+from psflow.ps_runtime.redaction import shown_path
+from psflow.tasks.prediction.folder import PredictionFolder
+from psflow.tasks.prediction.inputs import PredictionInput
+from psflow.tasks.prediction.model import ModelInfo, found_model
+from psflow.tasks.prediction.options import PredictionOptions
+from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
+from psflow.tasks.prediction.record_rows import RecordRows
+
+__all__ = ["planned_batches"]
+
+NAME = re.compile(r"batch-\d{5,}")
+
+
+@contextmanager
+def planned_batches(
+    model: ModelInfo, source: PredictionInput, options: PredictionOptions, output: str
+) -> Iterator[list[PredictionPlan]]:
+    """Give what is to be predicted, in this order: what a batch lacks that was interrupted, then a batch of new files.
+
+    Parameters
+    ----------
+    model : ModelInfo
+        Predicts the new files. An interrupted batch has a model of its own.
+    source : PredictionInput
+        Where files arrive.
+    options : PredictionOptions
+        How predictions of the new files are written.
+    output : str
+        Holds batches and nothing else.
+
+    Raises
+    ------
+    InputError
+        If a file that was predicted has changed; as `plan_prediction` does.
+    UsageError
+        If the output holds something else; if there can be no new files in the input.
+    """
+    if not issubclass(source.kind, RecordFiles) or model.schema.preprocessing is None:
+        raise UsageError(
+            (f"{source}: new_files_only is for record files, and models that were trained on record files",)
+        )
+    names = _batches(output)
+    known: dict[str, tuple[DataFile, str]] = {}
+    plans: list[PredictionPlan] = []
+    with ExitStack() as stack:
+        for name in names:
+            folder = PredictionFolder(f"{output.rstrip('/')}/{name}")
+            if folder.record() is None:
+                names = names[: names.index(name)]  # it was killed before it began
+                break
+            index = folder.index()
+            if index is None:
+                raise UsageError((f"{folder.shown} holds predictions of arrays: choose another folder",))
+            known |= {file.url: (file, name) for file in index.files}
+            if not folder.is_complete:
+                plans.append(stack.enter_context(_interrupted(folder, source, options)))
+        suffixes = source.kind.for_prediction(source.location, (), ()).read().record_format.suffixes
+        new = _new_files(list_files(source.location, suffixes), known)
+        if new:
+            number = 1 + int(names[-1].partition("-")[2]) if names else 0
+            plans.append(plan_prediction(model, source, options, f"{output.rstrip('/')}/batch-{number:05d}", new))
+        yield plans
+
+
+def _batches(output: str) -> list[str]:
+    found = [name for name in FileStore(output).names("") if not name.startswith((".", "_owner"))]
+    if strange := [name for name in found if not NAME.fullmatch(name)]:
+        what = f"the output {shown_path(output)} holds {strange[0]}, which is no batch"
+        raise UsageError((f"{what}: choose another folder for new_files_only, or empty it",))
+    return found
+
+
+def _new_files(files: Sequence[DataFile], known: dict[str, tuple[DataFile, str]]) -> list[DataFile]:
+    changed = [(file, known[file.url][1]) for file in files if file.url in known and known[file.url][0] != file]
+    if changed:
+        raise InputError(
+            tuple(
+                f"{file.shown} was predicted in {name} and has changed since: restore it, or give it another name"
+                for file, name in changed
+            )
+        )
+    return [file for file in files if file.url not in known]
+
+
+@contextmanager
+def _interrupted(
+    folder: PredictionFolder, source: PredictionInput, options: PredictionOptions
+) -> Iterator[PredictionPlan]:
+    """Give the plan of a batch that was interrupted: its files, its model, its options."""
+    record, index = folder.record(), folder.index()
+    assert record is not None
+    assert index is not None
+    index.check_unchanged()
+    job = record["job"]
+    with found_model(record["model_uri"]) as model:
+        preprocessing = model.schema.preprocessing
+        if preprocessing is None or model.uuid != job["model"]:
+            raise UsageError((f"{folder.shown} was begun with another model than {model.uri}: empty the folder",))
+        own = replace(options, output_format=job["output_format"], predict_keys=tuple(job["predict_keys"]))
+        own_source = replace(source, non_finite=job["non_finite"])
+        plan = PredictionPlan(model, own_source, RecordRows(index, preprocessing), own, folder)
+        folder.check(plan.job)
+        yield plan

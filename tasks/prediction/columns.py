@@ -1,0 +1,197 @@
+"""The columns of an output: which there are, of which types, and predictions as such columns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.raw_types import arrow_type
+from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError, did_you_mean
+from psflow.tasks.prediction.options import OutputFormat
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["OutputColumns", "Prediction", "chosen_predictions"]
+
+TEXT = "str"
+"""What a signature calls the dtype of texts of any length."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One of the arrays that a model predicts, as its signature has it.
+
+    Parameters
+    ----------
+    name : str
+        The key of the predictions.
+    dtype : str
+        Of numpy; ``str`` for texts.
+    shape : tuple of int
+        Of a row.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name!r}: {self.dtype}{list(self.shape) if self.shape else ''}"
+
+    @property
+    def row_size(self) -> int:
+        """How many numbers a row has."""
+        return math.prod(self.shape)
+
+    def is_like(self, array: NDArray[Any], num_rows: int) -> bool:
+        """Return whether an array has one of these for each of some rows."""
+        is_text = self.dtype == TEXT and array.dtype.kind == "U"
+        return array.shape == (num_rows, *self.shape) and (is_text or str(array.dtype) == self.dtype)
+
+
+def chosen_predictions(known: Sequence[Prediction], names: Sequence[str] | None) -> tuple[Prediction, ...]:
+    """Return the predictions that are written.
+
+    Raises
+    ------
+    UsageError
+        If the model has none of a name, or a name is there twice.
+    """
+    if names is None:
+        return tuple(known)
+    by_name = {prediction.name: prediction for prediction in known}
+    faults = [
+        f"predict_keys names {name!r}: the model predicts {', '.join(map(repr, by_name))}{did_you_mean(name, by_name)}"
+        for name in names
+        if name not in by_name
+    ]
+    faults += [f"predict_keys names {name!r} twice" for name in dict.fromkeys(names) if list(names).count(name) > 1]
+    if faults:
+        raise UsageError(tuple(faults))
+    return tuple(by_name[name] for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumns:
+    """The columns of an output: keys first, then predictions.
+
+    Parameters
+    ----------
+    keys : tuple of RawColumn
+        Columns of the input that name a record.
+    predictions : tuple of Prediction
+        Those that are written.
+    output_format : {"parquet", "csv"}
+        In Parquet an array of k numbers for each row is a column of lists of k; in CSV it is k columns.
+
+    Raises
+    ------
+    InputError
+        If two columns would have one name.
+    ModelFnError
+        If a prediction is of a type that the format does not know.
+    """
+
+    keys: tuple[RawColumn, ...]
+    predictions: tuple[Prediction, ...]
+    output_format: OutputFormat
+
+    def __post_init__(self) -> None:
+        names = [key.name for key in self.keys]
+        for prediction in self.predictions:
+            for name in self._names(prediction):
+                if name in names:
+                    kind = "a key column" if name in [key.name for key in self.keys] else "another prediction"
+                    raise InputError((f"the prediction {name!r} has the name of {kind}: rename that one",))
+                names.append(name)
+
+    def schema(self) -> pa.Schema:
+        """Return names and types of the columns.
+
+        Raises
+        ------
+        ModelFnError
+            If a prediction is of a type that has no column.
+        """
+        import pyarrow as pa
+
+        fields = [(key.name, arrow_type(key.type)) for key in self.keys]
+        for prediction in self.predictions:
+            value = _value_type(prediction)
+            if self.output_format == "parquet" and prediction.shape:
+                value = pa.list_(value, prediction.row_size)
+            fields += [(name, value) for name in self._names(prediction)]
+        return pa.schema(fields)
+
+    def described(self) -> dict[str, str]:
+        """Return the type of each column, by its name, as people read it."""
+        import pyarrow as pa
+
+        kinds = {field.name: field.type for field in self.schema()}
+        return {
+            name: f"{kind.value_type}[{kind.list_size}]" if pa.types.is_fixed_size_list(kind) else str(kind)
+            for name, kind in kinds.items()
+        }
+
+    def table(
+        self, keys: pa.Table, predictions: Mapping[str, NDArray[Any]], num_rows: int, schema: pa.Schema
+    ) -> pa.Table:
+        """Return key columns and predictions of some rows as columns of the `schema` that these columns have.
+
+        Raises
+        ------
+        ModelFnError
+            If a prediction is not what the signature of the model says.
+        """
+        import pyarrow as pa
+
+        columns = [keys.column(key.name) for key in self.keys]
+        for prediction in self.predictions:
+            array = _checked(predictions, prediction, num_rows)
+            flat = np.ascontiguousarray(array).reshape(num_rows, -1) if prediction.shape else array
+            if not prediction.shape:
+                columns.append(pa.array(flat))
+                continue
+            match self.output_format:
+                case "parquet":
+                    columns.append(pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), prediction.row_size))
+                case "csv":
+                    columns += [pa.array(np.ascontiguousarray(flat[:, i])) for i in range(flat.shape[1])]
+                case _:
+                    assert_never(self.output_format)
+        return pa.Table.from_arrays(columns, schema=schema)
+
+    def _names(self, prediction: Prediction) -> list[str]:
+        if self.output_format == "parquet" or not prediction.shape:
+            return [prediction.name]
+        return [f"{prediction.name}_{index}" for index in range(prediction.row_size)]
+
+
+def _value_type(prediction: Prediction) -> pa.DataType:
+    import pyarrow as pa
+
+    if prediction.dtype == TEXT:
+        return pa.string()
+    try:
+        return pa.from_numpy_dtype(np.dtype(prediction.dtype))
+    except (pa.ArrowNotImplementedError, TypeError):
+        what = f"the prediction {prediction} has no type of a column: expected numbers, booleans or texts"
+        raise ModelFnError((f"{what}; leave it out with predict_keys",)) from None
+
+
+def _checked(predictions: Mapping[str, NDArray[Any]], expected: Prediction, num_rows: int) -> NDArray[Any]:
+    array = predictions.get(expected.name)
+    if array is None or not expected.is_like(array, num_rows):
+        got = "nothing" if array is None else f"{array.dtype}{list(array.shape)}"
+        wanted = f"{expected.dtype}{[num_rows, *expected.shape]}"
+        raise ModelFnError(
+            (f"for {num_rows} rows model_fn predicted {got} as {expected.name!r}: expected {wanted}, as exported",)
+        )
+    return array

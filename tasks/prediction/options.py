@@ -1,0 +1,31 @@
+"""What somebody wants of a prediction, beside its model and its input."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["OnError", "OutputFormat", "PredictionOptions"]
+
+OutputFormat = Literal["parquet", "csv"]
+OnError = Literal["stop", "reject"]
+"""What becomes of a row that cannot be read or predicted: the prediction stops, or goes on without it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionOptions:
+    """How predictions are written.
+
+    Parameters
+    ----------
+    output_format : {"parquet", "csv"}
+        Of the parts.
+    predict_keys : tuple of str or None
+        Names of the predictions that are written, in this order; None: all.
+    on_error : {"stop", "reject"}
+        What becomes of a row that cannot be read or predicted.
+    """
+
+    output_format: OutputFormat = "parquet"
+    predict_keys: tuple[str, ...] | None = None
+    on_error: OnError = "stop"

@@ -1,0 +1,87 @@
+"""What is known of a part that was written: beside it while others are written, in the manifest at the end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from psflow.ps_runtime.checkpoint.typed_json import as_kind, from_json
+
+__all__ = ["CellCount", "PartFacts", "all_not_finite"]
+
+
+@dataclass(frozen=True, slots=True)
+class CellCount:
+    """How many cells of a column are blank, NaN or infinite, and the first of them: its file, and its row there."""
+
+    cells: int
+    file: str
+    first_row: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartFacts:
+    """A part of an output.
+
+    Parameters
+    ----------
+    name : str
+        Of its file.
+    rows : int
+        Predictions in it.
+    rejects : int
+        Records that could not be read or predicted.
+    first_record : int
+        Of its records, in the whole input.
+    file : str
+        Of the input, where all its records are.
+    first_in_file : int
+        The first record there, from 0.
+    num_bytes : int
+        Size of its file.
+    sha256 : str
+        Checksum of its file.
+    not_finite_rows : int
+        Predicted rows with a blank, NaN or infinite cell.
+    not_finite : mapping of str to CellCount
+        Such cells by column.
+    """
+
+    name: str
+    rows: int
+    rejects: int
+    first_record: int
+    file: str
+    first_in_file: int
+    num_bytes: int
+    sha256: str
+    not_finite_rows: int
+    not_finite: Mapping[str, CellCount]
+
+    @property
+    def num_records(self) -> int:
+        """How many records of the input it has taken in."""
+        return self.rows + self.rejects
+
+    def to_json(self) -> bytes:
+        """Return the facts as text."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> PartFacts:
+        """Read what `to_json` wrote; ValueError where it cannot be."""
+        return as_kind(cls, from_json(text), "part")
+
+
+def all_not_finite(parts: Iterable[PartFacts]) -> dict[str, Any]:
+    """Return how many rows of some parts, in order, have such cells, and of each column how many, and the first."""
+    rows = 0
+    columns: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        rows += part.not_finite_rows
+        for name, count in part.not_finite.items():
+            found = columns.setdefault(name, {"cells": 0, "first_row": count.first_row, "file": count.file})
+            found["cells"] += count.cells
+    return {"rows": rows, "columns": columns}

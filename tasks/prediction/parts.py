@@ -1,0 +1,168 @@
+"""A part of an output while it is written: bytes that appear under their name as a whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, assert_never
+
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.files import replacing, storing
+from psflow.tasks.prediction.options import OutputFormat
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["HashedStream", "PartWriter", "repeating", "writing"]
+
+GROUP_BYTES = 16 * 1024**2
+"""What is kept in memory until it is written: a row group of Parquet."""
+
+
+class HashedStream:
+    """A file for writing from its beginning to its end, with the checksum of what was written.
+
+    Attributes
+    ----------
+    num_bytes : int
+        What was written so far.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream, self._hash = stream, hashlib.sha256()
+        self.num_bytes = 0
+        self.closed = False
+
+    @property
+    def sha256(self) -> str:
+        """The checksum of what was written so far, in hexadecimal digits."""
+        return self._hash.hexdigest()
+
+    def write(self, data: Any) -> int:
+        """Append bytes."""
+        view = memoryview(data)
+        self._stream.write(view)
+        self._hash.update(view)
+        self.num_bytes += view.nbytes
+        return view.nbytes
+
+    def writable(self) -> bool:
+        """Return that it can be written to."""
+        return True
+
+    def tell(self) -> int:
+        """Return the place of the next byte."""
+        return self.num_bytes
+
+    def flush(self) -> None:
+        """Do nothing: whoever owns the file does it."""
+
+    def close(self) -> None:
+        """Do nothing: whoever owns the file closes it."""
+
+
+@contextmanager
+def writing(files: FileStore, name: str) -> Iterator[HashedStream]:
+    """Give a stream whose bytes become the file `name` after the block, or never.
+
+    In a local directory they go to a temporary file beside it. Elsewhere they go to one in the local directory for
+    such, which is then sent in one piece: as whole as the store's own way to put a file.
+
+    Raises
+    ------
+    StorageError
+        If the local disk is full, for one.
+    """
+    if files.is_local:
+        with replacing(files.path(name)) as stream:
+            yield HashedStream(stream)
+        return
+    with tempfile.TemporaryDirectory(prefix="psflow-") as directory:
+        path = os.path.join(directory, "part")
+        with storing(path), open(path, "xb") as stream:
+            yield HashedStream(stream)
+        files.send(path, name)
+
+
+def repeating(schema: pa.Schema) -> list[str]:
+    """Return the columns of which Parquet is to look for values that come again: not fractions, where that costs most.
+
+    What is looked through is every value of a row group, and of fractions hardly one is there twice.
+    """
+    import pyarrow as pa
+
+    return [
+        field.name
+        for field in schema
+        if not pa.types.is_floating(field.type) and not pa.types.is_fixed_size_list(field.type)
+    ]
+
+
+@dataclass
+class PartWriter:
+    """Writes tables of one schema as Parquet or CSV; keeps some of them in memory until a row group is full.
+
+    Parameters
+    ----------
+    stream : HashedStream
+        Where the bytes go.
+    schema : pyarrow.Schema
+        Of every table.
+    output_format : {"parquet", "csv"}
+        Which bytes.
+    """
+
+    stream: HashedStream
+    schema: pa.Schema
+    output_format: OutputFormat
+
+    def __enter__(self) -> Self:
+        self.num_rows = 0
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+        self._writer = self._opened()
+        return self
+
+    def write(self, table: pa.Table) -> None:
+        """Append the rows of a table."""
+        self._waiting.append(table)
+        self._waiting_bytes += table.nbytes
+        self.num_rows += table.num_rows
+        if self._waiting_bytes >= GROUP_BYTES:
+            self._write_group()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            with contextlib.suppress(Exception):  # what ended it counts, and the file goes
+                self._writer.close()
+            return
+        if self._waiting:
+            self._write_group()
+        self._writer.close()
+
+    def _write_group(self) -> None:
+        import pyarrow as pa
+
+        self._writer.write_table(pa.concat_tables(self._waiting))
+        self._waiting, self._waiting_bytes = [], 0
+
+    def _opened(self) -> Any:
+        match self.output_format:
+            case "parquet":
+                from pyarrow import parquet
+
+                return parquet.ParquetWriter(self.stream, self.schema, use_dictionary=repeating(self.schema))
+            case "csv":
+                from pyarrow import csv
+
+                return csv.CSVWriter(self.stream, self.schema)
+            case _:
+                assert_never(self.output_format)

@@ -1,0 +1,238 @@
+"""What a prediction is going to do: found out before anything is computed or written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cached_property
+from importlib import metadata
+from typing import Any
+
+from psflow.ps_runtime.data.record_formats import RecordFiles
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.record_files.files import DataFile
+from psflow.ps_runtime.record_files.index import RecordIndex
+from psflow.ps_runtime.record_files.listing import list_files
+from psflow.ps_runtime.redaction import shown_path
+from psflow.tasks.prediction.columns import OutputColumns, chosen_predictions
+from psflow.tasks.prediction.folder import PredictionFolder
+from psflow.tasks.prediction.inputs import PredictionInput, open_rows
+from psflow.tasks.prediction.model import ModelInfo
+from psflow.tasks.prediction.options import PredictionOptions
+from psflow.tasks.prediction.part_facts import PartFacts
+from psflow.tasks.prediction.partition import PredictionWork
+from psflow.tasks.prediction.partitions import PARTITION_BYTES, Partition
+from psflow.tasks.prediction.record_rows import RecordRows
+from psflow.tasks.prediction.rows import Rows
+
+__all__ = ["PredictionPlan", "plan_prediction"]
+
+logger = logging.getLogger(__name__)
+
+PROGRESS_EVERY_SECS = 10.0
+
+
+class PredictionPlan:
+    """A model, its input, held against it, and the folder for the predictions.
+
+    Attributes
+    ----------
+    model : ModelInfo
+    source : PredictionInput
+    rows : Rows
+        Of the input.
+    columns : OutputColumns
+        Of the output.
+    folder : PredictionFolder
+        Holds nothing but parts of this prediction.
+    parts : list of Partition
+        All of them.
+    """
+
+    def __init__(
+        self,
+        model: ModelInfo,
+        source: PredictionInput,
+        rows: Rows,
+        options: PredictionOptions,
+        folder: PredictionFolder,
+    ) -> None:
+        self.model, self.source, self.rows, self.folder = model, source, rows, folder
+        predictions = chosen_predictions(model.predictions, options.predict_keys)
+        self.columns = OutputColumns(rows.keys, predictions, options.output_format)
+        self.columns.schema()  # a type that has no column is refused before anything is computed
+        self.parts: list[Partition] = list(rows.partitions())
+        self._options = options
+
+    @cached_property
+    def job(self) -> dict[str, Any]:
+        """What the folder belongs to: JSON values."""
+        return {
+            "model": self.model.uuid,
+            "format": self.source.kind.__name__,
+            "input": self.rows.digest(),
+            "records": self.rows.num_records,
+            "non_finite": self.source.non_finite,
+            "key_columns": [key.name for key in self.rows.keys],
+            "predict_keys": [prediction.name for prediction in self.columns.predictions],
+            "output_format": self.columns.output_format,
+            "partition_bytes": PARTITION_BYTES,
+        }
+
+    @property
+    def index(self) -> RecordIndex | None:
+        """The record index of the input; None if it is arrays."""
+        return self.rows.index if isinstance(self.rows, RecordRows) else None
+
+    @property
+    def work(self) -> PredictionWork:
+        """What workers are told."""
+        return PredictionWork(
+            self.model.path,
+            self.model.uri,
+            self.source,
+            self.rows.digest(),
+            self.folder.url,
+            self.columns,
+            self._options.on_error,
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Return what it is going to do, as plain data."""
+        files = list(dict.fromkeys(part.file for part in self.parts))
+        return {
+            "output": self.folder.url,
+            "model_uri": self.model.fixed_uri,
+            "files": len(files),
+            "rows": self.rows.num_records,
+            "bytes": sum(part.num_bytes for part in self.parts),
+            "parts": len(self.parts),
+            "finished_parts": len(self.parts) - len(self.left()),
+            "columns": self.columns.described(),
+            "unused": list(self.rows.unused),
+        }
+
+    def begin(self) -> None:
+        """Make the folder that of this prediction; whoever calls this holds it."""
+        about = {"model_uri": self.model.fixed_uri, "began": datetime.now(UTC).isoformat(timespec="seconds")}
+        self.folder.begin(self.job, self.index, about)
+
+    def left(self) -> list[Partition]:
+        """Return the partitions whose parts are not written yet."""
+        finished = self.folder.finished(self.parts)
+        return [part for part in self.parts if part.index not in finished]
+
+    def complete(self) -> list[PartFacts]:
+        """Verify the folder, and write its manifest and its mark of success."""
+        files = [] if self.index is None else [[file.shown, file.size, file.stamp] for file in self.index.files]
+        about = {
+            "psflow": metadata.version("psflow"),
+            "ended": datetime.now(UTC).isoformat(timespec="seconds"),
+            "model": {
+                "uri": self.model.uri,
+                "version": self.model.version,
+                "uuid": self.model.uuid,
+                "global_step": self.model.global_step,
+            },
+            "input": {
+                "location": str(self.source),
+                "fingerprint": self.rows.digest(),
+                "records": self.rows.num_records,
+                "files": files,
+            },
+            "output": {
+                "format": self.columns.output_format,
+                "columns": self.columns.described(),
+            },
+        }
+        return self.folder.complete(self.parts, about)
+
+
+def plan_prediction(
+    model: ModelInfo,
+    source: PredictionInput,
+    options: PredictionOptions,
+    output: str,
+    files: Sequence[DataFile] | None = None,
+) -> PredictionPlan:
+    """Look at the input and at the output; change nothing.
+
+    Parameters
+    ----------
+    model : ModelInfo
+    source : PredictionInput
+    options : PredictionOptions
+    output : str
+        Folder for the predictions.
+    files : sequence of DataFile or None
+        Record files of the input that are predicted; None: all.
+
+    Raises
+    ------
+    UsageError
+        If the model has no such prediction, the input cannot be read or lacks a column, or the output holds something
+        else.
+    """
+    check_apart(source, output)
+    chosen_predictions(model.predictions, options.predict_keys)  # before an input is counted for nothing
+    folder = PredictionFolder(output)
+    # of arrays all cells are known before anything starts, and those that would stop it refuse the input
+    read = replace(source, non_finite="keep") if options.on_error == "reject" else source
+    rows = _known_rows(folder, model, source) or open_rows(read, model.schema, _Told(str(source)), files)
+    plan = PredictionPlan(model, source, rows, options, folder)
+    folder.check(plan.job)
+    return plan
+
+
+def check_apart(source: PredictionInput, output: str) -> None:
+    """Raise UsageError if the output lies in the folder of the input: a later run would predict predictions."""
+    within = f"{source.location.rstrip('/')}/"
+    if source.kind.reads_a_file() and f"{output.rstrip('/')}/".startswith(within):
+        raise UsageError((f"the output {shown_path(output)} lies in the input {source}: choose a folder beside it",))
+
+
+def _known_rows(folder: PredictionFolder, model: ModelInfo, source: PredictionInput) -> Rows | None:
+    """Return the rows that an earlier run has counted, if it was of this model and these files.
+
+    Raises
+    ------
+    InputError
+        If it was, and a file has changed since.
+    """
+    record, schema = folder.record(), model.schema
+    if record is None or (record["job"].get("model"), record["job"].get("format")) != (
+        model.uuid,
+        source.kind.__name__,
+    ):
+        return None
+    index = folder.index()
+    if index is None or not issubclass(source.kind, RecordFiles) or schema.preprocessing is None:
+        return None
+    now = list_files(source.location, index.record_format.suffixes)
+    if [file.url for file in now] != [file.url for file in index.files]:
+        return None  # it is another input, as the folder will say
+    changed = [new.shown for new, old in zip(now, index.files, strict=True) if new != old]
+    if changed:
+        what = f"{_listed(changed)} changed since {folder.shown} was begun"
+        raise InputError((f"{what}: restore what was there, or predict into another folder",))
+    return RecordRows(index, schema.preprocessing)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more files" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more} {'has' if len(names) == 1 else 'have'}"
+
+
+class _Told:
+    """Logs how far the counting of records is, if it takes long."""
+
+    def __init__(self, shown: str) -> None:
+        self._shown, self._next = shown, Deadline(PROGRESS_EVERY_SECS)
+
+    def __call__(self, done_bytes: int, num_bytes: int) -> None:
+        if self._next.has_passed:
+            self._next = Deadline(PROGRESS_EVERY_SECS)
+            logger.info("counting the records of %s: %d %%", self._shown, 100 * done_bytes // max(1, num_bytes))

@@ -1,0 +1,88 @@
+"""A model that predicts blocks of records, and finds the record on which it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.tasks.prediction.rows import Block, Fault, OnFault, Rows
+
+__all__ = ["batch_rows", "predicted_batches"]
+
+BATCH_BYTES = 4 * 1024**2
+"""Of the features that are predicted at once: they and what is computed of them stay near the caches."""
+MAX_BATCH_ROWS = 8192
+NOT_OF_A_RECORD = (MemoryError, ImportError)
+"""What no record is at fault for."""
+
+Predictions = Mapping[str, NDArray[Any]]
+
+
+def batch_rows(schema: InputSchema) -> int:
+    """Return how many records are predicted at once: a matter of the model alone, so that results are the same."""
+    row_bytes = sum(np.dtype(spec.dtype).itemsize * int(np.prod(spec.shape)) for spec in schema.features)
+    return max(1, min(MAX_BATCH_ROWS, BATCH_BYTES // max(1, row_bytes)))
+
+
+def predicted_batches(
+    model: Any, rows: Rows, block: Block, size: int, on_fault: OnFault | None
+) -> Iterator[tuple[Block, Predictions]]:
+    """Yield the records of a block, in order, with their predictions.
+
+    Parameters
+    ----------
+    model : object
+        Has ``predict(context, rows)``.
+    rows : Rows
+        Knows where the records are.
+    block : Block
+        What is predicted.
+    size : int
+        Records that are predicted at once.
+    on_fault : callable or None
+        Takes a record that the model fails on, which is left out; None: it is an error.
+
+    Raises
+    ------
+    ModelFnError
+        If the model fails on a record, which it names.
+    """
+    for start in range(0, len(block), size):
+        yield from _predicted(model, rows, block[start : start + size], on_fault)
+
+
+def _predicted(model: Any, rows: Rows, block: Block, on_fault: OnFault | None) -> Iterator[tuple[Block, Predictions]]:
+    """Predict a block; one that fails is halved until the records that are at fault are alone."""
+    try:
+        predictions = model.predict(None, block.rows)
+    except NOT_OF_A_RECORD:
+        raise
+    except Exception as error:  # of classes that only the process knows which has loaded the model
+        reason = f"the model raised {type(error).__name__}: {error}"
+    else:
+        yield block, predictions
+        return
+    if len(block) > 1:
+        middle = len(block) // 2
+        yield from _predicted(model, rows, block[:middle], on_fault)
+        yield from _predicted(model, rows, block[middle:], on_fault)
+        return
+    record = int(block.records[0])
+    if on_fault is None:
+        raise ModelFnError((f"{rows.located(record)}: {reason}",))  # without a context, which would travel with it
+    on_fault(Fault(record, reason, cells_of(block)))
+
+
+def cells_of(block: Block) -> Any:
+    """Return what a block of one record holds, as plain data."""
+    keys = block.keys.to_pylist()[0] if block.keys.num_columns else {}
+    if hasattr(block.rows, "column_names"):
+        return keys | block.rows.to_pylist()[0]
+    if isinstance(block.rows, dict):
+        return {name: array[0].tolist() for name, array in block.rows.items()}
+    return block.rows[0].tolist()

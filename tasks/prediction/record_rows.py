@@ -1,0 +1,122 @@
+"""Record files as the rows of a prediction: counted once, and read by their record index from then on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.preprocessing import Preprocessing
+from psflow.ps_runtime.data.input_scan import faulty_rows
+from psflow.ps_runtime.data.record_input import RecordInput
+from psflow.ps_runtime.record_files.index import RecordIndex
+from psflow.ps_runtime.record_files.reader import RecordReader
+from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.tasks.prediction.partitions import Partition, cut_records
+from psflow.tasks.prediction.rows import Block, Fault, OnFault, Rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RecordRows"]
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+class RecordRows(Rows):
+    """The records of files, for a model that was trained on record files.
+
+    Parameters
+    ----------
+    index : RecordIndex
+        Of the columns that the model reads, and of the key columns.
+    preprocessing : Preprocessing
+        Of the model.
+    unused : tuple of str
+        Columns that are not read.
+    """
+
+    def __init__(self, index: RecordIndex, preprocessing: Preprocessing, unused: tuple[str, ...] = ()) -> None:
+        self.index, self.unused = index, unused
+        self._filled = preprocessing.filled_columns
+        self._names = [column.name for column in preprocessing.raw_columns]
+        types = {column.name: column for column in index.columns}
+        self.keys = tuple(types[key.name] for key in preprocessing.keys if key.name in types)
+
+    @classmethod
+    def counted(
+        cls,
+        given: RecordInput,
+        schema: InputSchema,
+        on_progress: Callable[[int, int], object] = lambda done, size: None,
+    ) -> RecordRows:
+        """Count the records of files; see `RecordInput.index`."""
+        assert schema.preprocessing is not None
+        found = given.index(schema, on_progress)
+        unused = tuple(name for name in found.unused if name != schema.label)
+        return cls(found.index, schema.preprocessing, unused)
+
+    @property
+    def num_records(self) -> int:
+        """How many there are."""
+        return self.index.num_records
+
+    def digest(self) -> str:
+        """Return the digest of the record index."""
+        return self.index.digest()
+
+    def partitions(self) -> Iterator[Partition]:
+        """Yield runs of chunks."""
+        return cut_records(self.index)
+
+    def blocks(self, part: Partition, on_fault: OnFault | None) -> Iterator[Block]:
+        """Yield a block for each chunk, or for what of it can be read; see `Rows.blocks`."""
+        chunks = range(self.index.chunk_of(part.start), self.index.chunk_of(part.stop - 1) + 1)
+        with RecordReader(self.index) as reader:
+            for chunk in chunks:
+                for first, table in self._tables(reader, chunk, on_fault):
+                    numbers = np.arange(first, first + table.num_rows)
+                    yield Block(numbers, table.select(self._names), table.select([key.name for key in self.keys]))
+                    del table  # before another one is in memory
+
+    def place(self, record: int) -> tuple[str, int]:
+        """Return the file of a record, and its row there."""
+        return self.index.place(record)
+
+    @property
+    def row_note(self) -> str:
+        """How rows are counted in these files."""
+        return self.index.record_format.row_note
+
+    def not_finite(self, block: Block) -> Mapping[str, NDArray[np.bool_]]:
+        """Return such rows by column; a column whose blanks become something else has no blank."""
+        doubtful = [name for name in self._names if not _is_finite(block.rows.column(name))]
+        return {
+            f"column {name!r}": rows for name, rows in faulty_rows(block.rows.select(doubtful), self._filled).items()
+        }
+
+    def _tables(
+        self, reader: RecordReader, chunk: int, on_fault: OnFault | None
+    ) -> Iterator[tuple[int, pa.Table]] | Sequence[tuple[int, pa.Table]]:
+        if on_fault is None:
+            return [(int(self.index.first_records[chunk]), reader.read_chunk(chunk))]
+        return reader.readable(chunk, lambda record, why, text: on_fault(Fault(record, why, text)))
+
+
+def _is_finite(column: pa.ChunkedArray) -> bool:
+    """Return True if a column has nothing but numbers that float32 holds; it costs next to nothing to see that."""
+    import pyarrow as pa
+
+    if column.null_count:
+        return False
+    if pa.types.is_integer(column.type):
+        return True
+    chunks = column.chunks
+    with np.errstate(over="ignore", invalid="ignore"):  # a sum that overflows is looked at closely, no more
+        if pa.types.is_float32(column.type):
+            return all(np.isfinite(chunk.to_numpy().sum()) for chunk in chunks)
+        if pa.types.is_float64(column.type):
+            return all(np.abs(chunk.to_numpy()).max(initial=0) <= FLOAT32_MAX for chunk in chunks)
+    return False

@@ -1,0 +1,152 @@
+"""The records of an input as a model takes them: which partitions they are, and each of these block by block."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.tasks.prediction.partitions import Partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Block", "Fault", "OnFault", "Rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A record that cannot be read or predicted.
+
+    Parameters
+    ----------
+    record : int
+        Its number in the whole input.
+    reason : str
+        Why.
+    cells : object
+        What it holds, as plain data: its columns by name, or its text.
+    """
+
+    record: int
+    reason: str
+    cells: Any
+
+
+OnFault = Callable[[Fault], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Some records that are in memory.
+
+    Parameters
+    ----------
+    records : (rows,) array of int64
+        Their numbers in the whole input, ascending.
+    rows : pyarrow.Table, array, or dict of arrays
+        What the model takes.
+    keys : pyarrow.Table
+        The key columns.
+    """
+
+    records: NDArray[np.int64]
+    rows: Any
+    keys: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, rows: slice) -> Block:
+        start, stop, _ = rows.indices(len(self))
+        return replace(
+            self,
+            records=self.records[start:stop],
+            rows=_sliced(self.rows, start, stop),
+            keys=self.keys.slice(start, stop - start),
+        )
+
+    def without(self, faulty: NDArray[np.bool_]) -> Block:
+        """Return the block without some rows."""
+        kept = np.flatnonzero(~faulty)
+        return replace(self, records=self.records[kept], rows=_taken(self.rows, kept), keys=self.keys.take(kept))
+
+
+class Rows(ABC):
+    """The records of an input, held against the schema of a model.
+
+    Attributes
+    ----------
+    keys : tuple of RawColumn
+        The key columns that the input has.
+    unused : tuple of str
+        Columns or arrays of it that the model does not read.
+    """
+
+    keys: tuple[RawColumn, ...] = ()
+    unused: tuple[str, ...] = ()
+
+    @property
+    @abstractmethod
+    def num_records(self) -> int:
+        """How many there are."""
+
+    @abstractmethod
+    def digest(self) -> str:
+        """Return hexadecimal digits that differ for other records; the same in any process."""
+
+    @abstractmethod
+    def partitions(self) -> Iterator[Partition]:
+        """Yield the partitions, which depend on the input alone."""
+
+    @abstractmethod
+    def blocks(self, part: Partition, on_fault: OnFault | None) -> Iterator[Block]:
+        """Yield the records of a partition; one is in memory at a time.
+
+        Parameters
+        ----------
+        part : Partition
+            Of `partitions`.
+        on_fault : callable or None
+            Takes the records that cannot be read, which are in no block; None: the first one is an error.
+
+        Raises
+        ------
+        InputError
+            If the input has changed, or cannot be read.
+        """
+
+    @abstractmethod
+    def place(self, record: int) -> tuple[str, int]:
+        """Return the file of a record, and its row as people count it there."""
+
+    @property
+    @abstractmethod
+    def row_note(self) -> str:
+        """What people need to know to find a row by its number."""
+
+    @abstractmethod
+    def not_finite(self, block: Block) -> Mapping[str, NDArray[np.bool_]]:
+        """Return which rows have a blank, NaN or infinite cell, by what people call the column or array."""
+
+    def located(self, record: int) -> str:
+        """Return where a record is, as people read it."""
+        file, row = self.place(record)
+        return f"{file}, row {row} ({self.row_note})"
+
+
+def _sliced(rows: Any, start: int, stop: int) -> Any:
+    if hasattr(rows, "column_names"):
+        return rows.slice(start, stop - start)
+    return {name: array[start:stop] for name, array in rows.items()} if isinstance(rows, dict) else rows[start:stop]
+
+
+def _taken(rows: Any, kept: NDArray[np.int64]) -> Any:
+    if hasattr(rows, "column_names"):
+        return rows.take(kept)
+    return {name: array[kept] for name, array in rows.items()} if isinstance(rows, dict) else rows[kept]

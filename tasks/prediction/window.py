@@ -1,0 +1,121 @@
+"""Partitions on a Dask cluster, a few at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from distributed import Client, Future, KilledWorker
+
+from psflow.ps_runtime.errors import PsflowError
+from psflow.tasks.completed import completed_batches
+from psflow.tasks.prediction.part_facts import PartFacts
+from psflow.tasks.prediction.partition import PredictionWork, predict_partition
+from psflow.tasks.prediction.partitions import Partition
+
+__all__ = ["PartitionLostError", "Partitions", "predicted_parts"]
+
+AHEAD = 4
+"""Partitions that are submitted for each slot: one runs, the others keep it busy until somebody looks, if they are
+small."""
+
+
+class Partitions:
+    """The partitions that are left, and what they have in common: opaque to Prefect, which looks into sequences."""
+
+    def __init__(self, work: PredictionWork, left: Sequence[Partition]) -> None:
+        self.work, self.left = work, left
+
+
+def predicted_parts(client: Client, partitions: Partitions) -> Iterator[list[PartFacts]]:
+    """Predict partitions on the cluster; yield the facts of parts as they are written.
+
+    Yields
+    ------
+    list of PartFacts
+        Several times a second; often empty.
+
+    Raises
+    ------
+    WaitTimeoutError
+        If the cluster has had no worker for half a minute.
+    Exception
+        What the first failed partition failed with. Those that were submitted have ended by then; no other was.
+
+    Notes
+    -----
+    However many partitions there are, the scheduler has but a few for each slot of the cluster.
+    """
+    window = _Window(client, partitions)
+    try:
+        for batch in completed_batches(client, window.submitted(), window.submitted):
+            yield window.taken(batch)
+        if window.failure is not None:
+            raise window.failure
+    finally:
+        window.cancel()
+
+
+class _Window:
+    """Partitions on the cluster, so many at a time as its slots need to have something to do.
+
+    Attributes
+    ----------
+    failure : Exception or None
+        Of the first partition that has failed: from then on none is submitted.
+    """
+
+    def __init__(self, client: Client, partitions: Partitions) -> None:
+        self.failure: Exception | None = None
+        self._client, self._work = client, partitions.work
+        self._left = deque(partitions.left)
+        self._running: dict[Future[PartFacts], Partition] = {}
+        self._may_have_room = True
+
+    def submitted(self) -> list[Future[PartFacts]]:
+        """Submit as many as the window takes, and return them."""
+        if self.failure is not None or not self._left or not self._may_have_room:
+            return []
+        self._may_have_room = False
+        room = AHEAD * max(1, sum(self._client.nthreads().values())) - len(self._running)
+        parts = [self._left.popleft() for _ in range(min(room, len(self._left)))]
+        new = {self._client.submit(predict_partition, self._work, part, pure=False): part for part in parts}
+        self._running |= new
+        return list(new)
+
+    def taken(self, batch: Sequence[Future[PartFacts]]) -> list[PartFacts]:
+        """Return the facts of partitions that have ended, and forget them; keep the first failure."""
+        facts = []
+        for future in batch:
+            part = self._running.pop(future)
+            self._may_have_room = True
+            try:
+                facts.append(future.result())
+            except KilledWorker as error:
+                lost = PartitionLostError(part.file, part.first_in_file, part.num_records, error.allowed_failures + 1)
+                self.failure = self.failure or lost
+            except Exception as error:
+                self.failure = self.failure or error
+        return facts
+
+    def cancel(self) -> None:
+        """Have nothing begin that has not begun."""
+        self._client.cancel(list(self._running))
+
+
+@dataclass(eq=False)
+class PartitionLostError(PsflowError):
+    """The Dask workers that predicted a partition have died, one after the other."""
+
+    file: str
+    first_in_file: int
+    num_records: int
+    num_workers: int
+
+    def __str__(self) -> str:
+        last = self.first_in_file + self.num_records - 1
+        return (
+            f"{self.num_workers} Dask workers died while they predicted records {self.first_in_file} to {last} of "
+            f"{self.file} (the first is 0): see their logs; the model may need more memory than a worker has"
+        )

@@ -1,0 +1,42 @@
+"""The bar of a scan: there after two seconds, gone at the end; lines in the log where there is no terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress
+
+from psflow.flows.planning import scan_line
+from psflow.flows.planning.scan_line import ScanBar, shown_scans
+from psflow.ps_runtime.data.scan_progress import LoggedScans, ScanProgress, watch_scan
+
+
+def test_a_scan_is_shown_after_two_seconds_and_until_its_end() -> None:
+    bar = Progress(console=Console(file=io.StringIO()))
+    show = ScanBar(bar)
+    show(ScanProgress("[b] the train input", 100, 1000, 1.9))
+    assert bar.tasks == []
+    show(ScanProgress("[b] the train input", 200, 1000, 2.1))
+    show(ScanProgress("[b] the train input", 300, 1000, 2.2))
+    [task] = bar.tasks
+    assert (task.description, task.completed, task.total) == ("reading [b] the train input", 300, 1000)
+    assert task.visible
+    show(ScanProgress("[b] the train input", 1000, 1000, 9.0))
+    assert not task.visible
+
+
+def test_a_terminal_has_a_bar_and_the_log_lines_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[ScanProgress] = []
+    logged: list[ScanProgress] = []
+    monkeypatch.setattr(ScanBar, "__call__", lambda self, progress: shown.append(progress))
+    monkeypatch.setattr(LoggedScans, "__call__", lambda self, progress: logged.append(progress))
+    out = io.StringIO()
+    for is_terminal in (True, False):
+        console = Console(file=out, force_terminal=is_terminal, width=200)
+        monkeypatch.setattr(scan_line, "Console", lambda stderr, console=console: console)
+        with shown_scans():
+            watch_scan(f"terminal: {is_terminal}")(5, 10)
+    assert [progress.where for progress in shown] == ["terminal: True"]
+    assert [progress.where for progress in logged] == ["terminal: False"]
