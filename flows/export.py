@@ -170,6 +170,7 @@ def _write(path: str, plan: ExportPlan) -> None:
         spec.input_fn,
         mode=ModeKeys.EVAL,
         params=estimator.params,
+        config=estimator.config,
         non_finite=spec.non_finite,
         enforcement=Enforcement(schema, "the eval input"),
         kept=KeptInputs(plan.training.model_dir).earlier("eval"),

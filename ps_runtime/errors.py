@@ -3,9 +3,11 @@
 ::
 
     PsflowError
-    ├── UsageError               the request is invalid; found before the flow starts, it is raised as it is
+    ├── UsageError               the request is invalid (ValueError); found before the flow starts, raised as it is
+    │   ├── ArgumentTypeError    an argument of another type than expected (TypeError)
     │   ├── ConfigError          a configuration file, flag or environment variable
     │   ├── ModelFnError         a model_fn, or what it returned
+    │   │   └── ModelFnTypeError a part of what it returned is of another type than expected (TypeError)
     │   ├── InputError           an input_fn, a data file, a row of it
     │   │   ├── CellError        a value of one column in one row
     │   │   └── LabelError       a label that the model cannot learn
@@ -13,6 +15,7 @@
     │   └── CapacityError        more roles than the cluster has slots
     ├── ClusterError             a Dask cluster of our own that does not come up
     ├── CheckpointError          a checkpoint that is torn, missing or not ours
+    │   └── NoCheckpointError    there is none to read (ValueError)
     ├── StorageError             something could not be written: a full disk, a missing permission
     ├── TransportError
     │   ├── ProtocolError        the peer broke the protocol
@@ -25,8 +28,10 @@
     ├── RoleFailedError          a role ended with an error
     ├── EvaluationFailedError    checkpoints could not be evaluated
     ├── NoBestError              no evaluation has finite metrics to choose the best by
-    ├── NanLossError             the loss is not a number
-    └── NanGradientError         the loss is a number, a gradient is not
+    ├── NanLossError             the loss is not a number (RuntimeError)
+    └── NanGradientError         the loss is a number, a gradient is not (RuntimeError)
+
+The error of Python in parentheses is a base, too: programs written for the Estimator catch what they caught there.
 
 Facts are fields and the sentence is ``__str__``, without credentials. Every class survives pickling, keyword arguments
 included.
@@ -42,34 +47,15 @@ from typing import Any
 
 from psflow.ps_runtime.redaction import without_secrets
 
+# fmt: off
 __all__ = [
-    "BrokenPeerError",
-    "CapacityError",
-    "CellError",
-    "CheckpointError",
-    "ClosedError",
-    "ClusterError",
-    "ConfigError",
-    "EvaluationFailedError",
-    "FlowFailedError",
-    "InputError",
-    "LabelError",
-    "ModelDirError",
-    "ModelFnError",
-    "NanGradientError",
-    "NanLossError",
-    "NoBestError",
-    "ProtocolError",
-    "PsflowError",
-    "RefusedError",
-    "RoleFailedError",
-    "StoppedError",
-    "StorageError",
-    "TransportError",
-    "UsageError",
-    "WaitTimeoutError",
-    "did_you_mean",
+    "ArgumentTypeError", "BrokenPeerError", "CapacityError", "CellError", "CheckpointError", "ClosedError",
+    "ClusterError", "ConfigError", "EvaluationFailedError", "FlowFailedError", "InputError", "LabelError",
+    "ModelDirError", "ModelFnError", "ModelFnTypeError", "NanGradientError", "NanLossError", "NoBestError",
+    "NoCheckpointError", "ProtocolError", "PsflowError", "RefusedError", "RoleFailedError", "StoppedError",
+    "StorageError", "TransportError", "UsageError", "WaitTimeoutError", "did_you_mean",
 ]
+# fmt: on
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -116,7 +102,7 @@ class PsflowError(Exception):
 
 
 @dataclass(eq=False)
-class UsageError(PsflowError):
+class UsageError(PsflowError, ValueError):
     """The request is invalid. `faults` holds a sentence for each thing that is wrong.
 
     Found before the flow starts it is raised as it is; found later, the command raises FlowFailedError.
@@ -131,12 +117,20 @@ class UsageError(PsflowError):
         return "\n".join(self.faults)
 
 
+class ArgumentTypeError(UsageError, TypeError):
+    """An argument has another type than expected; further faults of the same call may stand beside it."""
+
+
 class ConfigError(UsageError):
     """A configuration file, a flag or an environment variable is wrong."""
 
 
 class ModelFnError(UsageError):
     """A model_fn, or what it returned, is wrong."""
+
+
+class ModelFnTypeError(ModelFnError, ArgumentTypeError):
+    """What a model_fn returned, or a part of it, has another type than expected."""
 
 
 class InputError(UsageError):
@@ -212,6 +206,10 @@ class CheckpointError(PsflowError):
 
     def __str__(self) -> str:
         return f"checkpoint {self.path}: {self.reason}"
+
+
+class NoCheckpointError(CheckpointError, ValueError):
+    """There is no checkpoint where one is to be read."""
 
 
 @dataclass(eq=False)
@@ -362,7 +360,7 @@ class NoBestError(PsflowError):
 
 
 @dataclass(eq=False)
-class NanLossError(PsflowError):
+class NanLossError(PsflowError, RuntimeError):
     """The loss is NaN or infinite; `cell` is one of the batch that is blank, NaN or infinite, if there is one."""
 
     loss: float
@@ -380,7 +378,7 @@ class NanLossError(PsflowError):
 
 
 @dataclass(eq=False)
-class NanGradientError(PsflowError):
+class NanGradientError(PsflowError, RuntimeError):
     """A gradient of a finite loss is NaN or infinite; no ps has got any of it. `row` is the id of a table's row."""
 
     role: str

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from psflow.ps_runtime import initializers, layers, losses, metrics, optimizers
-    from psflow.ps_runtime.cluster.training import train_and_evaluate
     from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions, Quantiles
     from psflow.ps_runtime.data.base import Format
     from psflow.ps_runtime.data.dataset import Dataset
@@ -57,7 +56,19 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.model.sparse import SparseGradient
     from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
     from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
-    from psflow.ps_runtime.optimizers import Adagrad, Adam, Ftrl, GradientDescent, Momentum, Optimizer, RMSProp
+    from psflow.ps_runtime.optimizers import (
+        Adagrad,
+        Adam,
+        CosineDecay,
+        ExponentialDecay,
+        Ftrl,
+        GradientDescent,
+        Momentum,
+        Optimizer,
+        PiecewiseConstant,
+        PolynomialDecay,
+        RMSProp,
+    )
     from psflow.ps_runtime.roles.events import (
         Checkpoint,
         Evaluation,
@@ -75,9 +86,9 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
     from psflow.ps_runtime.specs.run_config import RunConfig
     from psflow.ps_runtime.specs.schema import InputSchema, Scaling
+    from psflow.tasks.exports.training import train_and_evaluate
 
 _MODULES = {
-    ".ps_runtime.cluster.training": ["train_and_evaluate"],
     ".ps_runtime.columns.options": ["ColumnOptions", "LabelOptions", "Quantiles"],
     ".ps_runtime.data.base": ["Format"],
     ".ps_runtime.data.dataset": ["Dataset"],
@@ -120,7 +131,19 @@ _MODULES = {
     ".ps_runtime.model.scope": ["get_or_create_global_step", "get_variable"],
     ".ps_runtime.model.sparse": ["SparseGradient"],
     ".ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
-    ".ps_runtime.optimizers": ["Adagrad", "Adam", "Ftrl", "GradientDescent", "Momentum", "Optimizer", "RMSProp"],
+    ".ps_runtime.optimizers": [
+        "Adagrad",
+        "Adam",
+        "CosineDecay",
+        "ExponentialDecay",
+        "Ftrl",
+        "GradientDescent",
+        "Momentum",
+        "Optimizer",
+        "PiecewiseConstant",
+        "PolynomialDecay",
+        "RMSProp",
+    ],
     ".ps_runtime.roles.events": [
         "Checkpoint",
         "Evaluation",
@@ -140,6 +163,7 @@ _MODULES = {
     ".ps_runtime.specs.run_config": ["RunConfig"],
     ".ps_runtime.specs.schema": ["InputSchema", "Scaling"],
     ".ps_runtime.model.training": ["EvalSpec", "TrainSpec"],
+    ".tasks.exports.training": ["train_and_evaluate"],
 }
 _SUBMODULES = {
     "initializers": ".ps_runtime.initializers",
@@ -162,6 +186,7 @@ __all__ = [
     "CheckpointSaverHook",
     "CheckpointSaverListener",
     "ColumnOptions",
+    "CosineDecay",
     "Csv",
     "DNNClassifier",
     "DNNRegressor",
@@ -171,6 +196,7 @@ __all__ = [
     "EvalSpec",
     "Evaluation",
     "Event",
+    "ExponentialDecay",
     "Export",
     "FinalExporter",
     "FinalOpsHook",
@@ -199,6 +225,8 @@ __all__ = [
     "NanTensorHook",
     "Optimizer",
     "ParquetInput",
+    "PiecewiseConstant",
+    "PolynomialDecay",
     "ProfilerHook",
     "PsListening",
     "Quantiles",

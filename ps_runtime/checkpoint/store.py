@@ -30,7 +30,7 @@ from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.manifest import MAX_MANIFEST_BYTES, Manifest
 from psflow.ps_runtime.checkpoint.pins import Pins
 from psflow.ps_runtime.checkpoint.tensor_file import write_tensors
-from psflow.ps_runtime.errors import CheckpointError
+from psflow.ps_runtime.errors import CheckpointError, NoCheckpointError
 
 __all__ = ["CheckpointStore"]
 
@@ -103,7 +103,7 @@ class CheckpointStore:
         manifest = self._read_manifest(step)
         if manifest is None:
             path = self.files.path(_manifest_name(step))
-            raise CheckpointError(path, f"no checkpoint of step {step}: the manifest is missing")
+            raise NoCheckpointError(path, f"no checkpoint of step {step}: the manifest is missing")
         return manifest
 
     def wrong_sizes(self, step: int) -> list[str]:

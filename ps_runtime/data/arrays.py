@@ -105,6 +105,9 @@ def _plain_array(what: str, value: object, faults: list[str]) -> Array | None:
         kind = f"{type(value).__module__.partition('.')[0]} {type(value).__name__}"
         faults.append(f"{what} is a sparse matrix ({kind}): expected an array; convert it first, with .toarray()")
         return None
+    if isinstance(value, tuple) and any(np.ndim(part) for part in value):  # numpy would make one array of them
+        faults.append(f"{what} is a tuple of {len(value)} arrays: expected an array; give each a name, in a dict")
+        return None
     try:
         array = np.asarray(value)
     except (TypeError, ValueError) as error:

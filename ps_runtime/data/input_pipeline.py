@@ -8,7 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from psflow.ps_runtime.data.arrays import Columns, plain_arrays
+from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.kept_scan import KeptScan
@@ -19,13 +22,16 @@ from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.data.whole_files import whole_dataset
 from psflow.ps_runtime.errors import InputError, did_you_mean
 
-__all__ = ["InputContext", "check_batch", "open_input"]
+__all__ = ["InputContext", "call_input_fn", "check_batch", "open_input"]
 
 Batch = tuple[Columns, Columns | None]
 
 NOTHING_TO_ENFORCE = Enforcement()
 
-EXPECTED = "expected a Dataset, a tuple (features, labels) of arrays, or an iterable of such tuples"
+EXPECTED = (
+    "expected a Dataset, a tuple (features, labels) of arrays, features alone as an array or a dict of arrays, or an "
+    "iterable of such batches"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,7 @@ def open_input(
     *,
     mode: str | None = None,
     params: Mapping[str, Any] | None = None,
+    config: Any = None,
     non_finite: NonFinite = "keep",
     enforcement: Enforcement = NOTHING_TO_ENFORCE,
     kept: KeptScan | None = None,
@@ -73,13 +80,15 @@ def open_input(
     Parameters
     ----------
     input_fn : callable
-        Is given those of `input_context`, `mode`, `params` and `input_schema` that its signature names.
+        Is given those of `input_context`, `mode`, `params`, `config` and `input_schema` that its signature names.
     context : InputContext, optional
         Passed to an input_fn with an argument ``input_context``.
     mode : str, optional
         Passed to an input_fn with an argument ``mode``.
     params : mapping, optional
         Hyper-parameters, passed to an input_fn with an argument ``params``.
+    config : RunConfig, optional
+        Passed to an input_fn with an argument ``config``.
     non_finite : {"error", "drop", "keep"}
         What becomes of the rows that have such a cell.
     enforcement : Enforcement, optional
@@ -92,9 +101,10 @@ def open_input(
     -------
     SplittableInput
         If `input_fn` returned a Dataset, files of records, or a tuple (features, labels) of arrays: one batch, one
-        epoch.
+        epoch. Features alone, an array or a dict of arrays, are a batch without labels.
     iterator of (features, labels)
-        If it returned a generator, a generator function or another iterable; each batch went through `check_batch`.
+        If it returned a generator, a generator function or another iterable of batches; each went through
+        `check_batch`.
 
     Raises
     ------
@@ -102,10 +112,10 @@ def open_input(
         If `input_fn` asks for something else, or returned something else; for a cell that `non_finite` refuses; or
         for something that does not fit the schema. For a stream the last two show at the batch.
     """
-    where = f"input_fn {_name(input_fn)}"
     schema = None if mode == "train" else enforcement.schema
-    offered = {"input_context": context, "mode": mode, "params": params, "input_schema": schema}
-    opened = _opened(input_fn, offered, where)
+    called = call_input_fn(input_fn, context, mode=mode, params=params, config=config, input_schema=schema)
+    where = f"input_fn {called.__qualname__}"
+    opened = _as_input(called.read_to_the_end()(), where)
     if isinstance(opened, RecordInput):
         if enforcement.schema is None or enforcement.schema.preprocessing is not None:
             return enforcement.records(opened, non_finite, kept)
@@ -123,21 +133,39 @@ def _name(input_fn: Any) -> str:
     return getattr(input_fn, "__qualname__", None) or repr(input_fn)
 
 
-def _opened(
-    input_fn: Callable[..., Any], offered: Mapping[str, Any], where: str
-) -> Dataset | RecordInput | Iterator[Batch]:
+def call_input_fn(input_fn: Callable[..., Any], context: InputContext | None = None, **offered: Any) -> CalledInput:
+    """Call `input_fn` with those of the arguments that its signature names.
+
+    Parameters
+    ----------
+    input_fn : callable
+        Of the user.
+    context : InputContext, optional
+        Passed to an input_fn with an argument ``input_context``.
+    offered : object
+        ``mode``, ``params``, ``config`` and ``input_schema``, as `open_input` describes them.
+
+    Raises
+    ------
+    InputError
+        If `input_fn` cannot be called, or asks for something else.
+    """
     if not callable(input_fn):
         raise InputError((f"expected an input_fn to call, got {_kind_of(input_fn)}; write lambda: ...",))
-    result = input_fn(**_arguments(input_fn, offered, where))
-    if inspect.isgeneratorfunction(result):
-        result = result()
+    name = _name(input_fn)
+    result = input_fn(**_arguments(input_fn, {"input_context": context, **offered}, f"input_fn {name}"))
+    return CalledInput(name, result() if inspect.isgeneratorfunction(result) else result)
+
+
+def _as_input(result: Any, where: str) -> Dataset | RecordInput | Iterator[Batch]:
     if isinstance(result, tuple):
         return _one_batch(result, where)
     if isinstance(result, Dataset | RecordInput):
         return result
-    if isinstance(result, Mapping) or hasattr(result, "__array__"):
-        hint = "return (features, None) where there are no labels"
-        raise InputError((f"{where} returned {_kind_of(result)}: {EXPECTED}; {hint}",))
+    if _is_features(result):
+        return _one_batch((result, None), where)
+    if isinstance(result, list) and not all(isinstance(batch, tuple) for batch in result):
+        raise InputError((f"{where} returned {_kind_of(result)} of other things than tuples: {EXPECTED}",))
     if not isinstance(result, Iterable) or isinstance(result, str | bytes):
         raise InputError((f"{where} returned {_kind_of(result)}: {EXPECTED}",))
     return _checked(result, where)
@@ -198,12 +226,20 @@ def _one_batch(result: tuple[Any, ...], where: str) -> Dataset:
 
 
 def _checked(batches: Iterable[Any], where: str) -> Iterator[Batch]:
-    for number, batch in enumerate(batches):
-        if not isinstance(batch, tuple) or len(batch) != 2:
+    for number, given in enumerate(batches):
+        if _is_features(given):
+            yield check_batch(given, None, f"batch {number} of {where}")
+        elif isinstance(given, tuple) and len(given) == 2:
+            yield check_batch(*given, f"batch {number} of {where}")
+        else:
             raise InputError(
-                (f"batch {number} of {where}: expected a tuple (features, labels), got {_kind_of(batch)}",)
+                (f"batch {number} of {where}: expected a tuple (features, labels), got {_kind_of(given)}",)
             )
-        yield check_batch(*batch, f"batch {number} of {where}")
+
+
+def _is_features(value: object) -> bool:
+    """Whether `value` is features without labels."""
+    return isinstance(value, Mapping | np.ndarray)
 
 
 def _kind_of(value: object) -> str:

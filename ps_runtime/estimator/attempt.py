@@ -7,6 +7,8 @@ import logging
 import secrets
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -15,6 +17,7 @@ from psflow.ps_runtime.checkpoint.records import clear_finished, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import ModelDirError, PsflowError
 from psflow.ps_runtime.estimator.fork import FORKED_FROM, Fork, attempts_in_all
+from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.model_dir import check_local, check_model_dir
 from psflow.ps_runtime.estimator.planned_hooks import apply_saver_hook, check_waiters
 from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
@@ -72,7 +75,7 @@ class Attempt:
     transport : str
         How replicas connect to the ps: ``auto``, ``shm``, ``unix`` or ``tcp``.
     reads_again : bool
-        Whether an input that an earlier attempt has read to its end is read once more; else there is nothing to do.
+        Whether the input is read from its start where an earlier attempt came to its end; else it is read on there.
     fork : Fork, optional
         Where the job begins, if it is not there yet.
 
@@ -182,6 +185,24 @@ class Attempt:
     def note_completed(self) -> None:
         """Remember that everything of the end that was noted is written down."""
         self.record = self._file.update(completed_step=self.record.facts[ENDED_STEP])
+
+    def run_here(self, on_event: Callable[[Event], None], writer: ModelWriter | None = None) -> dict[str, Any]:
+        """Run the job in this process; return the report of each role. Blocks.
+
+        It goes on from what the plan has done: the training input_fn is not called again, nor is model_fn only to see
+        what it builds.
+
+        Parameters
+        ----------
+        on_event : callable
+            Takes the events of all roles; called from their threads.
+        writer : ModelWriter, optional
+            As of `job`.
+        """
+        job = self.job(writer)
+        called = self.plan.called.read_to_the_end()
+        here = replace(job, train_spec=replace(job.train_spec, input_fn=called))
+        return run_local(here, on_event, self.check, self.plan.built)
 
     def job(self, writer: ModelWriter | None = None) -> JobSpec:
         """Return the description that every role gets, with a secret of its own.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import os
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,16 +19,18 @@ from psflow.ps_runtime.data.enforcement import Enforcement, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.estimator.arguments import check_params, check_texts, checked_config, checked_keys, checked_steps
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
-from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.model_dir import absolute
+from psflow.ps_runtime.estimator.predictions import choose, examples_of
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings, warm_start_settings
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import evaluate, predict_batches, read_values
 from psflow.ps_runtime.model.hooks import SessionRunHook, as_hooks
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.model.lookups import integer_ids
+from psflow.ps_runtime.model.scope import GLOBAL_STEP
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.model.values import ModelValues
@@ -51,12 +55,12 @@ class Estimator:
     model_fn : callable
         ``model_fn(features, labels, mode, params, config, input_schema)``, any subset of these, returns an
         EstimatorSpec. `input_schema` is the InputSchema of the training input, in every mode.
-    model_dir : str, optional
+    model_dir : str or path, optional
         Where checkpoints are, a path or an fsspec URL; else that of `config`, else a temporary directory.
     config : RunConfig, optional
         Checkpoints, logging, seed and consistency; the defaults of RunConfig if left out.
     params : mapping, optional
-        Hyper-parameters for model_fn.
+        Hyper-parameters for model_fn; copied.
     warm_start_from : str or WarmStartSettings, optional
         Where variables get their first values, if model_dir has no checkpoint: a model_dir or the directory of a
         checkpoint, of which all trainable variables are taken, or settings that say which.
@@ -64,32 +68,31 @@ class Estimator:
     Raises
     ------
     ModelFnError
-        If model_fn takes other arguments.
+        If model_fn takes other arguments, or no `params` where some are given.
+    UsageError
+        If two different model_dirs are given; an ArgumentTypeError if an argument is of a wrong type.
     """
 
     def __init__(
         self,
         model_fn: Callable[..., EstimatorSpec],
-        model_dir: str | None = None,
+        model_dir: str | os.PathLike[str] | None = None,
         config: RunConfig | None = None,
         params: Mapping[str, Any] | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
     ) -> None:
-        config = config or RunConfig()
-        if model_dir is not None and config.model_dir not in (None, model_dir):
-            raise UsageError(
-                (f"model_dir is {model_dir!r}, but that of config is {config.model_dir!r}; give only one of them",)
-            )
-        directory = model_dir or config.model_dir
+        config = checked_config(model_dir, config, params)
+        directory = config.model_dir
         if directory is None:
             directory = tempfile.mkdtemp(prefix="psflow-model-")
             logger.warning("no model_dir given: checkpoints go to the temporary directory %s", directory)
         directory = absolute(directory)  # roles may have another working directory
         self.config = config.replace(model_dir=directory)
         self.model_dir = directory
-        self.params: dict[str, Any] = dict(params or {})
+        self.params: dict[str, Any] = copy.deepcopy(dict(params or {}))
         self.model_fn = model_fn
         self.caller = ModelCaller(model_fn, self.params, self.config)
+        check_params(self.caller)
         self.warm_start_from = warm_start_settings(warm_start_from)
 
     def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
@@ -106,8 +109,8 @@ class Estimator:
     ) -> Estimator:
         """Train in this process, from the latest checkpoint if there is one. Blocks.
 
-        After an interruption the input is read on where the checkpoint left it; an input that was read to its end is
-        read again.
+        The input is read from its start. Only after an interruption (an error, a signal, a lost process) it is read on
+        where the latest checkpoint left it. `input_fn` is called once.
 
         Parameters
         ----------
@@ -128,18 +131,24 @@ class Estimator:
         -------
         Estimator
             This one.
+
+        Raises
+        ------
+        UsageError
+            If steps and max_steps are given, or one is not greater than 0; or whatever is wrong with model_fn, input or
+            model_dir. An ArgumentTypeError if an argument is of a wrong type.
         """
         if steps is not None and max_steps is not None:
             raise UsageError(("give steps or max_steps, not both",))
-        if steps is not None and steps <= 0:
-            raise UsageError((f"steps should be greater than 0, got {steps}",))
+        steps = checked_steps(steps)
         start = CheckpointStore(self.model_dir).latest() or 0
         last = start + steps if steps is not None else max_steps
-        train_spec = TrainSpec(input_fn, last, as_hooks("hooks", hooks), saving_listeners or (), non_finite)
-        if last is not None and start >= last:
+        hooks, listeners = () if hooks is None else hooks, () if saving_listeners is None else saving_listeners
+        train_spec = TrainSpec(input_fn, last, hooks, listeners, non_finite)
+        if train_spec.max_steps is not None and start >= train_spec.max_steps:
             return self
         with Attempt(self, train_spec, None, reads_again=True) as attempt:
-            run_local(attempt.job(), attempt.log_event, attempt.check)
+            attempt.run_here(attempt.log_event)
         return self
 
     def evaluate(
@@ -178,8 +187,12 @@ class Estimator:
         CheckpointError
             If there is no checkpoint.
         InputError
-            If the input does not have what the model was trained on.
+            If there is no batch, or the input does not have what the model was trained on.
+        UsageError
+            If steps is not greater than 0; an ArgumentTypeError if an argument is of a wrong type.
         """
+        steps = checked_steps(steps)
+        check_texts(name=name, checkpoint_path=checkpoint_path)
         hooks = as_hooks("hooks", hooks)
         with self._reader(checkpoint_path) as reader:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
@@ -187,6 +200,7 @@ class Estimator:
             input_fn,
             mode=ModeKeys.EVAL,
             params=self.params,
+            config=self.config,
             non_finite=non_finite,
             enforcement=Enforcement(schema, "the eval input", on_unused=_warn_unused),
         )
@@ -201,7 +215,7 @@ class Estimator:
         hooks: Sequence[SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
-    ) -> Iterator[dict[str, Any]]:
+    ) -> Iterator[Any]:
         """Yield the predictions for an input, in its order, from one checkpoint.
 
         Parameters
@@ -209,18 +223,26 @@ class Estimator:
         input_fn : callable
             Returns a Dataset, or yields batches; labels are ignored.
         predict_keys : sequence of str, optional
-            Which predictions; all if left out.
+            Which predictions; all if left out, or empty.
         hooks : sequence of SessionRunHook, optional
             Run around each batch, before the ``prediction_hooks`` of model_fn.
         checkpoint_path : str, optional
             Directory of a checkpoint; the latest if left out.
         yield_single_examples : bool
-            Yield a mapping for each example, else for each batch.
+            Yield for each example, else for each batch.
+
+        Yields
+        ------
+        dict of str to array, or array
+            Each prediction by name, without the axis of the batch for an example; or one array, if model_fn predicts
+            one array.
 
         Raises
         ------
-        CheckpointError
+        NoCheckpointError
             If there is no checkpoint.
+        ModelFnError
+            If there is not one row of each prediction for each example.
         UsageError
             If a predict_key is unknown, or the input does not have what the model was trained on.
 
@@ -228,31 +250,36 @@ class Estimator:
         -----
         Every row is predicted, those with a blank, NaN or infinite cell too.
         """
+        keys = checked_keys(predict_keys)
+        check_texts(checkpoint_path=checkpoint_path)
         hooks = as_hooks("hooks", hooks)
         with self._reader(checkpoint_path) as reader:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
         enforcement = Enforcement(schema, "the predict input", needs_labels=False, on_unused=_warn_unused)
-        opened = open_input(input_fn, mode=ModeKeys.PREDICT, params=self.params, enforcement=enforcement)
+        opened = open_input(
+            input_fn, mode=ModeKeys.PREDICT, params=self.params, config=self.config, enforcement=enforcement
+        )
         caller = self.caller.reading(schema)
         for predictions in predict_batches(caller, opened, values, step, hooks):
-            chosen = _choose(predictions, predict_keys)
-            if not yield_single_examples:
+            chosen = choose(predictions, keys)
+            if yield_single_examples:
+                yield from examples_of(chosen, caller.name)
+            else:
                 yield chosen
-                continue
-            for row in range(len(next(iter(chosen.values())))):
-                yield {key: value[row] for key, value in chosen.items()}
 
     def eval_dir(self, name: str | None = None) -> str:
         """Return what stands for the evaluations of an EvalSpec, by its name; `read_eval_metrics` reads them."""
         return f"{self.model_dir.rstrip('/')}/{f'eval_{name}' if name else 'eval'}"
 
     def get_variable_names(self) -> list[str]:
-        """Return the names of the variables and tables of the latest checkpoint."""
+        """Return the names of the variables and tables of the latest checkpoint, and ``global_step``, sorted."""
         with self._reader(None) as reader:
             return _names(reader)
 
     def get_variable_value(self, name: str) -> NDArray[Any]:
         """Return a variable of the latest checkpoint, or a whole table of at most 64 MB as ``(num_rows, dim)``.
+
+        ``global_step`` is a variable, too: an int64 of shape ().
 
         Raises
         ------
@@ -265,7 +292,7 @@ class Estimator:
             tables = {table.name: table for table in reader.manifest.model.tables}
             if name not in tables:
                 _check_name(name, _names(reader), "variable")
-                return reader.variable(name)
+                return np.array(reader.manifest.step) if name == GLOBAL_STEP else reader.variable(name)
             spec = tables[name]
             if spec.num_rows * spec.row_nbytes > MAX_WHOLE_TABLE_BYTES:
                 raise UsageError(
@@ -322,7 +349,7 @@ def _warn_unused(names: tuple[str, ...]) -> None:
 
 def _names(reader: CheckpointReader) -> list[str]:
     model = reader.manifest.model
-    return sorted([*(v.name for v in model.variables), *(t.name for t in model.tables)])
+    return sorted([GLOBAL_STEP, *(v.name for v in model.variables), *(t.name for t in model.tables)])
 
 
 def _rows(reader: CheckpointReader, spec: TableSpec, ids: NDArray[Any]) -> NDArray[Any]:
@@ -333,14 +360,3 @@ def _rows(reader: CheckpointReader, spec: TableSpec, ids: NDArray[Any]) -> NDArr
 def _check_name(name: str, known: Collection[str], what: str) -> None:
     if name not in known:
         raise UsageError((f"there is no {what} {name!r}{did_you_mean(name, known)}",))
-
-
-def _choose(predictions: Mapping[str, NDArray[Any]], keys: Sequence[str] | None) -> dict[str, NDArray[Any]]:
-    if keys is None:
-        return dict(predictions)
-    faults = [
-        f"there is no prediction {key!r}{did_you_mean(key, predictions)}" for key in keys if key not in predictions
-    ]
-    if faults:
-        raise UsageError(tuple(faults))
-    return {key: np.asarray(predictions[key]) for key in keys}

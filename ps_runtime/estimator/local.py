@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from psflow.ps_runtime.errors import StoppedError
+from psflow.ps_runtime.model.caller import BuiltModel
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import Chief, open_chief
 from psflow.ps_runtime.roles.context import RoleContext
@@ -26,7 +27,12 @@ __all__ = ["LocalJob", "open_local", "run_local"]
 STOP_SECS = 10.0
 
 
-def run_local(job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None]) -> dict[str, dict[str, Any]]:
+def run_local(
+    job: JobSpec,
+    on_event: Callable[[Event], None],
+    check: Callable[[], None],
+    built: BuiltModel | None = None,
+) -> dict[str, dict[str, Any]]:
     """Run a whole job in this process; return the report of each role. Blocks.
 
     Parameters
@@ -37,18 +43,22 @@ def run_local(job: JobSpec, on_event: Callable[[Event], None], check: Callable[[
         Takes the events of all roles; called from their threads.
     check : callable
         Raises to end the job.
+    built : BuiltModel, optional
+        What the first call of model_fn has given, if it is made already.
 
     Notes
     -----
     BLAS has one thread meanwhile, as in every role on a cluster: so the weights are the same bits there and here.
     """
-    with open_local(job, on_event, check) as local:
+    with open_local(job, on_event, check, built) as local:
         train(local.chief.session)
         return local.finish()
 
 
 @contextmanager
-def open_local(job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None]) -> Iterator[LocalJob]:
+def open_local(
+    job: JobSpec, on_event: Callable[[Event], None], check: Callable[[], None], built: BuiltModel | None = None
+) -> Iterator[LocalJob]:
     """Open a whole job in this process, for somebody who makes its steps. The parameters are `run_local`'s. Blocks."""
     parts = PsParts(job, 0, lambda event: server.post(event))
     server = InProcessServer(parts.handler)
@@ -68,7 +78,7 @@ def open_local(job: JobSpec, on_event: Callable[[Event], None], check: Callable[
         try:
             if job.eval_specs:
                 evaluator.start(lambda: run_evaluator(job, context(Role.EVALUATOR, evaluator.check_stop), [dial]))
-            with open_chief(job, context(Role.CHIEF, check_chief), [dial]) as chief:
+            with open_chief(job, context(Role.CHIEF, check_chief), [dial], built) as chief:
                 yield LocalJob(chief, evaluator)
         finally:
             evaluator.stop()

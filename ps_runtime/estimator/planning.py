@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from psflow.ps_runtime.data.arrays import num_rows as count_rows
+from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
-from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
+from psflow.ps_runtime.data.input_pipeline import InputContext, call_input_fn, open_input
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError, LabelError, ModelFnError, UsageError
 from psflow.ps_runtime.estimator.user_code import user_code
@@ -52,6 +53,10 @@ class JobPlan:
     input: InputSpec
     datasets: Mapping[str, SplittableInput]
     """The inputs that are data sets: ``train``, ``eval`` for the first EvalSpec, ``eval_<name>`` for another."""
+    called: CalledInput
+    """The training input, for who reads it in this process."""
+    built: BuiltModel
+    """The first call of model_fn, for who trains in this process."""
     ignored: tuple[str, ...] = ()
     """A sentence for each input that has what the model does not read."""
 
@@ -104,6 +109,8 @@ def plan_job(
         tuple(replace(op.optimizer, learning_rate=math.nan) for op in built.spec.train_ops),
         _input_spec(training.opened, num_replicas),
         _datasets({"train": training, **evaluated}),
+        training.called,
+        built,
         _ignored(evaluated),
     )
 
@@ -143,7 +150,7 @@ def metric_names(
     """
     [data] = _eval_inputs(caller, [eval_spec], schema, kept).values()
     batch = data.first_batch()
-    measured = _first_call(caller.reading(schema), batch, ModeKeys.EVAL, 0).spec.eval_metric_ops
+    measured = _first_call(caller.reading(schema), batch, ModeKeys.EVAL, 0).spec.metrics
     return frozenset({"loss", *as_numbers({name: metric.result() for name, metric in measured.items()})})
 
 
@@ -154,7 +161,7 @@ class _Input:
         self,
         spec: TrainSpec | EvalSpec,
         mode: ModeKeys,
-        params: Mapping[str, Any],
+        caller: ModelCaller,
         name: str,
         schema: InputSchema | None,
         kept: KeptInputs,
@@ -165,11 +172,16 @@ class _Input:
         self._input_fn = spec.input_fn
         self._mode = mode
         with user_code(spec.input_fn, InputError, f"in {mode} mode"):
-            self.opened = open_input(
+            self.called = call_input_fn(
                 spec.input_fn,
                 context,
                 mode=mode,
-                params=params,
+                params=caller.params,
+                config=caller.config,
+                input_schema=None if mode == ModeKeys.TRAIN else schema,
+            )
+            self.opened = open_input(
+                self.called,
                 non_finite=spec.non_finite,
                 enforcement=Enforcement(schema, self.where, on_unused=self.unused.extend),
                 kept=kept.earlier(name),
@@ -196,13 +208,13 @@ def _training_input(
 ) -> _Input:
     """Open the training input; where it is its cells that are refused, raise InputError with those of all inputs."""
     try:
-        return _Input(train_spec, ModeKeys.TRAIN, caller.params, "train", None, kept, context)
+        return _Input(train_spec, ModeKeys.TRAIN, caller, "train", None, kept, context)
     except InputError as error:
         if train_spec.non_finite == "keep":
             raise
         refused = error
     # What is wrong with it otherwise is raised again, and leaves nothing to hold the others against.
-    whole = _Input(replace(train_spec, non_finite="keep"), ModeKeys.TRAIN, caller.params, "train", None, kept, context)
+    whole = _Input(replace(train_spec, non_finite="keep"), ModeKeys.TRAIN, caller, "train", None, kept, context)
     try:
         opened = whole.opened
         schema = opened.schema() if isinstance(opened, SplittableInput) else whole.schema(whole.first_batch())
@@ -221,7 +233,7 @@ def _eval_inputs(
     cause: BaseException | None = None
     for name, spec in zip(input_names(eval_specs), eval_specs, strict=True):
         try:
-            opened[name] = _Input(spec, ModeKeys.EVAL, caller.params, name, schema, kept)
+            opened[name] = _Input(spec, ModeKeys.EVAL, caller, name, schema, kept)
         except InputError as error:
             faults += error.faults
             cause = cause or error.__cause__
@@ -276,6 +288,13 @@ def _check_predictions(caller: ModelCaller, predictions: Any, rows: int) -> None
 
 
 def _first_call(caller: ModelCaller, batch: Batch, mode: ModeKeys, seed: int) -> BuiltModel:
+    if batch[1] is not None and not caller.takes_labels:
+        raise ModelFnError(
+            (
+                f"{caller.name} does not take the argument 'labels', but the input for {mode} has labels; take them, "
+                "or return (features, None) from the input_fn",
+            )
+        )
     with user_code(caller.model_fn, ModelFnError, f"in {mode} mode"):
         return caller.build(*batch, mode, seed)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from psflow.ps_runtime.checkpoint.files import atomic_write_text
 from psflow.ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
 from psflow.ps_runtime.checkpoint.typed_json import as_kind, from_json
-from psflow.ps_runtime.errors import CheckpointError, UsageError, did_you_mean
+from psflow.ps_runtime.errors import ArgumentTypeError, CheckpointError, UsageError, did_you_mean
 
 __all__ = ["BestRecord", "Better", "CompareFn", "best_of", "better", "check_compare_fn", "is_better", "not_finite"]
 
@@ -85,7 +85,7 @@ def better(metric: str, mode: Literal["min", "max"], key: str = "compare_fn") ->
 def check_compare_fn(compare_fn: CompareFn) -> None:
     """Raise UsageError unless `compare_fn` takes exactly `best_eval_result` and `current_eval_result`."""
     if not callable(compare_fn):
-        raise UsageError((f"compare_fn: expected a function, got {compare_fn!r}",))
+        raise ArgumentTypeError((f"compare_fn: expected a function, got {compare_fn!r}",))
     arguments = tuple(inspect.signature(compare_fn).parameters)
     if sorted(arguments) != sorted(ARGUMENTS):
         got = ", ".join(arguments) or "none"

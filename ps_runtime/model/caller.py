@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.errors import ModelFnError, did_you_mean
+from psflow.ps_runtime.errors import ModelFnError, ModelFnTypeError, did_you_mean
 from psflow.ps_runtime.model.scope import BuildScope, CallScope, Declared, KeyPath, ModelScope, read_only
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
@@ -21,6 +21,7 @@ from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 
 __all__ = ["BuiltModel", "ModelCaller"]
 
+_ANY_NUMBER = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 ARGUMENTS = ("features", "labels", "mode", "params", "config", "input_schema")
 
 
@@ -67,17 +68,19 @@ class ModelCaller:
         self.model_fn = model_fn
         self.params = dict(params)
         self.name = getattr(model_fn, "__qualname__", repr(model_fn))
-        self._config = config
+        self.config = config
         given = {"params": self.params, "config": config, "input_schema": input_schema}
         accepted = _accepted_arguments(model_fn, self.name)
         self._bound = {name: value for name, value in given.items() if name in accepted}
-        self._takes_labels = "labels" in accepted
+        self.takes_labels = "labels" in accepted
+        """Whether model_fn has the argument; else labels have no effect."""
+        self.takes_params = "params" in accepted
         self._takes_mode = "mode" in accepted
         self._lacks_schema = "input_schema" in accepted and input_schema is None
 
     def reading(self, input_schema: InputSchema | None) -> Self:
         """Return a caller of the same model_fn that hands on this schema of the training input."""
-        return type(self)(self.model_fn, self.params, self._config, input_schema)
+        return type(self)(self.model_fn, self.params, self.config, input_schema)
 
     def __call__(self, features: Any, labels: Any, mode: ModeKeys, scope: ModelScope) -> EstimatorSpec:
         """Call model_fn on one batch inside `scope`."""
@@ -86,16 +89,19 @@ class ModelCaller:
                 (f"{self.name} asks for input_schema, but the schema of its training input is not known here",)
             )
         arguments = dict(self._bound)
-        if self._takes_labels:
+        if self.takes_labels:
             arguments["labels"] = labels
         if self._takes_mode:
             arguments["mode"] = mode
         with scope:
             spec = self.model_fn(features=features, **arguments)
         if not isinstance(spec, EstimatorSpec):
-            raise ModelFnError((f"{self.name} must return an EstimatorSpec, got {type(spec).__name__}",))
+            raise ModelFnTypeError((f"{self.name} must return an EstimatorSpec, got {type(spec).__name__}",))
         if spec.mode != mode:
             raise ModelFnError((f"{self.name} was called for {mode}, but its EstimatorSpec is for {spec.mode}",))
+        for op in spec.train_ops:
+            if op.global_step is not None and op.global_step != scope.global_step:
+                raise _other_step(self.name, op.global_step, scope.global_step)
         return spec
 
     def build(self, features: Any, labels: Any, mode: ModeKeys, seed: int) -> BuiltModel:
@@ -129,6 +135,15 @@ class ModelCaller:
         return self(features, labels, mode, CallScope(global_step, views, declared, tables, values))
 
 
+def _other_step(name: str, given: int, expected: int) -> ModelFnError:
+    return ModelFnError(
+        (
+            f"{name} gave its optimizer global_step {given}, expected {expected}, that of get_or_create_global_step(): "
+            "psflow itself counts the updates",
+        )
+    )
+
+
 def check_loss(loss: Any, name: str) -> None:
     """Refuse a loss that is no scalar number."""
     if type(loss) is float:
@@ -142,12 +157,12 @@ def check_loss(loss: Any, name: str) -> None:
 
 def _accepted_arguments(model_fn: Callable[..., Any], name: str) -> frozenset[str]:
     if not callable(model_fn):
-        raise ModelFnError((f"model_fn must be callable, got {type(model_fn).__name__}",))
+        raise ModelFnTypeError((f"model_fn should be callable, got {type(model_fn).__name__}",))
     parameters = inspect.signature(model_fn).parameters
     faults = [
         f"{name} takes the unknown argument {p!r}; known are {', '.join(ARGUMENTS)}{did_you_mean(p, ARGUMENTS)}"
         for p, parameter in parameters.items()
-        if p not in ARGUMENTS and parameter.default is parameter.empty
+        if p not in ARGUMENTS and parameter.default is parameter.empty and parameter.kind not in _ANY_NUMBER
     ]
     if "features" not in parameters:
         faults.append(f"{name} must take the argument 'features'")

@@ -113,7 +113,7 @@ def evaluate(
         spec = session.spec = caller.apply(features, labels, ModeKeys.EVAL, values, global_step)
         calls.called(spec.evaluation_hooks, "loss")
         check_loss(spec.loss, caller.name)
-        measured: dict[str, Metric] = {**spec.eval_metric_ops, "loss": mean(np.asarray([spec.loss]))}
+        measured: dict[str, Metric] = {**spec.metrics, "loss": mean(np.asarray([spec.loss]))}
         if merged and measured.keys() != merged.keys():
             raise _other_metrics(caller.name, measured, merged)
         merged = {name: merged[name].merge(metric) if merged else metric for name, metric in measured.items()}
@@ -163,8 +163,8 @@ def predict_batches(
     values: ModelValues,
     global_step: int,
     hooks: Sequence[SessionRunHook] = (),
-) -> Iterator[dict[str, NDArray[Any]]]:
-    """Yield what `predict_batch` returns for each batch of an input.
+) -> Iterator[Any]:
+    """Yield the predictions of model_fn for each batch of an input: arrays by name, or one array.
 
     `hooks` run around each batch, and after them the ``prediction_hooks`` of the first EstimatorSpec. One that asks to
     stop ends the prediction after its batch. ``end`` is not called if the predictions are not read to their end.
@@ -174,10 +174,9 @@ def predict_batches(
     for features, _ in batches_of(opened):
         calls.before_batch()
         spec = session.spec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
-        predictions = _predictions(spec)
-        calls.called(spec.prediction_hooks, list(predictions))
+        calls.called(spec.prediction_hooks, list(_predictions(spec)))
         is_over = calls.after_batch()
-        yield predictions
+        yield spec.predictions
         if is_over:
             break
     calls.end()
@@ -273,6 +272,7 @@ class OpenedEvaluation:
             spec.input_fn,
             mode=ModeKeys.EVAL,
             params=self._caller.params,
+            config=self._caller.config,
             non_finite=spec.non_finite,
             enforcement=self._enforcement,
             kept=self._kept,

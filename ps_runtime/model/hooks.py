@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = [
     "Coordinator",
@@ -132,18 +133,9 @@ def as_hooks(what: str, given: Iterable[SessionRunHook] | None) -> tuple[Session
     UsageError
         If something among `given` is no SessionRunHook, all faults in one message.
     """
-    if given is None:
-        return ()
-    if isinstance(given, SessionRunHook) or not isinstance(given, Iterable):
-        raise UsageError((f"{what} must be a sequence of SessionRunHook, got {type(given).__name__}: write [hook]",))
-    hooks = tuple(given)
-    faults = tuple(
-        f"{what}[{index}] must be a SessionRunHook, got {hook!r}; subclass psflow.SessionRunHook"
-        for index, hook in enumerate(hooks)
-        if not isinstance(hook, SessionRunHook)
-    )
-    if faults:
-        raise UsageError(faults)
+    faults = ArgumentFaults()
+    hooks = faults.items(what, given, SessionRunHook, "SessionRunHook")
+    faults.raise_any()
     return hooks
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from psflow.ps_runtime.errors import ModelFnError, did_you_mean
 from psflow.ps_runtime.finite import first_non_finite
-from psflow.ps_runtime.initializers import Initializer, glorot_uniform, table_seed, variable_rng
+from psflow.ps_runtime.initializers import Initializer, constant, glorot_uniform, table_seed, variable_rng
 from psflow.ps_runtime.model.lookups import Lookups
 from psflow.ps_runtime.model.summary_files import FileSummary
 from psflow.ps_runtime.model.tables import RowSource
@@ -23,6 +23,7 @@ from psflow.ps_runtime.tables.initial_rows import initial_rows
 from psflow.ps_runtime.tracing import plain
 
 __all__ = [
+    "GLOBAL_STEP",
     "BuildScope",
     "CallScope",
     "Declared",
@@ -35,6 +36,8 @@ __all__ = [
     "scalar_summary",
 ]
 
+GLOBAL_STEP = "global_step"
+"""What the count of updates is called among the variables of a checkpoint."""
 KeyPath = tuple[str, ...]
 """Where an array is among nested features; empty if it is all of them."""
 
@@ -266,10 +269,11 @@ def current_scope(caller: str) -> ModelScope:
 
 def get_variable(
     name: str,
-    shape: tuple[int, ...] = (),
-    dtype: DTypeLike = np.float32,
-    initializer: Initializer = glorot_uniform,
-    trainable: bool = True,
+    shape: int | Sequence[int] | None = None,
+    dtype: DTypeLike | None = None,
+    initializer: Initializer | ArrayLike | None = None,
+    *,
+    trainable: bool | None = None,
 ) -> Any:
     """Return the value of a variable of the model; the first call in a mode creates it.
 
@@ -277,14 +281,15 @@ def get_variable(
     ----------
     name : str
         Unique in the model; the initial value is seeded by it.
-    shape : tuple of int
-        ``()`` for a scalar.
-    dtype : dtype
-        A float dtype for trainable variables.
-    initializer : callable ``(shape, dtype, rng) -> array``
-        Called once in the life of a job, for the first value; `rng` is seeded by the job's seed and `name`.
-    trainable : bool
-        Whether an optimizer may change it.
+    shape : int or sequence of int, optional
+        A number is the length of a vector. Left out: ``()``, a scalar; or that of `initializer`, if that is a value.
+    dtype : dtype, optional
+        A float dtype for trainable variables. Left out: float32; or that of `initializer`, if that is an array.
+    initializer : callable ``(shape, dtype, rng) -> array``, number or array, optional
+        Called once in the life of a job, for the first value; `rng` is seeded by the job's seed and `name`. Or the
+        first value itself, which decides the shape. Left out: `glorot_uniform`.
+    trainable : bool, optional
+        Whether an optimizer may change it; it may if left out.
 
     Returns
     -------
@@ -295,10 +300,13 @@ def get_variable(
     ------
     ModelFnError
         Outside a model_fn; for a new name, or another shape or dtype, after the first call; for a name, shape or dtype
-        that no variable can have.
+        that no variable can have; for a shape beside a value.
     """
-    wanted = tuple(shape) if isinstance(shape, list) else shape
-    asked = (name, wanted, np.dtype(dtype), trainable)
+    if initializer is None:
+        initializer = glorot_uniform
+    elif not callable(initializer):
+        shape, dtype, initializer = _first_value(name, shape, dtype, initializer)
+    asked = (name, _as_shape(shape), np.dtype(np.float32 if dtype is None else dtype), trainable is None or trainable)
     try:
         declared = _declared(*asked)
     except TypeError:  # a part of it cannot be a key
@@ -306,11 +314,38 @@ def get_variable(
     return current_scope("get_variable").variable(name, declared, initializer)
 
 
+def _first_value(
+    name: str, shape: Any, dtype: DTypeLike | None, value: ArrayLike
+) -> tuple[tuple[int, ...], np.dtype[Any], Initializer]:
+    """Return shape and dtype of a variable that begins with `value`, and an initializer that gives it."""
+    if shape is not None:
+        fault = (
+            f"the initializer of variable {name!r} is a value, which has a shape already: leave out shape "
+            f"{shape!r}, or give initializers.constant(value), which fills it"
+        )
+        raise ModelFnError((fault,))
+    given = np.asarray(value)
+    if dtype is None and isinstance(value, float):
+        dtype = np.float32
+    return given.shape, np.dtype(given.dtype if dtype is None else dtype), constant(given)
+
+
+def _as_shape(shape: Any) -> Any:
+    """Return a tuple for what stands for one; anything else as it is, to be refused."""
+    if shape is None:
+        return ()
+    if isinstance(shape, int | np.integer):
+        return (shape,)
+    return tuple(shape) if isinstance(shape, list) else shape
+
+
 @lru_cache(maxsize=4096)  # every call of a model_fn asks for the same ones
 def _declared(name: str, shape: tuple[int, ...], dtype: np.dtype[Any], trainable: bool) -> Declared:
     faults = []
     if not isinstance(name, str) or not name:
         faults.append(f"a variable needs a name, got {name!r}")
+    elif name == GLOBAL_STEP:
+        faults.append(f"{name!r} is the name of the steps that psflow counts: call get_or_create_global_step()")
     if not isinstance(shape, tuple) or not all(isinstance(n, int | np.integer) and n >= 0 for n in shape):
         faults.append(f"the shape of variable {name!r} is {shape!r}, expected a tuple of integers >= 0")
     kind = dtype.kind

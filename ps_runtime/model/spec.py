@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Any
 
-from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.errors import ModelFnError, ModelFnTypeError
 from psflow.ps_runtime.metrics import Metric
-from psflow.ps_runtime.model.hooks import SessionRunHook, as_hooks
+from psflow.ps_runtime.model.hooks import SessionRunHook
 from psflow.ps_runtime.optimizers.base import TrainOp
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = ["EstimatorSpec", "ModeKeys"]
 
 RESERVED_METRICS = ("loss", "global_step")
+LOSS_ALONE = "a number (a function of psflow.losses returns the loss and its gradient: give the first of them)"
 HOOKS = ("training_hooks", "training_chief_hooks", "evaluation_hooks", "prediction_hooks")
 
 
@@ -36,11 +38,11 @@ class EstimatorSpec:
         The mode that model_fn was called with.
     predictions : mapping of str to array of shape (batch, ...), or such an array
         Needed in PREDICT.
-    loss : scalar
+    loss : scalar, or array of one number
         Mean loss of the batch. Needed in TRAIN and EVAL.
     train_op : TrainOp or sequence of TrainOp
         From `Optimizer.apply_gradients` or `Optimizer.minimize`. Needed in TRAIN.
-    eval_metric_ops : mapping of str to Metric
+    eval_metric_ops : mapping of str to Metric, or None
         Metrics of this batch; an evaluation merges those of all batches. ``loss`` and ``global_step`` are reserved.
     training_hooks, training_chief_hooks, evaluation_hooks, prediction_hooks : sequence of SessionRunHook, or None
         Taken from the first call in their mode.
@@ -48,27 +50,34 @@ class EstimatorSpec:
     Raises
     ------
     ModelFnError
-        If something that the mode needs is missing, all faults in one message.
+        If something that the mode needs is missing, all faults in one message; a ModelFnTypeError if one of them is a
+        wrong type.
     """
 
     mode: ModeKeys
     predictions: Any = None
     loss: Any = None
     train_op: TrainOp | Sequence[TrainOp] | None = None
-    eval_metric_ops: Mapping[str, Metric] = field(default_factory=dict)
+    eval_metric_ops: Mapping[str, Metric] | None = None
+    _: KW_ONLY
     training_hooks: Sequence[SessionRunHook] = ()
     training_chief_hooks: Sequence[SessionRunHook] = ()
     evaluation_hooks: Sequence[SessionRunHook] = ()
     prediction_hooks: Sequence[SessionRunHook] = ()
 
     def __post_init__(self) -> None:
+        faults = ArgumentFaults("EstimatorSpec.", ModelFnError, ModelFnTypeError)
+        self._check_presence(faults)
+        self._check_loss(faults)
+        for op in self.train_ops:
+            if not isinstance(op, TrainOp):
+                faults.add_type("train_op", "of an optimizer's apply_gradients or minimize", op)
+        self._check_metrics(faults)
         for name in HOOKS:
-            if given := getattr(self, name):
-                object.__setattr__(self, name, as_hooks(f"EstimatorSpec.{name}", given))
-            elif given is None:
-                object.__setattr__(self, name, ())
-        if faults := tuple(self._faults()):
-            raise ModelFnError(faults)
+            given = getattr(self, name)
+            if given != ():
+                object.__setattr__(self, name, faults.items(name, given, SessionRunHook, "SessionRunHook"))
+        faults.raise_any()
 
     @property
     def train_ops(self) -> tuple[TrainOp, ...]:
@@ -79,19 +88,31 @@ class EstimatorSpec:
             return ()
         return tuple(self.train_op) if isinstance(self.train_op, Sequence) else (self.train_op,)
 
-    def _faults(self) -> Iterator[str]:
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        """The metrics by name; none if there are none."""
+        return {} if self.eval_metric_ops is None else self.eval_metric_ops
+
+    def _check_presence(self, faults: ArgumentFaults) -> None:
         if self.loss is None and self.mode in (ModeKeys.TRAIN, ModeKeys.EVAL):
-            yield f"an EstimatorSpec for {self.mode} needs a loss"
-        ops = self.train_ops
-        if not ops and self.mode == ModeKeys.TRAIN:
-            yield "an EstimatorSpec for train needs a train_op: optimizer.apply_gradients or .minimize"
-        for op in ops:
-            if not isinstance(op, TrainOp):
-                yield f"train_op must come from an optimizer's apply_gradients or minimize, got {type(op).__name__}"
+            faults.add(f"an EstimatorSpec for {self.mode} needs a loss")
+        if not self.train_ops and self.mode == ModeKeys.TRAIN:
+            faults.add("an EstimatorSpec for train needs a train_op: optimizer.apply_gradients or .minimize")
         if self.predictions is None and self.mode == ModeKeys.PREDICT:
-            yield "an EstimatorSpec for infer needs predictions"
-        for name, metric in self.eval_metric_ops.items():
+            faults.add("an EstimatorSpec for infer needs predictions")
+
+    def _check_loss(self, faults: ArgumentFaults) -> None:
+        if isinstance(self.loss, tuple):
+            faults.add_type("loss", LOSS_ALONE, self.loss)
+        elif getattr(self.loss, "shape", ()) in ((1,), (1, 1)):
+            object.__setattr__(self, "loss", self.loss.reshape(()))
+
+    def _check_metrics(self, faults: ArgumentFaults) -> None:
+        if not isinstance(self.metrics, Mapping):
+            faults.add_type("eval_metric_ops", "a mapping of names to metrics", self.eval_metric_ops)
+            return
+        for name, metric in self.metrics.items():
             if name in RESERVED_METRICS:
-                yield f"eval_metric_ops must not use the reserved name {name!r}"
+                faults.add(f"eval_metric_ops must not use the reserved name {name!r}")
             if not isinstance(metric, Metric):
-                yield f"metric {name!r} must come from psflow.metrics, got {type(metric).__name__}"
+                faults.add_type(f"eval_metric_ops[{name!r}]", "a metric of psflow.metrics", metric)

@@ -9,8 +9,9 @@ from typing import Any
 from psflow.ps_runtime.data.non_finite import NonFinite, policy_faults
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.model.exporters import Exporter
-from psflow.ps_runtime.model.hooks import SessionRunHook, as_hooks
+from psflow.ps_runtime.model.hooks import SessionRunHook
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = ["EvalSpec", "EvalSpecs", "TrainSpec", "all_eval_specs", "input_names"]
 
@@ -32,6 +33,11 @@ class TrainSpec:
     non_finite : {"error", "drop", "keep"}
         What becomes of rows with a blank, NaN or infinite cell, in features or labels: they are refused, left out, or
         given to model_fn.
+
+    Raises
+    ------
+    UsageError
+        All faults in one message; an ArgumentTypeError if one of them is a wrong type.
     """
 
     input_fn: Callable[..., Any]
@@ -41,15 +47,18 @@ class TrainSpec:
     non_finite: NonFinite = "error"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hooks", as_hooks("TrainSpec.hooks", self.hooks))
-        object.__setattr__(self, "saving_listeners", tuple(self.saving_listeners or ()))
-        faults = policy_faults("TrainSpec.non_finite", self.non_finite)
-        if not callable(self.input_fn):
-            faults.append(f"TrainSpec.input_fn must be callable, got {type(self.input_fn).__name__}")
-        if self.max_steps is not None and self.max_steps <= 0:
-            faults.append(f"TrainSpec.max_steps should be greater than 0, got {self.max_steps}")
-        if faults:
-            raise UsageError(tuple(faults))
+        faults = ArgumentFaults("TrainSpec.")
+        faults.add(*policy_faults("TrainSpec.non_finite", self.non_finite))
+        faults.callable("input_fn", self.input_fn)
+        max_steps = faults.steps("max_steps", self.max_steps)
+        hooks = faults.items("hooks", self.hooks, SessionRunHook, "SessionRunHook")
+        listeners = faults.items(
+            "saving_listeners", self.saving_listeners, CheckpointSaverListener, "CheckpointSaverListener"
+        )
+        faults.raise_any()
+        object.__setattr__(self, "max_steps", max_steps)
+        object.__setattr__(self, "hooks", hooks)
+        object.__setattr__(self, "saving_listeners", listeners)
 
 
 @dataclass(frozen=True)
@@ -66,49 +75,51 @@ class EvalSpec:
         Tells several evaluations apart.
     hooks : sequence of SessionRunHook, or None
         Run around each batch of each evaluation.
-    exporters : Exporter or sequence of them
+    exporters : Exporter, sequence of them, or None
         Called after every evaluation; unique names.
     start_delay_secs, throttle_secs : float
         Wait so long before the first evaluation, and between the starts of two. The final checkpoint does not wait.
     non_finite : {"error", "drop", "keep"}
         As of a TrainSpec.
+
+    Raises
+    ------
+    UsageError
+        All faults in one message; an ArgumentTypeError if one of them is a wrong type.
     """
 
     input_fn: Callable[..., Any]
     steps: int | None = 100
     name: str | None = None
     hooks: Sequence[SessionRunHook] = ()
-    exporters: Exporter | Sequence[Exporter] = ()
+    exporters: Exporter | Sequence[Exporter] | None = ()
     start_delay_secs: float = 120
     throttle_secs: float = 600
     non_finite: NonFinite = "error"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.exporters, Sequence):
-            object.__setattr__(self, "exporters", (self.exporters,))
-        object.__setattr__(self, "hooks", as_hooks("EvalSpec.hooks", self.hooks))
-        faults = policy_faults("EvalSpec.non_finite", self.non_finite)
-        if not callable(self.input_fn):
-            faults.append(f"EvalSpec.input_fn must be callable, got {type(self.input_fn).__name__}")
-        if self.steps is not None and self.steps <= 0:
-            faults.append(f"EvalSpec.steps should be greater than 0, got {self.steps}")
-        faults += [
-            f"EvalSpec.{name} should be 0 or more, got {getattr(self, name)}"
-            for name in ("start_delay_secs", "throttle_secs")
-            if getattr(self, name) < 0
-        ]
-        names = [exporter.name for exporter in self.all_exporters]
-        faults += [f"two exporters are called {n!r}" for n in sorted({n for n in names if names.count(n) > 1})]
-        if "" in names:
-            faults.append("an exporter has no name")
-        if faults:
-            raise UsageError(tuple(faults))
+        faults = ArgumentFaults("EvalSpec.")
+        faults.add(*policy_faults("EvalSpec.non_finite", self.non_finite))
+        faults.callable("input_fn", self.input_fn)
+        faults.text("name", self.name)
+        steps = faults.steps("steps", self.steps)
+        for name in ("start_delay_secs", "throttle_secs"):
+            faults.number(name, getattr(self, name))
+        hooks = faults.items("hooks", self.hooks, SessionRunHook, "SessionRunHook")
+        given = (self.exporters,) if isinstance(self.exporters, Exporter) else self.exporters
+        exporters = faults.items("exporters", given, Exporter, "Exporter")
+        names = [exporter.name for exporter in exporters if isinstance(exporter, Exporter)]
+        faults.add(*(f"two exporters are called {n!r}" for n in sorted({n for n in names if names.count(n) > 1})))
+        faults.raise_any()
+        object.__setattr__(self, "steps", steps)
+        object.__setattr__(self, "hooks", hooks)
+        object.__setattr__(self, "exporters", exporters)
 
     @property
     def all_exporters(self) -> tuple[Exporter, ...]:
         """The exporters as a tuple."""
-        exporters = self.exporters
-        return tuple(exporters) if isinstance(exporters, Sequence) else (exporters,)
+        assert isinstance(self.exporters, tuple)
+        return self.exporters
 
 
 EvalSpecs = EvalSpec | Sequence[EvalSpec] | None

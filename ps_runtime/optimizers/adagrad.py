@@ -15,7 +15,7 @@ from psflow.ps_runtime.optimizers.base import SMALLEST, LearningRate, Optimizer,
 __all__ = ["Adagrad"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Adagrad(Optimizer):
     """Divide by the root of the sum of squared gradients: ``a += g * g``, then ``p -= learning_rate * g / sqrt(a)``.
 

@@ -15,7 +15,7 @@ from psflow.ps_runtime.optimizers.base import SMALLEST, LearningRate, Optimizer,
 __all__ = ["Adam"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Adam(Optimizer):
     """Divide the mean gradient by the root of the mean squared gradient, both corrected for their start at zero.
 

@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from numbers import Real
+from numbers import Integral, Real
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.errors import ModelFnTypeError, UsageError
 from psflow.ps_runtime.keys import Key
 
 __all__ = ["SMALLEST", "FloatArray", "LearningRate", "Optimizer", "Slots", "TrainOp", "UpdateOperands", "above_zero"]
@@ -51,7 +51,7 @@ class UpdateOperands(NamedTuple):
     num_updates: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Optimizer(ABC):
     """An update rule over one flat array of parameters.
 
@@ -107,28 +107,48 @@ class Optimizer(ABC):
         """Return name and hyper-parameters but the learning rate, as plain data: what a checkpoint must agree with."""
         return {"name": _name(type(self))} | {name: getattr(self, name) for name, _ in _hyper_parameters(type(self))}
 
-    def apply_gradients(self, gradients: Mapping[str, Any]) -> TrainOp:
+    def apply_gradients(self, gradients: Mapping[str, Any], global_step: int | None = None) -> TrainOp:
         """Train with gradients that model_fn has computed by hand: the fast way.
 
         Parameters
         ----------
         gradients : mapping of name to array of the variable's shape, or for a table to SparseGradient
             A variable that is not named, or whose gradient is None, is left alone, its slots too.
+        global_step : int, optional
+            That of `get_or_create_global_step`, if it is given: each update is one step, with or without it.
 
         Returns
         -------
         TrainOp
             For `EstimatorSpec.train_op`.
-        """
-        return TrainOp(self, gradients={n: g for n, g in gradients.items() if g is not None})
 
-    def minimize(self, loss: Any, var_list: Sequence[str] | None = None) -> TrainOp:
+        Raises
+        ------
+        ModelFnTypeError
+            If `gradients` is no mapping.
+        """
+        if not isinstance(gradients, Mapping):
+            raise ModelFnTypeError(
+                (
+                    "apply_gradients: gradients should be a mapping of the names of variables to arrays, "
+                    f"got {type(gradients).__name__}",
+                )
+            )
+        return TrainOp(
+            self,
+            gradients={n: g for n, g in gradients.items() if g is not None},
+            global_step=_step_of("apply_gradients", global_step),
+        )
+
+    def minimize(self, loss: Any, global_step: int | None = None, var_list: Sequence[str] | None = None) -> TrainOp:
         """Train with the gradients of `loss`, which autograd derives from model_fn.
 
         Parameters
         ----------
         loss : scalar
             Computed with ``autograd.numpy``; also the `loss` of the EstimatorSpec.
+        global_step : int, optional
+            That of `get_or_create_global_step`, if it is given: each update is one step, with or without it.
         var_list : sequence of str, optional
             Names of the variables and tables to train; if left out, all trainable variables, and all tables that were
             looked up.
@@ -137,8 +157,20 @@ class Optimizer(ABC):
         -------
         TrainOp
             For `EstimatorSpec.train_op`.
+
+        Raises
+        ------
+        ModelFnTypeError
+            If `loss` is a tuple, `global_step` no integer, or `var_list` no sequence of names.
         """
-        return TrainOp(self, loss=loss, var_list=None if var_list is None else tuple(var_list))
+        if isinstance(loss, tuple):
+            raise ModelFnTypeError(
+                (
+                    "minimize: loss should be a number, got a tuple; a function of psflow.losses returns the loss and "
+                    "its gradient, for apply_gradients: for minimize compute the loss with `import autograd.numpy`",
+                )
+            )
+        return TrainOp(self, loss=loss, var_list=_names_of(var_list), global_step=_step_of("minimize", global_step))
 
     @abstractmethod
     def initial_slot(self, name: str) -> float:
@@ -187,7 +219,7 @@ class Optimizer(ABC):
 def _hyper_parameters(kind: type[Optimizer]) -> tuple[tuple[str, Any], ...]:
     """Return name and default of each hyper-parameter but the learning rate: each call of a model_fn asks for them."""
     if "__dataclass_fields__" not in vars(kind):  # its own hyper-parameters would be unknown to checkpoints
-        raise UsageError((f"{kind.__name__} is no dataclass: decorate it with @dataclass(frozen=True, kw_only=True)",))
+        raise UsageError((f"{kind.__name__} is no dataclass: decorate it with @dataclass(frozen=True)",))
     return tuple((f.name, f.default) for f in fields(kind) if f.name != "learning_rate")
 
 
@@ -214,6 +246,23 @@ def _tiny(dtype: np.dtype[np.floating[Any]]) -> float:
     return float(np.finfo(dtype).tiny)
 
 
+def _step_of(caller: str, global_step: Any) -> int | None:
+    if global_step is None or (isinstance(global_step, Integral) and not isinstance(global_step, bool)):
+        return None if global_step is None else int(global_step)
+    raise ModelFnTypeError(
+        (f"{caller}: global_step should be the number of get_or_create_global_step(), got {global_step!r}",)
+    )
+
+
+def _names_of(var_list: Any) -> tuple[str, ...] | None:
+    if var_list is None:
+        return None
+    names = () if isinstance(var_list, str) else tuple(var_list)
+    if isinstance(var_list, str) or not all(isinstance(name, str) for name in names):
+        raise ModelFnTypeError((f"minimize: var_list should be a sequence of names of variables, got {var_list!r}",))
+    return names
+
+
 def _is_number(value: Any) -> bool:
     return type(value) is float or (isinstance(value, Real) and not isinstance(value, (bool, np.bool)))
 
@@ -226,3 +275,5 @@ class TrainOp:
     gradients: Mapping[str, Any] | None = None
     loss: Any = None
     var_list: tuple[str, ...] | None = None
+    global_step: int | None = None
+    """The step that it belongs to, as far as model_fn said so."""

@@ -15,7 +15,7 @@ from psflow.ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate
 __all__ = ["Ftrl"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Ftrl(Optimizer):
     """Set each weight to the best one for all gradients so far, under a penalty on its size.
 

@@ -10,7 +10,7 @@ from psflow.ps_runtime.optimizers.blas import add_scaled
 __all__ = ["GradientDescent"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class GradientDescent(Optimizer):
     """Step against the gradient: ``p -= learning_rate * g``.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from psflow.ps_runtime.optimizers.base import Optimizer, UpdateOperands
 __all__ = ["Momentum"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Momentum(Optimizer):
     """Step along a decaying sum of gradients.
 
@@ -36,6 +36,7 @@ class Momentum(Optimizer):
     """
 
     momentum: Annotated[float, Key("Share of the sum of gradients that survives an update, in [0, 1).")] = 0.9
+    _: KW_ONLY
     use_nesterov: Annotated[bool, Key("Whether to look one step ahead.")] = False
 
     slot_names: ClassVar[tuple[str, ...]] = ("momentum",)

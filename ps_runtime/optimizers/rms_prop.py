@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -15,7 +15,7 @@ from psflow.ps_runtime.optimizers.base import SMALLEST, FloatArray, LearningRate
 __all__ = ["RMSProp"]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RMSProp(Optimizer):
     """Divide the gradient by the root of the running mean of its square, with a heavy ball if asked.
 
@@ -51,6 +51,7 @@ class RMSProp(Optimizer):
     decay: Annotated[float, Key("Decay of the mean squared gradient, in [0, 1).")] = 0.9
     momentum: Annotated[float, Key("Share of the last step that is added to this one, in [0, 1).")] = 0.0
     epsilon: Annotated[float, Key("Added to the mean squared gradient, > 0.")] = 1e-10
+    _: KW_ONLY
     centered: Annotated[bool, Key("Whether to divide by the variance in place of the mean square.")] = False
 
     slot_names: ClassVar[tuple[str, ...]] = ("mean_square",)

@@ -14,6 +14,7 @@ from psflow.ps_runtime.client.saving import SavingClient
 from psflow.ps_runtime.client.shard_client import Dial, ShardClients
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import InputError, StoppedError
+from psflow.ps_runtime.model.caller import BuiltModel
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.batches import BatchReader
 from psflow.ps_runtime.roles.context import RoleContext
@@ -73,8 +74,13 @@ class Chief:
 
 
 @contextmanager
-def open_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> Iterator[Chief]:
-    """Give the variables their values, begin to save, and open the job. Blocks; the parameters are `run_chief`'s."""
+def open_chief(
+    job: JobSpec, context: RoleContext, dials: Sequence[Dial], built: BuiltModel | None = None
+) -> Iterator[Chief]:
+    """Give the variables their values, begin to save, and open the job. Blocks.
+
+    The parameters are `run_chief`'s, and `built`: what the first call of model_fn has given, if it is made already.
+    """
     with ExitStack() as stack:
         is_over = threading.Event()
 
@@ -97,6 +103,7 @@ def open_chief(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> Ite
         shards = stack.enter_context(open_shards(job, context, dials, Purpose.TRAIN, check))
         client = open_client(job, shards)
         session = open_session(job, context, client, _ChiefWork(job, context, client, saver))
+        session.built = built
         last_checkpoint = _give_values(job, context, saving, session, store)
         start = saving.statistics()["job"]
         saving.open()
@@ -113,12 +120,13 @@ def _give_values(
     latest = store.latest()
     if latest is not None:
         return _restore(context, saving, latest)
-    reader = session.reader
-    assert isinstance(reader, BatchReader)
-    batch = reader.first()
-    if batch is None:
-        raise InputError(("the input_fn for training returned no batch",))
-    session.built = build_model(session.caller, batch, job.seed, job.model)
+    if session.built is None:
+        reader = session.reader
+        assert isinstance(reader, BatchReader)
+        batch = reader.first()
+        if batch is None:
+            raise InputError(("the input_fn for training returned no batch",))
+        session.built = build_model(session.caller, batch, job.seed, job.model)
     if job.warm_start is not None:
         first = write_warm_checkpoint(job, job.warm_start, session.built.initial_values, store)
         return _restore(context, saving, first)

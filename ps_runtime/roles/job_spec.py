@@ -58,7 +58,7 @@ class JobSpec:
     writer : ModelWriter or None
         Writes what the exporters select.
     finished_step : int or None
-        Where an earlier attempt came to its end: who trains on from there reads an exhausted input again.
+        Where an earlier attempt came to its end: who trains on from there reads the input from its start.
     warm_start : WarmStart or None
         Where the first values come from, if model_dir has no checkpoint; None: from initializers alone.
     """

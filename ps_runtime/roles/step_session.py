@@ -119,8 +119,8 @@ class StepValues(Mapping[str, Any]):
             predictions = result.spec.predictions
             if isinstance(predictions, Mapping) and name in predictions:
                 return predictions[name]
-            if name in result.spec.eval_metric_ops:
-                return result.spec.eval_metric_ops[name].result()
+            if name in result.spec.metrics:
+                return result.spec.metrics[name].result()
         return self._variable(name)
 
     def _variable(self, name: str) -> NDArray[Any]:
@@ -132,7 +132,7 @@ class StepValues(Mapping[str, Any]):
             predictions = result.spec.predictions
             yield from ("loss", *result.summaries)
             yield from predictions if isinstance(predictions, Mapping) else ()
-            yield from result.spec.eval_metric_ops
+            yield from result.spec.metrics
         yield from self._session.variables
 
     def __len__(self) -> int:

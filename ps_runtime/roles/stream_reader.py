@@ -72,6 +72,7 @@ class StreamReader:
             InputContext(1, 0),
             mode=ModeKeys.TRAIN,
             params=self._job.params,
+            config=self._job.config,
             non_finite=train_spec.non_finite,
             enforcement=Enforcement(self._job.model.schema, "the train input"),
         )

@@ -96,6 +96,7 @@ def open_session(
         InputContext(job.num_workers + 1, context.role.replica),
         mode=ModeKeys.TRAIN,
         params=job.params,
+        config=job.config,
         non_finite=job.train_spec.non_finite,
         enforcement=Enforcement(job.model.schema, "the train input"),
         kept=KeptInputs(job.model_dir).of_flow("train"),

@@ -75,7 +75,12 @@ class InputPosition:
         self._complete_epochs()
 
     def begin_again(self) -> None:
-        """Read an exhausted input once more, in as many new epochs as the spec says."""
+        """Read the input from its start, wherever it was left, in as many new epochs as the spec says."""
+        if self._next_record:
+            self._epoch, self._next_record = self._epoch + 1, 0
+        self._returned.clear()
+        self._open.clear()
+        self._used.clear()
         self._first_epoch = self.epochs_completed = self._epoch
         self._num_records = self.spec.num_records
 

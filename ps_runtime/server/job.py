@@ -47,7 +47,7 @@ class Job:
     save_steps : int or None
         A cut is due at each multiple of it.
     finished_step : int or None
-        Where an earlier attempt came to its end, if it did: who trains on from there reads an exhausted input again.
+        Where an earlier attempt came to its end, if it did: who trains on from there reads the input from its start.
     consistency : Consistency
         How gradients of several replicas become updates.
     num_replicas, num_shards : int
@@ -79,7 +79,7 @@ class Job:
         position = InputPosition.restored(self.input_spec, cut.input)
         self._cuts.restore(cut.step)
         self.input = position
-        if cut.step == self.finished_step and self.input.is_exhausted:
+        if cut.step == self.finished_step:
             self.input.begin_again()
         self._updates.global_step = cut.step
         self.num_examples = cut.num_examples

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+import os
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any
 
 from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.specs.arguments import ArgumentFaults, whole_number
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, Consistency
 from psflow.ps_runtime.specs.task_facts import ClusterSpec, TaskFacts
 
@@ -13,6 +15,10 @@ __all__ = ["RunConfig"]
 
 _UNSET: Any = object()
 DEFAULT_SAVE_SECS = 600.0
+_TAKES_THE_PLACE_OF = {
+    "save_checkpoints_steps": "save_checkpoints_secs",
+    "save_checkpoints_secs": "save_checkpoints_steps",
+}
 
 
 @dataclass(frozen=True)
@@ -25,16 +31,16 @@ class RunConfig:
         Where checkpoints, exports and the job file are; None: a temporary directory, with a warning.
     tf_random_seed : int or None
         Seeds initial values and shuffling; None: a fresh one for each model_dir.
+    save_summary_steps : int or None
+        How often the chief writes summaries; None or 0: never.
     save_checkpoints_steps, save_checkpoints_secs : number or None
-        One of the two; by default every 600 s. Both None: no checkpoints.
-    save_summary_steps : int
-        How often the chief writes summaries.
-    log_step_count_steps : int
-        How often the chief logs loss and speed.
+        One of the two; by default every 600 s. None or 0 for both: no checkpoints.
     keep_checkpoint_max : int or None
         How many checkpoints stay; None or 0: all.
     keep_checkpoint_every_n_hours : float
         One checkpoint of each such span stays for good.
+    log_step_count_steps : int or None
+        How often the chief logs loss and speed; None: never.
     session_creation_timeout_secs : float
         How long a role waits for the others at the start.
     consistency : Consistency
@@ -46,17 +52,18 @@ class RunConfig:
     Raises
     ------
     UsageError
-        All faults in one message.
+        All faults in one message; an ArgumentTypeError if one of them is a wrong type.
     """
 
     model_dir: str | None = None
     tf_random_seed: int | None = None
-    save_summary_steps: int = 100
+    save_summary_steps: int | None = 100
     save_checkpoints_steps: int | None = _UNSET
     save_checkpoints_secs: float | None = _UNSET
+    _: KW_ONLY
     keep_checkpoint_max: int | None = 5
     keep_checkpoint_every_n_hours: float = 10000
-    log_step_count_steps: int = 100
+    log_step_count_steps: int | None = 100
     session_creation_timeout_secs: float = 7200
     consistency: Consistency = field(default_factory=Async)
     pipeline_depth: int = 0
@@ -65,37 +72,63 @@ class RunConfig:
     def __post_init__(self) -> None:
         steps, secs = self.save_checkpoints_steps, self.save_checkpoints_secs
         if steps is _UNSET:
-            object.__setattr__(self, "save_checkpoints_steps", None)
+            self._set("save_checkpoints_steps", None)
         if secs is _UNSET:
-            object.__setattr__(self, "save_checkpoints_secs", DEFAULT_SAVE_SECS if steps is _UNSET else None)
-        faults = [
-            f"{name} should be greater than 0, got {value!r}"
-            for name in (
-                "save_checkpoints_steps",
-                "save_checkpoints_secs",
-                "save_summary_steps",
-                "log_step_count_steps",
-                "session_creation_timeout_secs",
-                "keep_checkpoint_every_n_hours",
-            )
-            if (value := getattr(self, name)) is not None and value <= 0
-        ]
+            self._set("save_checkpoints_secs", DEFAULT_SAVE_SECS if steps is _UNSET else None)
+        faults = ArgumentFaults()
+        self._check_places(faults)
+        self._check_intervals(faults)
+        self._check_consistency(faults)
+        faults.raise_any()
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_places(self, faults: ArgumentFaults) -> None:
+        if isinstance(self.model_dir, os.PathLike):
+            self._set("model_dir", os.fspath(self.model_dir))
+        faults.text("model_dir", self.model_dir)
+        if self.model_dir == "":
+            faults.add("model_dir should be a path or a URL, got ''; leave it out for a temporary directory")
+        if self.tf_random_seed is not None:
+            self._set_whole("tf_random_seed", faults, "a whole number or None")
+
+    def _check_intervals(self, faults: ArgumentFaults) -> None:
         if self.save_checkpoints_steps is not None and self.save_checkpoints_secs is not None:
-            faults.append("give save_checkpoints_steps or save_checkpoints_secs, not both")
-        if self.keep_checkpoint_max is not None and self.keep_checkpoint_max < 0:
-            faults.append(f"keep_checkpoint_max should be 0 (all) or more, got {self.keep_checkpoint_max}")
+            faults.add("give save_checkpoints_steps or save_checkpoints_secs, not both")
+        for name in ("save_checkpoints_steps", "save_summary_steps", "keep_checkpoint_max"):
+            if getattr(self, name) is not None:
+                self._set_whole(name, faults, "a whole number or None", at_least=0)
+        if self.save_checkpoints_secs is not None:
+            faults.number("save_checkpoints_secs", self.save_checkpoints_secs)
+        for name in ("save_checkpoints_steps", "save_checkpoints_secs", "save_summary_steps"):
+            if getattr(self, name) == 0:
+                self._set(name, None)
+        self._set("log_step_count_steps", faults.steps("log_step_count_steps", self.log_step_count_steps))
+        for name in ("keep_checkpoint_every_n_hours", "session_creation_timeout_secs"):
+            faults.number(name, getattr(self, name), above_zero=True)
+
+    def _set_whole(self, name: str, faults: ArgumentFaults, expected: str, at_least: int | None = None) -> None:
+        given = getattr(self, name)
+        number = whole_number(given)
+        if number is None:
+            faults.add_type(name, expected, given)
+        elif at_least is not None and number < at_least:
+            faults.add(f"{name} should be {at_least} or more, got {given}")
+        else:
+            self._set(name, number)
+
+    def _check_consistency(self, faults: ArgumentFaults) -> None:
         if self.pipeline_depth not in (0, 1):
-            faults.append(f"pipeline_depth should be 0 or 1, got {self.pipeline_depth}")
+            faults.add(f"pipeline_depth should be 0 or 1, got {self.pipeline_depth}")
         if not isinstance(self.consistency, Consistency):
             known = ", ".join(f"{kind.__name__}()" for kind in CONSISTENCIES.values())
-            faults.append(f"consistency should be one of {known}, got {self.consistency!r}")
+            faults.add_type("consistency", f"one of {known}", self.consistency)
         elif self.pipeline_depth == 1 and not self.consistency.may_pipeline:
-            faults.append(
+            faults.add(
                 f"{self.consistency.name} needs pipeline_depth 0, got 1: a gradient of values that were pulled ahead "
                 "is of an earlier step and would be dropped"
             )
-        if faults:
-            raise UsageError(tuple(faults))
 
     @property
     def saves_checkpoints(self) -> bool:
@@ -146,13 +179,20 @@ class RunConfig:
     def replace(self, **changes: Any) -> RunConfig:
         """Return a copy with some settings changed; an unknown name is an error.
 
+        One of `save_checkpoints_steps` and `save_checkpoints_secs` takes the place of the other.
+
         Examples
         --------
         >>> RunConfig(save_checkpoints_steps=10).replace(tf_random_seed=7).save_checkpoints_steps
         10
+        >>> RunConfig().replace(save_checkpoints_steps=5).save_checkpoints_secs is None
+        True
         """
         known = {f.name for f in fields(self) if f.init}
         faults = [f"RunConfig has no {n!r}{did_you_mean(n, known)}" for n in changes if n not in known]
         if faults:
             raise UsageError(tuple(faults))
+        for name, other in _TAKES_THE_PLACE_OF.items():
+            if changes.get(name) is not None:
+                changes.setdefault(other, None)
         return replace(self, **changes).as_seen_by(self._task)

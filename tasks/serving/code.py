@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import psflow
+from psflow import ps_runtime
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.estimator.installed import is_installed
 from psflow.ps_runtime.optimizers import Optimizer
@@ -20,7 +20,7 @@ from psflow.ps_runtime.optimizers import Optimizer
 __all__ = ["ModelFnSource", "RequiredCode", "module_of_optimizer", "source_of"]
 
 ENGINE = "psflow"
-ENGINE_ROOT = Path(psflow.__file__).parents[1]
+ENGINE_ROOT = Path(ps_runtime.__file__).parents[2]
 ENTRY_POINTS = (
     "psflow.ps_runtime.columns.frames",
     "psflow.ps_runtime.model.caller",
@@ -212,6 +212,6 @@ def _home_of(name: str) -> str:
     package, _, attribute = name.rpartition(".")
     if package != ENGINE:
         return package
-    value = getattr(psflow, attribute, None)
+    value = getattr(importlib.import_module(ENGINE), attribute, None)
     home = value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
     return home if isinstance(home, str) and home.startswith(ENGINE) else ENGINE

@@ -325,7 +325,7 @@ def assert_ended_in_order(estimator):
     assert "lower than -5.0" in finished.reason
     assert estimator.latest_checkpoint().endswith(f"step_{finished.final_step:08d}")
     assert estimator.get_variable_value("w") == 1 - finished.final_step  # no push is lost
-    assert estimator.get_variable_names() == ["w"]  # and no flag is among the variables
+    assert estimator.get_variable_names() == ["global_step", "w"]  # and no flag is among the variables
     return finished.final_step
 
 

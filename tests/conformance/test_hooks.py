@@ -166,12 +166,12 @@ def test_before_run_returns_arguments_or_nothing(subject, what):
 # What may be given as hooks
 
 NO_HOOKS = [
-    ([3], r"hooks\[0\] must be a SessionRunHook, got 3; subclass psflow.SessionRunHook"),
-    ([psflow.SessionRunHook(), "x"], r"hooks\[1\] must be a SessionRunHook, got 'x'"),
-    ([psflow.SessionRunHook], r"hooks\[0\] must be a SessionRunHook, got <class"),
-    ([None], r"hooks\[0\] must be a SessionRunHook, got None"),
-    (3, r"hooks must be a sequence of SessionRunHook, got int: write \[hook\]"),
-    (psflow.SessionRunHook(), r"hooks must be a sequence of SessionRunHook, got SessionRunHook: write \[hook\]"),
+    ([3], r"hooks\[0\] should be a SessionRunHook, got int 3"),
+    ([psflow.SessionRunHook(), "x"], r"hooks\[1\] should be a SessionRunHook, got str 'x'"),
+    ([psflow.SessionRunHook], r"hooks\[0\] should be a SessionRunHook, got type <class"),
+    ([None], r"hooks\[0\] should be a SessionRunHook, got None"),
+    (3, r"hooks should be a sequence of SessionRunHook, or None, got int 3"),
+    (psflow.SessionRunHook(), r"hooks should be a sequence of SessionRunHook, or None, got SessionRunHook"),
 ]
 TAKERS = {
     "TrainSpec": lambda hooks: psflow.TrainSpec(examples, hooks=hooks),

@@ -285,9 +285,13 @@ def test_a_session_is_entered_once_at_a_time(estimator):
 
 
 WRONG = [
-    (lambda e: MonitoredTrainingSession(e, endless, [3]), UsageError, r"hooks\[0\] must be a SessionRunHook, got 3"),
+    (
+        lambda e: MonitoredTrainingSession(e, endless, [3]),
+        UsageError,
+        r"hooks\[0\] should be a SessionRunHook, got int 3",
+    ),
     (lambda e: MonitoredTrainingSession(e, endless, max_steps=0), UsageError, "max_steps should be greater than 0"),
-    (lambda e: MonitoredTrainingSession(e, 3), UsageError, "input_fn must be callable"),
+    (lambda e: MonitoredTrainingSession(e, 3), UsageError, "input_fn should be callable"),
     (lambda e: MonitoredTrainingSession(e, lambda: iter(())), InputError, "returned no batch"),
 ]
 

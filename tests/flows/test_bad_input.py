@@ -113,7 +113,7 @@ def test_each_fault_has_its_sentence(
     Path("unlabelled.csv").write_text("a,b\n1,2\n")
     Path("user_bad.py").write_text("import nmupy\n")
     Path("user_worse.py").write_text("x\n")
-    Path("user_failing.py").write_text("def line(features):\n    return len(3)\n")
+    Path("user_failing.py").write_text("def line(features, labels, params):\n    return len(3)\n")
     before = sorted(directory.iterdir())
     with pytest.raises(error, match=words):
         plan(*overrides)
@@ -145,7 +145,7 @@ def test_labels_are_judged_beyond_the_first_batch() -> None:
 def test_the_command_tells_what_a_function_of_the_user_raises_in_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("user_sentence.py").write_text("def line(features):\n    return len(3)\n")
+    Path("user_sentence.py").write_text("def line(features, labels, params):\n    return len(3)\n")
     monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path])
     monkeypatch.setattr("psflow.flows.train.invoke", lambda flow, parameters, prepare: plan_attempt(parameters))
     assert cli.run(["train", "t.yaml", "model.name=user_sentence:line"]) == 2

@@ -24,12 +24,12 @@ def line(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
     return EstimatorSpec(mode, loss=loss, train_op=train_op)
 
 
-def other_line(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+def other_line(features: Any, labels: Any, mode: str, params: Any) -> EstimatorSpec:
     """``y = slope * x``."""
     return EstimatorSpec(mode, loss=anp.mean((get_variable("slope") * features["x"] - labels) ** 2))
 
 
-def returns_a_number(features: Any, mode: str) -> float:
+def returns_a_number(features: Any, labels: Any, mode: str, params: Any) -> float:
     """Is no model_fn."""
     return 1.0
 

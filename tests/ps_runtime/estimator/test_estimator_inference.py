@@ -53,7 +53,7 @@ def test_reads_back_what_it_wrote_to_a_url():
     estimator.train(shuffled, max_steps=3)
     latest = estimator.latest_checkpoint()
     assert latest.endswith("/model/checkpoints/step_00000003")
-    assert estimator.get_variable_names() == ["b", "w"]
+    assert estimator.get_variable_names() == ["b", "global_step", "w"]
     assert estimator.get_variable_value("w").shape == (2,)
     assert estimator.evaluate(records)["global_step"] == 3
     assert estimator.evaluate(records, checkpoint_path=latest[:-1] + "2")["global_step"] == 2

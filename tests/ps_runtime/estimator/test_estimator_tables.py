@@ -53,7 +53,7 @@ def test_predicts_and_evaluates_with_rows_that_were_trained_and_rows_that_were_n
 
 def test_a_small_table_is_a_variable_to_look_at(estimator):
     built = save_checkpoint(estimator, 5, i7=0.5, i998=1.5)
-    assert estimator.get_variable_names() == ["bias", "items"]
+    assert estimator.get_variable_names() == ["bias", "global_step", "items"]
     np.testing.assert_array_equal(
         estimator.get_variable_value("items"), expected_rows(estimator, built, i7=0.5, i998=1.5)
     )

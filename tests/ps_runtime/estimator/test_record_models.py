@@ -35,7 +35,8 @@ def records(
 def test_classes_are_words_and_weights_are_no_feature(tmp_path: Path) -> None:
     estimator = LinearClassifier(model_dir=str(tmp_path / "model"), config=CONFIG)
     estimator.train(records(tmp_path, PETS, weight="w", epochs=None), max_steps=60)
-    assert estimator.get_variable_names() == ["linear/linear_model/bias_weights", "linear/linear_model/x/weights"]
+    names = ["global_step", "linear/linear_model/bias_weights", "linear/linear_model/x/weights"]
+    assert estimator.get_variable_names() == names
     assert estimator.get_variable_value("linear/linear_model/bias_weights").shape == (3,)
     predictions = list(estimator.predict(records(tmp_path, "x\n1\n2\n3", "new.csv", label=None)))
     words = ("cat", "dog", "elk")

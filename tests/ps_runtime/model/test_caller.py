@@ -77,7 +77,7 @@ def test_says_all_that_is_wrong_with_the_arguments():
 
 
 def test_refuses_what_cannot_be_called():
-    with pytest.raises(ModelFnError, match="model_fn must be callable, got dict"):
+    with pytest.raises(ModelFnError, match="model_fn should be callable, got dict"):
         ModelCaller({}, {}, None)
 
 

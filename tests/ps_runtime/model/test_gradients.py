@@ -69,7 +69,7 @@ def test_a_var_list_leaves_the_others_alone():
 
 
 def test_two_optimizers_share_the_variables():
-    result = step(traced(lambda loss: [SGD.minimize(loss, ["w"]), ADAM.minimize(loss, ["b"])]))
+    result = step(traced(lambda loss: [SGD.minimize(loss, var_list=["w"]), ADAM.minimize(loss, var_list=["b"])]))
     for name, gradient in step(by_hand).gradients.items():
         np.testing.assert_allclose(result.gradients[name], gradient, rtol=1e-5)
     assert result.learning_rates == (0.5, 0.25)
@@ -78,7 +78,7 @@ def test_two_optimizers_share_the_variables():
 def test_two_optimizers_may_minimize_two_losses():
     def model_fn(features, labels, mode):
         w, b = get_variable("w", (3,)), get_variable("b")
-        ops = [SGD.minimize(anp.sum(w**2), ["w"]), ADAM.minimize(5 * b, ["b"])]
+        ops = [SGD.minimize(anp.sum(w**2), var_list=["w"]), ADAM.minimize(5 * b, var_list=["b"])]
         return EstimatorSpec(mode, loss=anp.sum(w), train_op=ops)
 
     result = step(model_fn)
@@ -88,7 +88,7 @@ def test_two_optimizers_may_minimize_two_losses():
 
 
 def test_one_optimizer_may_trace_while_another_is_told():
-    ops = lambda loss: [SGD.minimize(loss, ["w"]), ADAM.apply_gradients({"b": 3.0})]  # noqa: E731
+    ops = lambda loss: [SGD.minimize(loss, var_list=["w"]), ADAM.apply_gradients({"b": 3.0})]  # noqa: E731
     result = step(traced(ops))
     np.testing.assert_allclose(result.gradients["w"], step(by_hand).gradients["w"], rtol=1e-5)
     assert result.gradients["b"] == 3

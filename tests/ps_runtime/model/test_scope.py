@@ -82,7 +82,7 @@ def test_refuses_an_initializer_of_another_shape_or_dtype(first_call):
     ("asked", "said"),
     [
         ({"name": ""}, "a variable needs a name, got ''"),
-        ({"shape": 3}, r"the shape of variable 'w' is 3, expected a tuple of integers >= 0"),
+        ({"shape": 3.0}, r"the shape of variable 'w' is 3.0, expected a tuple of integers >= 0"),
         ({"shape": (2, -1)}, r"is \(2, -1\), expected a tuple of integers >= 0"),
         ({"shape": (2, [3])}, r"is \(2, \[3\]\), expected a tuple of integers >= 0"),
         ({"shape": np.array([2, 3])}, r"is array\(\[2, 3\]\), expected a tuple of integers >= 0"),

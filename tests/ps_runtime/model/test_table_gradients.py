@@ -217,17 +217,22 @@ def test_a_table_that_the_loss_does_not_depend_on_has_no_gradient():
 
 
 def test_a_var_list_may_name_tables():
-    one = step(traced(linear, lambda loss: SGD.minimize(loss, ["items"])))
+    one = step(traced(linear, lambda loss: SGD.minimize(loss, var_list=["items"])))
     assert one.gradients.keys() == {"items"}
-    assert step(traced(linear, lambda loss: SGD.minimize(loss, ["w"]))).gradients.keys() == {"w"}
-    both = step(traced(linear, lambda loss: [SGD.minimize(loss, ["items"]), ADAM.minimize(loss, ["w"])]))
+    assert step(traced(linear, lambda loss: SGD.minimize(loss, var_list=["w"]))).gradients.keys() == {"w"}
+    both = step(
+        traced(linear, lambda loss: [SGD.minimize(loss, var_list=["items"]), ADAM.minimize(loss, var_list=["w"])])
+    )
     assert both.gradients.keys() == {"items", "w"}
     np.testing.assert_array_equal(both.gradients["items"].values, one.gradients["items"].values)
 
 
 def test_one_optimizer_may_trace_while_another_is_told():
     def train_op(loss):
-        return [SGD.minimize(loss, ["w"]), ADAM.apply_gradients({"items": SparseGradient([2], np.ones((1, 4)))})]
+        return [
+            SGD.minimize(loss, var_list=["w"]),
+            ADAM.apply_gradients({"items": SparseGradient([2], np.ones((1, 4)))}),
+        ]
 
     found = step(traced(linear, train_op)).gradients
     assert found["items"].ids.tolist() == [2]
@@ -241,7 +246,9 @@ def test_model_fn_is_called_once_for_several_optimizers():
         calls.append(1)
         return linear(features)
 
-    train = training(traced(loss_of, lambda loss: [SGD.minimize(loss, ["items"]), ADAM.minimize(loss, ["w"])]))
+    train = training(
+        traced(loss_of, lambda loss: [SGD.minimize(loss, var_list=["items"]), ADAM.minimize(loss, var_list=["w"])])
+    )
     calls.clear()
     train(IDS, None, {"w": W}, 0, ArrayRows(items=ROWS))
     assert len(calls) == 1
@@ -291,7 +298,7 @@ def test_refuses_gradients_that_cannot_be(gradients, error, said):
 
 def test_two_optimizers_may_not_train_one_table():
     def train_op(loss):
-        return [SGD.minimize(loss, ["items"]), ADAM.minimize(loss, ["items", "w"])]
+        return [SGD.minimize(loss, var_list=["items"]), ADAM.minimize(loss, var_list=["items", "w"])]
 
     with pytest.raises(ModelFnError, match="table 'items' is trained by two optimizers"):
         training(traced(linear, train_op))
@@ -299,7 +306,9 @@ def test_two_optimizers_may_not_train_one_table():
 
 def test_the_model_says_which_optimizer_trains_a_table():
     caller = ModelCaller(
-        traced(linear, lambda loss: [SGD.minimize(loss, ["w"]), ADAM.minimize(loss, ["items"])]), {}, None
+        traced(linear, lambda loss: [SGD.minimize(loss, var_list=["w"]), ADAM.minimize(loss, var_list=["items"])]),
+        {},
+        None,
     )
     built = caller.build(IDS, None, ModeKeys.TRAIN, seed=1)
     [table] = built.model.tables

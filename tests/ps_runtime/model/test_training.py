@@ -1,17 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.model.exporters import FinalExporter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, all_eval_specs
-
-
-@dataclass
-class Exporter:
-    name: str
 
 
 def input_fn() -> Any: ...
@@ -25,7 +20,7 @@ def test_defaults_are_the_references():
 
 
 def test_one_exporter_or_many():
-    one, two = Exporter("one"), Exporter("two")
+    one, two = FinalExporter("one"), FinalExporter("two")
     assert EvalSpec(input_fn, exporters=one).all_exporters == (one,)
     assert EvalSpec(input_fn, exporters=[one, two]).all_exporters == (one, two)
 
@@ -33,12 +28,12 @@ def test_one_exporter_or_many():
 @pytest.mark.parametrize(
     ("arguments", "faults"),
     [
-        ({"input_fn": 7}, ("TrainSpec.input_fn must be callable, got int",)),
+        ({"input_fn": 7}, ("TrainSpec.input_fn should be callable, got int 7",)),
         ({"input_fn": input_fn, "max_steps": 0}, ("TrainSpec.max_steps should be greater than 0, got 0",)),
         (
             {"input_fn": None, "max_steps": -1},
             (
-                "TrainSpec.input_fn must be callable, got NoneType",
+                "TrainSpec.input_fn should be callable, got None",
                 "TrainSpec.max_steps should be greater than 0, got -1",
             ),
         ),
@@ -56,9 +51,8 @@ def test_what_a_train_spec_refuses(arguments, faults):
         ({"steps": 0}, "EvalSpec.steps should be greater than 0, got 0"),
         ({"throttle_secs": -1}, "EvalSpec.throttle_secs should be 0 or more, got -1"),
         ({"start_delay_secs": -0.5}, "EvalSpec.start_delay_secs should be 0 or more, got -0.5"),
-        ({"exporters": [Exporter("a"), Exporter("b"), Exporter("a")]}, "two exporters are called 'a'"),
-        ({"exporters": Exporter("")}, "an exporter has no name"),
-        ({"input_fn": "x"}, "EvalSpec.input_fn must be callable, got str"),
+        ({"exporters": [FinalExporter("a"), FinalExporter("b"), FinalExporter("a")]}, "two exporters are called 'a'"),
+        ({"input_fn": "x"}, "EvalSpec.input_fn should be callable, got str 'x'"),
     ],
 )
 def test_what_an_eval_spec_refuses(arguments, fault):
@@ -82,6 +76,6 @@ def test_the_names_of_eval_specs_tell_them_apart():
 
 
 def test_only_the_first_eval_spec_has_exporters():
-    second = EvalSpec(input_fn, name="second", exporters=Exporter("latest"))
+    second = EvalSpec(input_fn, name="second", exporters=FinalExporter("latest"))
     with pytest.raises(UsageError, match=r"^EvalSpec 'second' has exporters, but only those of the first EvalSpec"):
         all_eval_specs([EvalSpec(input_fn), second])

@@ -40,7 +40,9 @@ def start():
     readers = []
 
     def start_reader(input_fn, schema=None):
-        job = SimpleNamespace(train_spec=TrainSpec(input_fn), params={}, model=SimpleNamespace(schema=schema))
+        job = SimpleNamespace(
+            train_spec=TrainSpec(input_fn), params={}, config=None, model=SimpleNamespace(schema=schema)
+        )
         readers.append(StreamReader(job, lambda event: event()))
         readers[-1].job_requests = JobRequestsStub()
         return readers[-1]

@@ -163,6 +163,30 @@ def test_an_exhausted_data_set_begins_again_with_new_epochs():
     assert drain(again(position)) == [(2, 0, 2), (2, 2, 3), (3, 0, 2), (3, 2, 3)]
 
 
+@pytest.mark.parametrize("num_taken", range(6))
+@pytest.mark.parametrize("gives_back", [True, False])
+def test_a_data_set_that_was_left_in_the_middle_begins_again_with_new_epochs(num_taken, gives_back):
+    position = InputPosition(InputSpec(3, batch_size=1, num_epochs=2, split_batches=2))
+    taken = [position.take(0) for _ in range(num_taken)]
+    for records in taken[:-1]:
+        position.commit(records)
+    if gives_back and taken:
+        position.give_back(0, taken[-1])
+    position.begin_again()
+    again_read = drain(again(position))
+    first = again_read[0][0]
+    assert again_read == [(epoch, row, row + 1) for epoch in (first, first + 1) for row in range(3)]
+    assert (position.is_exhausted, position.num_misses) == (False, 0)
+
+
+def test_a_stream_that_was_left_in_the_middle_begins_again_at_its_start():
+    position = InputPosition(InputSpec(None))
+    position.commit(position.take(0))
+    position.begin_again()
+    assert position.take(0).start == 0
+    assert not position.was_used(0)
+
+
 @pytest.mark.parametrize("num_batches", [0, 2])
 def test_an_exhausted_stream_begins_again_at_its_start(num_batches):
     position = InputPosition(InputSpec(None))

@@ -1,4 +1,4 @@
-"""Training and evaluation as one call, in this process or on a Dask cluster."""
+"""Training, evaluation and export as one call, in this process or on a Dask cluster."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.model.exporters import ModelWriter
-from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, all_eval_specs
 from psflow.ps_runtime.roles.events import Event
+from psflow.ps_runtime.specs.arguments import ArgumentFaults, with_article
+from psflow.tasks.exports.writer import MlflowModelWriter, check_exportable
 
 __all__ = ["train_and_evaluate"]
 
@@ -38,7 +39,9 @@ def train_and_evaluate(
     writer: ModelWriter | None = None,
     on_event: Callable[[Event], None] = Attempt.log_event,
 ) -> dict[str, dict[str, Any]]:
-    """Train, and evaluate every checkpoint; both resume what is in the model_dir. Blocks until all roles have left.
+    """Train, evaluate every checkpoint, and export what the exporters choose. Blocks until all roles have left.
+
+    Training and evaluation resume what is in the model_dir; the input is read on where the latest checkpoint left it.
 
     Parameters
     ----------
@@ -57,7 +60,8 @@ def train_and_evaluate(
     transport : str
         How replicas reach the ps: ``auto``, ``shm``, ``unix`` or ``tcp``.
     writer : ModelWriter, optional
-        Writes what the exporters select; without it nothing is exported.
+        Writes what the exporters choose, as ``model_dir/export/<exporter>/<version>/``. Default: an MLflow model, which
+        holds the code of model_fn.
     on_event : callable
         Called with each event of a role, in the order of that role; see `Event` for the types. Called in other threads
         than this one; must not block. Default: log it.
@@ -70,7 +74,8 @@ def train_and_evaluate(
     Raises
     ------
     UsageError
-        Whatever is wrong with model, input or model_dir; nothing was started then.
+        Whatever is wrong with model, input or model_dir, or if an MLflow model cannot hold model_fn; nothing was
+        started then.
     RoleFailedError
         If a role on the cluster failed.
     """
@@ -78,19 +83,36 @@ def train_and_evaluate(
         raise UsageError(
             (f"{num_ps} ps and {num_workers} workers need a cluster: pass client=distributed.Client(...)",)
         )
+    _check_types(estimator, train_spec, eval_spec)
+    eval_specs = all_eval_specs(eval_spec)
+    if writer is None and any(spec.all_exporters for spec in eval_specs):
+        check_exportable(estimator.model_fn, estimator.params)
+        writer = MlflowModelWriter()
     with Attempt(
         estimator,
         train_spec,
-        eval_spec,
+        eval_specs,
         num_ps=num_ps,
         num_workers=num_workers,
         transport=transport,
     ) as attempt:
-        job = attempt.job(writer)
         if client is None:
-            return run_local(job, on_event, attempt.check)
+            return attempt.run_here(on_event, writer)
+        job = attempt.job(writer)
         if (fault := tls_fault(client)) is not None:
             _log.warning(fault)
         with ClusterJob(client, job, on_event) as run:
             run.start(AdmissionPolicy(ADMISSION_TIMEOUT_SECS))
             return run.join(attempt.check)
+
+
+def _check_types(estimator: Any, train_spec: Any, eval_spec: Any) -> None:
+    faults = ArgumentFaults("train_and_evaluate: ")
+    for name, given, kind in (("estimator", estimator, Estimator), ("train_spec", train_spec, TrainSpec)):
+        if not isinstance(given, kind):
+            faults.add_type(name, with_article(kind.__name__), given)
+    if eval_spec is None:
+        faults.add_type("eval_spec", "an EvalSpec, or a sequence of them", eval_spec)
+    elif not isinstance(eval_spec, EvalSpec):
+        faults.items("eval_spec", eval_spec, EvalSpec, "EvalSpec")
+    faults.raise_any()

@@ -1,0 +1,75 @@
+"""What `Estimator.predict` yields: chosen predictions, by batches or by examples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.errors import ModelFnError, UsageError, did_you_mean
+
+__all__ = ["choose", "examples_of"]
+
+Predictions = NDArray[Any] | dict[str, NDArray[Any]]
+"""Of a batch: one array, or arrays by name."""
+
+
+def choose(predictions: Any, keys: Sequence[str]) -> Predictions:
+    """Return the predictions of a batch with the names `keys`; all of them if there are no keys.
+
+    Parameters
+    ----------
+    predictions : array, or mapping of str to array
+        Of an EstimatorSpec.
+    keys : sequence of str
+        Names; may be empty.
+
+    Raises
+    ------
+    UsageError
+        If a key is unknown, or the predictions have no names.
+    """
+    if not isinstance(predictions, Mapping):
+        if keys:
+            raise UsageError(("predict_keys: model_fn predicts one array, which has no key; leave predict_keys out",))
+        return np.asarray(predictions)
+    faults = [
+        f"there is no prediction {key!r}{did_you_mean(key, predictions)}" for key in keys if key not in predictions
+    ]
+    if faults:
+        raise UsageError(tuple(faults))
+    return {key: np.asarray(predictions[key]) for key in keys or predictions}
+
+
+def examples_of(predictions: Predictions, model: str) -> Iterator[Any]:
+    """Yield the predictions for each example of a batch.
+
+    Parameters
+    ----------
+    predictions : array or dict of str to array
+        Each with one row for each example.
+    model : str
+        Name of the model_fn, for errors.
+
+    Raises
+    ------
+    ModelFnError
+        If there are no predictions, or they have different numbers of rows.
+    """
+    named = predictions if isinstance(predictions, dict) else {"predictions": predictions}
+    lengths = {key: value.shape[0] if value.ndim else None for key, value in named.items()}
+    if not lengths or None in lengths.values() or len(set(lengths.values())) > 1:
+        shapes = ", ".join(f"{key!r} of shape {list(value.shape)}" for key, value in named.items()) or "nothing"
+        raise ModelFnError(
+            (
+                f"{model} predicts {shapes}: expected one row of each prediction for each example; correct it, or "
+                "call predict with yield_single_examples=False",
+            )
+        )
+    if isinstance(predictions, dict):
+        rows = range(next(iter(predictions.values())).shape[0])
+        yield from ({key: value[row] for key, value in predictions.items()} for row in rows)
+    else:
+        yield from predictions

@@ -1,0 +1,120 @@
+"""What is wrong with the arguments of one call, collected, and raised as one error of the right kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from psflow.ps_runtime.errors import ArgumentTypeError, UsageError
+
+__all__ = ["ArgumentFaults", "is_number", "whole_number", "with_article"]
+
+
+class ArgumentFaults:
+    """Collects the faults of the arguments of one call.
+
+    Parameters
+    ----------
+    where : str
+        What stands before the name of each argument, such as ``TrainSpec.``; may be empty.
+    error, type_error : type of UsageError
+        What `raise_any` raises: `type_error` if at least one argument has the wrong type.
+    """
+
+    def __init__(
+        self,
+        where: str = "",
+        error: type[UsageError] = UsageError,
+        type_error: type[ArgumentTypeError] = ArgumentTypeError,
+    ) -> None:
+        self._where = where
+        self._error = error
+        self._type_error = type_error
+        self._faults: list[str] = []
+        self._has_wrong_type = False
+
+    def add(self, *faults: str) -> None:
+        """Take note of faults of values."""
+        self._faults += faults
+
+    def add_type(self, name: str, expected: str, given: Any) -> None:
+        """Take note that the argument `name` has the wrong type."""
+        self._has_wrong_type = True
+        self._faults.append(f"{self._where}{name} should be {expected}, got {_shown(given)}")
+
+    def items(self, name: str, given: Any, kind: type, expected: str) -> tuple[Any, ...]:
+        """Return an argument that holds any number of things of one type as a tuple; None is none of them."""
+        if given is None:
+            return ()
+        if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+            self.add_type(name, f"a sequence of {expected}, or None", given)
+            return ()
+        items = tuple(given)
+        for place, item in enumerate(items):
+            if not isinstance(item, kind):
+                self.add_type(f"{name}[{place}]", with_article(expected), item)
+        return items
+
+    def callable(self, name: str, given: Any) -> None:
+        """Refuse what cannot be called."""
+        if not callable(given):
+            self.add_type(name, "callable", given)
+
+    def text(self, name: str, given: Any) -> None:
+        """Refuse what is neither a str nor None."""
+        if given is not None and not isinstance(given, str):
+            self.add_type(name, "a str or None", given)
+
+    def steps(self, name: str, given: Any) -> int | None:
+        """Return a number of steps, greater than 0, or None; ``1e4`` is such a number, 5.5 is not."""
+        if given is None:
+            return None
+        number = whole_number(given)
+        if number is None:
+            self.add_type(name, "a whole number or None", given)
+        elif number <= 0:
+            self.add(f"{self._where}{name} should be greater than 0, got {given}")
+        return number
+
+    def number(self, name: str, given: Any, *, above_zero: bool = False) -> None:
+        """Refuse what is no number, or one that is negative; NaN is no number."""
+        if not is_number(given) or math.isnan(given):
+            self.add_type(name, "a number", given)
+        elif given < 0 or (above_zero and given == 0):
+            self.add(f"{self._where}{name} should be {'greater than 0' if above_zero else '0 or more'}, got {given!r}")
+
+    def raise_any(self) -> None:
+        """Raise all faults in one error, if there are some."""
+        if self._faults:
+            raise (self._type_error if self._has_wrong_type else self._error)(tuple(self._faults))
+
+
+def with_article(name: str) -> str:
+    """Return ``an Exporter``, ``a TrainSpec``."""
+    return f"{'an' if name[0] in 'AEIOU' else 'a'} {name}"
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a real number of Python or numpy; True and False are none."""
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool)
+
+
+def whole_number(value: Any) -> int | None:
+    """Return `value` as an int if it is a whole number; None if it is anything else.
+
+    Examples
+    --------
+    >>> whole_number(1e4), whole_number(5.5), whole_number(True)
+    (10000, None, None)
+    """
+    if not is_number(value) or not math.isfinite(value) or value != int(value):
+        return None
+    return int(value)
+
+
+def _shown(value: Any) -> str:
+    return "None" if value is None else f"{type(value).__name__} {value!r}"

@@ -1,0 +1,27 @@
+"""Each case that the index names exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+INDEX = Path(__file__).with_name("README.md").read_text()
+CASES = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", INDEX)
+
+
+def test_every_row_names_a_case():
+    rows = [line for line in INDEX.splitlines() if line.startswith("| ") and not line.startswith(("| what", "| | "))]
+    assert len(rows) > 60
+    assert [row for row in rows if not re.search(r"`tests/[\w/]+\.py::test_\w+` \|$", row)] == []
+
+
+@pytest.mark.parametrize(("path", "name"), CASES)
+def test_the_case_exists(path, name):
+    assert re.search(rf"^ *def {name}\(", (ROOT / path).read_text(), re.MULTILINE)
+
+
+def test_no_defect_is_left_out():
+    assert re.findall(r"^\| (D\d+) \|", INDEX, re.MULTILINE) == [f"D{number}" for number in range(1, 19)]
