@@ -34,8 +34,7 @@ def arrays(params: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
 
 def input_fn(params: Mapping[str, Any]) -> Dataset:
     """Read a record a step, for ever."""
-    data = arrays(params)
-    return Dataset(data["features"], data["labels"]).batch(BATCH_SIZE).repeat()
+    return Dataset(arrays(params)["features"]).batch(BATCH_SIZE).repeat()
 
 
 def model_fn(features: NDArray[Any], mode: ModeKeys, params: Mapping[str, Any]) -> EstimatorSpec:

@@ -108,6 +108,8 @@ def readable(url: str) -> Iterator[None]:
     """Turn what a file system raises into an InputError."""
     try:
         yield
+    except InputError:  # a ValueError that says it all
+        raise
     except FileNotFoundError:
         raise InputError((f"there is no file {shown_path(url)}",)) from None
     except OSError as error:

@@ -14,6 +14,7 @@ from psflow.ps_runtime.columns.raw_types import (
     raw_type,
     wider_type,
 )
+from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.record_files.base import RecordError
 from psflow.ps_runtime.record_files.text_cells import parse_cells, stripped, value_fault
 
@@ -30,6 +31,8 @@ def whole_file(form: str) -> Iterator[None]:
 
     try:
         yield
+    except InputError:  # a ValueError that says it all
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         reason = str(error).partition("\n")[0][:200]
         raise RecordError(

@@ -63,7 +63,9 @@ def test_replay_is_what_one_by_one_is(trained: Path, servers: dict[str, Any]) ->
     store = CheckpointStore(str(trained))
     with threadpool_limits(limits=1):
         expected = {
-            (spec.name or "", step): training.estimator.evaluate(spec.input_fn, spec.steps, store.path(step))
+            (spec.name or "", step): training.estimator.evaluate(
+                spec.input_fn, spec.steps, checkpoint_path=store.path(step)
+            )
             for spec in training.eval_specs
             for step in STEPS
         }
