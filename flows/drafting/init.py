@@ -50,7 +50,7 @@ def init(
     target = Path(f"{experiment}.yaml" if output is None else output)
     if target.exists() and not overwrites:
         raise UsageError((f"{target} is there already: give another file with --output, or replace it with --force",))
-    made = draft(read_sample(path, format_name), label, model, experiment)
+    made = draft(read_sample(path, format_name, label), label, model, experiment)
     _check_learnable(made)
     _write(target, draft_text(made), overwrites=overwrites)
     following = [

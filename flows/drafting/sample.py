@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from psflow.flows.drafting.blank_words import blank_words
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.record_formats import Csv, RecordFiles
@@ -29,8 +30,6 @@ MAX_BYTES = 2**28
 """Of these in memory."""
 RECORD_FORMATS = {name: kind for name, kind in FORMATS.items() if issubclass(kind, RecordFiles)}
 
-BLANK_WORDS = ("?", "-", "--", ".", "n/a", "N.A.", "n.a.", "#N/A", "<NA>")
-"""Cells that mean that there is nothing, beside those that psflow takes for blank anyway."""
 DELIMITERS = ";\t|"
 LEADING_ZERO = r"^0[0-9]+$"
 
@@ -80,7 +79,7 @@ class Sample:
         return (*self.blank_words, *NA_VALUES) if self.blank_words else None
 
 
-def read_sample(path: str, format_name: str | None) -> Sample:
+def read_sample(path: str, format_name: str | None, label: str) -> Sample:
     """Read the first records of some files, at most `MAX_RECORDS`.
 
     Parameters
@@ -89,6 +88,8 @@ def read_sample(path: str, format_name: str | None) -> Sample:
         A file, folder, glob or URL.
     format_name : str or None
         The name of a format of record files; None: as the suffixes of the files say.
+    label : str
+        The column of the labels, whose words are never blank.
 
     Raises
     ------
@@ -109,11 +110,11 @@ def read_sample(path: str, format_name: str | None) -> Sample:
     names = [column.name for column in Scan(files, record_format).columns]
     _check_header(files[0], names)
     written = _read(path, name, files, replace(record_format, types=dict.fromkeys(names, "string"), na_values=()))
-    blank_words = _blank_words(written.table)
+    blank = blank_words(written.table, label)
     as_written = frozenset(column for column in names if _has_leading_zeros(written.table, column))
-    read = replace(record_format, types=dict.fromkeys(as_written, "string"), na_values=(*blank_words, *NA_VALUES))
+    read = replace(record_format, types=dict.fromkeys(as_written, "string"), na_values=(*blank, *NA_VALUES))
     found = _read(path, name, files, read)
-    return replace(found, delimiter=delimiter, blank_words=blank_words, as_written=as_written)
+    return replace(found, delimiter=delimiter, blank_words=blank, as_written=as_written)
 
 
 def _format_of(path: str, name: str | None) -> str:
@@ -176,18 +177,6 @@ def _check_header(file: DataFile, names: Sequence[str]) -> None:
         raise UsageError(
             (f"{file.shown}: expected the names of the columns in the first row, got {numbers[0]!r}; add a first row",)
         )
-
-
-def _blank_words(table: pa.Table) -> tuple[str, ...]:
-    """Return which words for nothing occur."""
-    import pyarrow as pa
-    from pyarrow import compute as pc
-
-    words = pa.array(BLANK_WORDS)
-    found: set[str] = set()
-    for column in table.columns:
-        found.update(pc.unique(column.filter(pc.is_in(column, words))).to_pylist())
-    return tuple(word for word in BLANK_WORDS if word in found)
 
 
 def _has_leading_zeros(table: pa.Table, name: str) -> bool:

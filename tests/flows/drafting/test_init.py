@@ -157,6 +157,37 @@ def test_a_column_is_guessed_by_name_and_values(column: dict[str, str], use: str
     assert (name in schema.table_columns) == (use == "feature")
 
 
+@pytest.mark.parametrize(
+    ("columns", "blank"),
+    [
+        ({"y": "['+', '-', '0x', '-'][row % 4]"}, []),
+        ({"y": "'+-'[row % 2]", "mark": "row % 3 + 0.5 if row % 4 else '-'"}, []),
+        ({"sign": "'+-.'[row % 3]"}, []),
+        ({"sign": "'+-.'[row % 3]", "mark": "row % 3 + 0.5 if row % 4 else '-'"}, []),
+        ({"stop": "'!?.'[row % 3]"}, []),
+        ({"level": "'ab-'[row % 3]"}, []),
+        ({"mostly": "row % 3 if row % 4 == 0 else '-'"}, []),
+        ({"mostly": "row % 3 if row % 4 == 0 else '?'"}, ["?"]),
+        ({"level": "'ab?'[row % 3]", "mark": "row % 3 + 0.5 if row % 4 else '.'"}, ["?", "."]),
+        ({"when": "'2026-01-%02d' % (row % 28 + 1) if row % 4 else '--'"}, ["--"]),
+    ],
+    ids=str,
+)
+def test_a_word_is_blank_only_if_it_is_no_value_of_any_column(columns: dict[str, str], blank: list[str]) -> None:
+    facts = draft(csv(people(40, **columns)), "y")
+    parameters, plan = planned("t.yaml")
+    found = parameters.input.train.na_values  # type: ignore[union-attr]
+    assert list(found or [])[: len(blank)] == blank
+    assert (found is None) == (not blank)
+    assert sum(dataset.num_records for dataset in plan.datasets.values()) == 40
+    words = {name: len({eval(text, {"row": row}) for row in range(40)}) for name, text in columns.items()}
+    assert plan.model.schema is not None
+    if "y" in columns:
+        assert len(plan.model.schema.classes) == words["y"]
+    for name in {"sign", "stop"} & set(columns):
+        assert facts["columns"][name]["comment"] == "3 words"
+
+
 def test_very_many_words_are_hashed_and_a_deep_network_embeds_them() -> None:
     path = csv(people(2050, word="'w%d' % (row % 1010)"))
     assert draft(path, "y")["columns"]["word"]["options"] == {"hash_buckets": 2048, "embedding": 8}
