@@ -54,7 +54,9 @@ class ColumnGuess:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def guess_column(facts: ColumnFacts, *, has_leading_zeros: bool, is_deep: bool, max_words: int) -> ColumnGuess:
+def guess_column(
+    facts: ColumnFacts, *, has_leading_zeros: bool, can_flag: bool, is_deep: bool, max_words: int, seen: str
+) -> ColumnGuess:
     """Return what becomes of a column.
 
     Parameters
@@ -63,18 +65,24 @@ def guess_column(facts: ColumnFacts, *, has_leading_zeros: bool, is_deep: bool, 
         What was counted.
     has_leading_zeros : bool
         Whether its words are numbers with zeros in front, in delimited text.
+    can_flag : bool
+        Whether there is no column of the name that its indicator would have.
     is_deep : bool
         Whether the model is a deep network, which has embeddings.
     max_words : int
         Of a vocabulary; more of them are hashed.
+    seen : str
+        Where it was counted, if these are not all records.
     """
     name = facts.name
     if facts.is_array:
-        return ColumnGuess(name, Use.FEATURE, f"arrays, {facts.raw.type}{facts.blanks}")
+        return _arrays(facts)
     if not facts.num_distinct:
-        return ColumnGuess(name, Use.LEFT_OUT, "nothing but blanks: left out")
+        return ColumnGuess(name, Use.LEFT_OUT, f"nothing but blanks{seen}: left out")
     if facts.num_distinct == 1 and not facts.num_blanks:
-        return ColumnGuess(name, Use.LEFT_OUT, f"always {facts.low}: left out")
+        return ColumnGuess(name, Use.LEFT_OUT, f"always {facts.low}{seen}: left out")
+    if facts.num_infinite:
+        return ColumnGuess(name, Use.LEFT_OUT, f"{facts.infinite}: left out, as no model learns from infinity")
     if _is_key(facts):
         return ColumnGuess(name, Use.KEY, "all different: names a record")
     match facts.raw.type:
@@ -84,11 +92,20 @@ def guess_column(facts: ColumnFacts, *, has_leading_zeros: bool, is_deep: bool, 
             return ColumnGuess(name, Use.FEATURE, f"true or false{facts.blanks}", _filled(facts, {}))
         case "date" | "timestamp":
             comment = f"dates, {facts.range}, as days since 1970{facts.blanks}"
-            return ColumnGuess(name, Use.FEATURE, comment, _number(facts))
+            return ColumnGuess(name, Use.FEATURE, comment, _number(facts, can_flag=can_flag))
         case "int64" if _is_key_name(name):
             return _words(facts, {}, max_words, is_deep=is_deep)
     comment = f"{facts.range}{facts.blanks}"
-    return ColumnGuess(name, Use.FEATURE, comment, _number(facts))
+    return ColumnGuess(name, Use.FEATURE, comment, _number(facts, can_flag=can_flag))
+
+
+def _arrays(facts: ColumnFacts) -> ColumnGuess:
+    what = f"arrays, {facts.raw.type}"
+    if facts.num_blanks:
+        return ColumnGuess(facts.name, Use.LEFT_OUT, f"{what}{facts.blanks}: left out, as blanks in arrays stay blank")
+    if facts.num_infinite:
+        return ColumnGuess(facts.name, Use.LEFT_OUT, f"{what}, {facts.infinite}: left out")
+    return ColumnGuess(facts.name, Use.FEATURE, what)
 
 
 def _is_key_name(name: str) -> bool:
@@ -112,8 +129,9 @@ def _is_key(facts: ColumnFacts) -> bool:
             return False
 
 
-def _number(facts: ColumnFacts) -> dict[str, Any]:
-    filled = {"impute": "median", "indicator": True} if facts.num_blanks else {}
+def _number(facts: ColumnFacts, *, can_flag: bool) -> dict[str, Any]:
+    flag = {"indicator": True} if can_flag else {}
+    filled = {"impute": "median", **flag} if facts.num_blanks else {}
     return {**filled, "normalize": "standard"}
 
 

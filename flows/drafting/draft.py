@@ -98,15 +98,17 @@ def draft(sample: Sample, label: str, model: str | None, experiment: str) -> Dra
         raise UsageError((f"{shown_path(sample.path)}: {what}; expected the label among {', '.join(names[:20])}",))
     raw = {column.name: column for column in sample.columns}
     label_column = sample.table.column(label)
-    guess = guess_label(column_facts(raw.pop(label), label_column), label_column)
+    guess = guess_label(column_facts(raw.pop(label), label_column), label_column, sample)
     _check_parts(sample, label_column)
     chosen, reason = _model(guess, model, sample)
     columns = [
         guess_column(
             column_facts(column, sample.table.column(column.name)),
             has_leading_zeros=column.name in sample.as_written,
+            can_flag=f"{column.name}_is_blank" not in names,
             is_deep=chosen.startswith("DNN"),
             max_words=MAX_WORDS if sample.is_all else MAX_WORDS // 2,
+            seen=sample.seen,
         )
         for column in raw.values()
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
-from psflow.ps_runtime.columns.values import blank_rows
+from psflow.ps_runtime.columns.values import array_of, blank_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,8 +24,8 @@ class ColumnFacts:
     ----------
     raw : RawColumn
         Name and type.
-    num_records, num_blanks : int
-        Of all values, and of those that are null or NaN.
+    num_records, num_blanks, num_infinite : int
+        Of all values, of those that are null or NaN, and of those that are infinite; or have such a value among others.
     num_distinct : int
         Of those that are not blank; 0 where these are arrays.
     low, high : object
@@ -37,6 +37,7 @@ class ColumnFacts:
     raw: RawColumn
     num_records: int
     num_blanks: int
+    num_infinite: int
     num_distinct: int
     low: Any = None
     high: Any = None
@@ -64,6 +65,11 @@ class ColumnFacts:
         return f", {self.num_blanks:,} of {self.num_records:,} blank" if self.num_blanks else ""
 
     @property
+    def infinite(self) -> str:
+        """How many values are infinite."""
+        return f"{self.num_infinite:,} of {self.num_records:,} infinite"
+
+    @property
     def range(self) -> str:
         """From the least to the greatest value."""
         low, high = (f"{value:g}" if isinstance(value, float) else f"{value}" for value in (self.low, self.high))
@@ -77,23 +83,32 @@ def column_facts(raw: RawColumn, column: pa.ChunkedArray) -> ColumnFacts:
     values = column.combine_chunks()
     blank = blank_rows(values)
     num_blanks = int(np.count_nonzero(blank))
-    if raw.type not in TYPES:
-        return ColumnFacts(raw, len(values), num_blanks, 0)
+    num_infinite = _num_infinite(values)
     present = values.filter(~blank)
-    if not len(present):
-        return ColumnFacts(raw, len(values), num_blanks, 0)
+    if raw.type not in TYPES or not len(present):
+        return ColumnFacts(raw, len(values), num_blanks, num_infinite, 0)
     bounds = pc.min_max(present).as_py()
     lengths = pc.utf8_length(present) if raw.type == "string" else None
     return ColumnFacts(
         raw,
         len(values),
         num_blanks,
+        num_infinite,
         pc.count_distinct(present).as_py(),
         bounds["min"],
         bounds["max"],
         0.0 if lengths is None else pc.mean(lengths).as_py(),
         0 if lengths is None else pc.max(lengths).as_py(),
     )
+
+
+def _num_infinite(values: pa.Array) -> int:
+    import pyarrow as pa
+    from pyarrow import compute as pc
+
+    if pa.types.is_fixed_size_list(values.type):
+        return int(np.isinf(array_of(values)).any(axis=1).sum())
+    return pc.sum(pc.is_inf(values)).as_py() or 0 if pa.types.is_floating(values.type) else 0
 
 
 def counted(count: int, noun: str) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from psflow.flows.drafting.facts import ColumnFacts
+from psflow.flows.drafting.sample import Sample
+from psflow.ps_runtime.columns.options import as_word
 from psflow.ps_runtime.columns.reading import NUMBERS
 from psflow.ps_runtime.errors import UsageError
 
@@ -20,6 +23,10 @@ MAX_NUMBER_CLASSES = 20
 RECORDS_EACH = 10
 """Of a class, on average: with fewer, whole numbers are sizes rather than classes."""
 MAX_SHOWN = 4
+MOST_BLANKS = 0.1
+"""Of the labels: more of them are hardly missing by chance."""
+RARE = 10
+"""Records of a class: so few may all be in one part of the input."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,8 @@ class LabelGuess:
         Records without a label.
     options : mapping
         The keys of the label beside its column.
+    type : str or None
+        What its column is read as, where it looks like something else.
     """
 
     column: str
@@ -45,6 +54,7 @@ class LabelGuess:
     comment: str
     num_blanks: int
     options: dict[str, Any] = field(default_factory=dict)
+    type: Literal["string"] | None = None
 
     @property
     def key(self) -> Any:
@@ -52,49 +62,83 @@ class LabelGuess:
         return {"column": self.column, **self.options} if self.options else self.column
 
 
-def guess_label(facts: ColumnFacts, values: pa.ChunkedArray) -> LabelGuess:
+def guess_label(facts: ColumnFacts, values: pa.ChunkedArray, sample: Sample) -> LabelGuess:
     """Return what the labels are.
+
+    Parameters
+    ----------
+    facts : ColumnFacts
+        What was counted.
+    values : pyarrow.ChunkedArray
+        The labels.
+    sample : Sample
+        Where they are from.
 
     Raises
     ------
     UsageError
-        If they are nothing that a canned model learns: blank, all equal, dates, arrays, or a word for each record.
+        If they are nothing that a canned model learns: blank in many records, all equal, infinite, dates, arrays, or a
+        word for each record.
     """
     name = facts.name
-    if fault := _fault(facts):
+    if fault := _fault(facts, sample):
         raise UsageError((f"the label {name!r} {fault}",))
-    if facts.raw.type == "string":
-        return LabelGuess(name, True, _classes_comment(facts, values), facts.num_blanks)
-    if facts.raw.type == "bool" or _are_classes(facts, values):
-        return LabelGuess(name, True, _classes_comment(facts, values), facts.num_blanks, {"classes": "auto"})
+    counts, is_text = _counted(values), facts.raw.type == "string"
+    if is_text or facts.raw.type == "bool" or _are_classes(facts, counts):
+        classes = _classes(facts, counts, sample)
+        options = {} if is_text and classes == "auto" else {"classes": classes}
+        raw_type = "string" if name in sample.as_written else None
+        return LabelGuess(name, True, _classes_comment(facts, counts), facts.num_blanks, options, raw_type)
     comment = f"a number, {facts.range}, {facts.num_distinct:,} different{facts.blanks}"
     return LabelGuess(name, False, comment, facts.num_blanks, {"normalize": "standard"})
 
 
-def _fault(facts: ColumnFacts) -> str:
+def _fault(facts: ColumnFacts, sample: Sample) -> str:
     if facts.raw.type not in (*NUMBERS, "string", "bool"):
         return f"is {facts.raw.type}, expected numbers, words or truths"
     if not facts.num_distinct:
-        return "has nothing but blanks"
+        return f"has nothing but blanks{sample.seen}"
     if facts.num_distinct == 1:
-        return f"is always {facts.low!r}: expected at least two values to learn from"
+        return f"is always {facts.low!r}{sample.seen}: expected at least two values to learn from"
+    if facts.num_infinite:
+        return f"is infinite in {facts.num_infinite:,} of {facts.num_records:,} records; correct these"
+    if facts.num_blanks > MOST_BLANKS * facts.num_records:
+        words = f" ({', '.join(map(repr, sample.blank_labels))})" if sample.blank_labels else ""
+        return (
+            f"is blank{words} in {facts.num_blanks:,} of {facts.num_records:,} records, expected at most "
+            f"{MOST_BLANKS:.0%}; take these out of the files, or write a word for them if they are a class"
+        )
     if facts.raw.type == "string" and facts.num_distinct > min(MAX_CLASSES, max(2, facts.num_records // 2)):
         return f"has {facts.num_distinct:,} different words in {facts.num_records:,} records: expected classes"
     return ""
 
 
-def _are_classes(facts: ColumnFacts, values: pa.ChunkedArray) -> bool:
+def _are_classes(facts: ColumnFacts, counts: Counter[Any]) -> bool:
     """Return whether numbers are few and whole, each of many records."""
     if facts.num_distinct > MAX_NUMBER_CLASSES or facts.num_records < RECORDS_EACH * facts.num_distinct:
         return False
-    return all(float(value).is_integer() for value in values.unique().drop_null().to_pylist() if value == value)
+    return all(float(value).is_integer() for value in counts)
 
 
-def _classes_comment(facts: ColumnFacts, values: pa.ChunkedArray) -> str:
+def _counted(values: pa.ChunkedArray) -> Counter[Any]:
+    """Return how often each label is there, without blanks."""
+    from pyarrow import compute as pc
+
+    present = values.filter(pc.invert(pc.is_null(values, nan_is_null=True)))
+    return Counter({pair["values"]: pair["counts"] for pair in present.value_counts().to_pylist()})
+
+
+def _classes(facts: ColumnFacts, counts: Counter[Any], sample: Sample) -> list[str | int] | Literal["auto"]:
+    """Return all classes, in the order of ``auto``, if the part to train on may lack one."""
+    if not sample.is_all or min(counts.values()) >= RARE:
+        return "auto"
+    words = map(as_word, sorted(counts))
+    return [int(word) for word in words] if facts.raw.type in NUMBERS else list(words)
+
+
+def _classes_comment(facts: ColumnFacts, counts: Counter[Any]) -> str:
     """Return how many classes there are, and the most frequent ones with their shares."""
-    num_present = facts.num_records - facts.num_blanks
-    counts = {pair["values"]: pair["counts"] for pair in values.drop_null().value_counts().to_pylist()}
     frequent = sorted(counts, key=lambda value: (-counts[value], value))
-    shown = ", ".join(f"{value} ({counts[value] / num_present:.0%})" for value in frequent[:MAX_SHOWN])
+    shown = ", ".join(f"{value} ({counts[value] / counts.total():.0%})" for value in frequent[:MAX_SHOWN])
     more = ", ..." if len(frequent) > MAX_SHOWN else ""
     return f"{facts.num_distinct} classes: {shown}{more}{facts.blanks}"

@@ -54,6 +54,8 @@ class Sample:
         Where it is not the usual one.
     blank_words : tuple of str
         Cells that are blank, beside those that are anyway.
+    blank_labels : tuple of str
+        Words of the label that are blank.
     as_written : frozenset of str
         Columns whose numbers are names, as they have leading zeros.
     """
@@ -66,12 +68,18 @@ class Sample:
     num_records: int
     delimiter: str | None = None
     blank_words: tuple[str, ...] = ()
+    blank_labels: tuple[str, ...] = ()
     as_written: frozenset[str] = field(default_factory=frozenset)
 
     @property
     def is_all(self) -> bool:
         """Whether these are all records of the files."""
         return bool(self.table.num_rows == self.num_records)
+
+    @property
+    def seen(self) -> str:
+        """Where something was seen, if these are not all records; else empty."""
+        return "" if self.is_all else f" in the first {self.table.num_rows:,} records"
 
     @property
     def na_values(self) -> tuple[str, ...] | None:
@@ -111,10 +119,11 @@ def read_sample(path: str, format_name: str | None, label: str) -> Sample:
     _check_header(files[0], names)
     written = _read(path, name, files, replace(record_format, types=dict.fromkeys(names, "string"), na_values=()))
     blank = blank_words(written.table, label)
+    blank_labels = _blank_labels(written.table, label)
     as_written = frozenset(column for column in names if _has_leading_zeros(written.table, column))
     read = replace(record_format, types=dict.fromkeys(as_written, "string"), na_values=(*blank, *NA_VALUES))
     found = _read(path, name, files, read)
-    return replace(found, delimiter=delimiter, blank_words=blank, as_written=as_written)
+    return replace(found, delimiter=delimiter, blank_words=blank, blank_labels=blank_labels, as_written=as_written)
 
 
 def _format_of(path: str, name: str | None) -> str:
@@ -177,6 +186,13 @@ def _check_header(file: DataFile, names: Sequence[str]) -> None:
         raise UsageError(
             (f"{file.shown}: expected the names of the columns in the first row, got {numbers[0]!r}; add a first row",)
         )
+
+
+def _blank_labels(table: pa.Table, label: str) -> tuple[str, ...]:
+    from pyarrow import compute as pc
+
+    words = frozenset(pc.unique(table.column(label)).to_pylist()) if label in table.column_names else frozenset()
+    return tuple(word for word in NA_VALUES if word in words)
 
 
 def _has_leading_zeros(table: pa.Table, name: str) -> bool:

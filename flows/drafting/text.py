@@ -49,9 +49,11 @@ def _training_input(made: Draft) -> Iterator[str]:
     first = {"format": sample.format_name, "path": sample.path, "part": [0, PART], "batch_size": BATCH_SIZE}
     yield _comment(f"Training has {PART:.0%} of the records, and input.eval the others, by a hash of their numbers.", 2)
     yield f"  train: {{{', '.join(f'{key}: {inline(value)}' for key, value in first.items())}, shuffle: true,"
-    parts: list[list[str]] = [[_comment(f"{label.column}: {label.comment}", 4), _item("label", label.key)]]
+    parts: list[list[str]] = [[_comment(f"{label.column}: {label.comment}", 4), *_label(made)]]
     if label.num_blanks:
-        parts.append([_comment("records without a label are left out", 4), _item("non_finite", "drop")])
+        words = f" ({', '.join(map(repr, sample.blank_labels))})" if sample.blank_labels else ""
+        comment = f"{label.num_blanks:,} of {sample.table.num_rows:,} records have no label{words}: left out"
+        parts.append([_comment(comment, 4), _item("non_finite", "drop")])
     if sample.delimiter is not None:
         parts.append([_item("delimiter", sample.delimiter)])
     if sample.na_values is not None:
@@ -68,7 +70,8 @@ def _training_input(made: Draft) -> Iterator[str]:
         names = (inline(guess.name) for guess in features)
         parts.append([*comments, *_wrapped("features: [", names, "]")])
     comments = [_comment(f"{guess.name}: {guess.comment}", 4) for guess in features]
-    items = [f"{inline(guess.name)}: {inline(guess.options)}" for guess in features if guess.options]
+    items = [] if label.type is None else [f"{inline(label.column)}: {inline({'type': label.type})}"]
+    items += [f"{inline(guess.name)}: {inline(guess.options)}" for guess in features if guess.options]
     if items:
         parts.append([*comments, *_wrapped("columns: {", items, "}")])
     else:
@@ -76,6 +79,16 @@ def _training_input(made: Draft) -> Iterator[str]:
     for number, part in enumerate(parts, start=1):
         yield from part[:-1]
         yield part[-1] + ("}" if number == len(parts) else ",")
+
+
+def _label(made: Draft) -> list[str]:
+    """Return the key, on several lines if it lists many classes."""
+    match made.label.options:
+        case {"classes": list() as classes}:
+            column = inline(made.label.column)
+            return _wrapped(f"label: {{column: {column}, classes: [", map(inline, classes), "]}")
+        case _:
+            return [_item("label", made.label.key)]
 
 
 def _tail(made: Draft) -> Iterator[str]:

@@ -33,7 +33,7 @@ class Learner:
     columns : sequence of RawColumn
         The columns of the input. All are features but the label, the weight and the keys.
     options : mapping of str to ColumnOptions
-        Of features, by column; those without have no keys.
+        Of features, by column; those without have no keys. A label or weight may have the type that it was read as.
     groups : mapping
         See `Groups`.
     seed : int
@@ -89,9 +89,13 @@ class Learner:
         faults: list[str] = []
         if weight is not None and raw[weight].type not in NUMBERS:
             faults.append(f"the weight {weight!r} is {raw[weight].type}, expected numbers")
-        intents = _or_faults(
-            lambda: intend([column for column in columns if column.name not in apart], options), faults
-        )
+        # of a column that is no feature, only the type that it has been read as
+        own = {
+            name: keys
+            for name, keys in options.items()
+            if name not in apart or keys.keys != ("type",) or keys.type != raw[name].type
+        }
+        intents = _or_faults(lambda: intend([column for column in columns if column.name not in apart], own), faults)
         members = None if intents is None else _or_faults(lambda: _members(groups, intents), faults)
         self._label = None
         if label is not None:

@@ -18,7 +18,6 @@ from psflow.ps_runtime.specs.schema import LibSvmReading, TextReading
 
 __all__ = ["as_in_training"]
 
-TAB = "\t"
 OPTIONS = frozenset({"column_names", "na_values", "encoding"})
 
 
@@ -67,7 +66,7 @@ def as_in_training(
     read = replace(record_format, types={**record_format.types, **types})
     if not isinstance(text, TextReading):
         return read
-    options = OPTIONS if text.delimiter == TAB else OPTIONS | {"delimiter"}  # a tab is that of files of another suffix
+    options = OPTIONS if text.delimiter is None else OPTIONS | {"delimiter"}
     read = replace(read, **{name: getattr(text, name) for name in options.difference(stated)})
     if "column_names" in stated or text.column_names is None:
         return read

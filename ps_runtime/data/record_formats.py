@@ -139,7 +139,7 @@ class Csv(RecordFiles):
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv",)
 
-    usual_delimiter: ClassVar[str] = ","
+    usual_delimiter: ClassVar[Literal[",", "\t"]] = ","
 
     delimiter: Annotated[
         str | None, Key("What separates cells: one character; null: as in training, else a comma in csv, a tab in tsv.")
@@ -160,7 +160,8 @@ class Csv(RecordFiles):
     def record_format(self) -> RecordFormat:
         """Return how the files are read, where training does not say more."""
         given = {name: getattr(self, name) for name in TEXT_OPTIONS if getattr(self, name) is not None}
-        return DelimitedText(types=self.types, **({"delimiter": self.usual_delimiter} | given))
+        usual = self.usual_delimiter
+        return DelimitedText(types=self.types, usual_delimiter=usual, **({"delimiter": usual} | given))
 
     @property
     def stated(self) -> frozenset[str]:
@@ -173,7 +174,7 @@ class Tsv(Csv):
     """Text whose cells are separated by tabs, and whose first row names the columns."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".tsv",)
-    usual_delimiter: ClassVar[str] = "\t"
+    usual_delimiter: ClassVar[Literal[",", "\t"]] = "\t"
 
     @property
     def stated(self) -> frozenset[str]:

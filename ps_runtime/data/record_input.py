@@ -312,7 +312,7 @@ def _text_of(record_format: RecordFormat) -> TextReading | LibSvmReading | None:
         return None
     names = record_format.column_names
     return TextReading(
-        record_format.delimiter,
+        None if record_format.delimiter == record_format.usual_delimiter else record_format.delimiter,
         None if names is None else tuple(names),
         tuple(record_format.na_values),
         record_format.encoding,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from psflow.ps_runtime.columns.raw import TYPES
 from psflow.ps_runtime.errors import InputError
@@ -29,6 +29,8 @@ class DelimitedText(RecordFormat):
     ----------
     delimiter : str
         One ASCII character.
+    usual_delimiter : str
+        That of files with such names: a comma in ``.csv``, a tab in ``.tsv``.
     column_names : sequence of str, optional
         Of files without a header; default: the first row names the columns.
     na_values : sequence of str
@@ -40,6 +42,7 @@ class DelimitedText(RecordFormat):
     name: ClassVar[str] = "delimited"
 
     delimiter: str = ","
+    usual_delimiter: Literal[",", "\t"] = ","
     column_names: Sequence[str] | None = None
     na_values: Sequence[str] = NA_VALUES
     encoding: str = "utf-8"
@@ -70,8 +73,8 @@ class DelimitedText(RecordFormat):
 
     @property
     def suffixes(self) -> tuple[str, ...]:  # type: ignore[override]
-        """How the names of its files end."""
-        return (".tsv",) if self.delimiter == "\t" else (".csv",)
+        """How the names of its files end, whatever separates their cells."""
+        return (".tsv",) if self.usual_delimiter == "\t" else (".csv",)
 
     @property
     def first_row(self) -> int:

@@ -98,9 +98,12 @@ class Scaling:
 
 @dataclass(frozen=True, slots=True)
 class TextReading:
-    """How delimited text is read; see `psflow.ps_runtime.record_files.delimited.DelimitedText`."""
+    """How delimited text is read; see `psflow.ps_runtime.record_files.delimited.DelimitedText`.
 
-    delimiter: str
+    The delimiter is None if it is that of the format, a comma in CSV and a tab in TSV: further files may be of either.
+    """
+
+    delimiter: str | None
     column_names: tuple[str, ...] | None
     na_values: tuple[str, ...]
     encoding: str
@@ -234,7 +237,7 @@ def _text_from(facts: Mapping[str, Any]) -> TextReading | LibSvmReading:
         return LibSvmReading(bool(facts["zero_based"]))
     names = facts["column_names"]
     return TextReading(
-        str(facts["delimiter"]),
+        None if facts["delimiter"] is None else str(facts["delimiter"]),
         None if names is None else tuple(map(str, names)),
         tuple(map(str, facts["na_values"])),
         str(facts["encoding"]),

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.columns.options import ColumnOptions
-from psflow.ps_runtime.data.record_formats import Csv, JsonLinesInput, RecordFiles
+from psflow.ps_runtime.data.record_formats import Csv, JsonLinesInput, RecordFiles, Tsv
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.specs.schema import InputSchema
 
 TRAINING = {
     "zip": ["00501", "X9", "10115"],
@@ -117,3 +118,34 @@ def test_text_is_read_as_in_training_unless_the_later_input_says_otherwise(tmp_p
     own = Csv(path=str(tmp_path / "b.csv"), delimiter="|", na_values=["-"]).read()
     read = own.open(training.schema(), "keep", "eval", needs_labels=True).read(0, 0, 2)[0]["job"]
     assert read.tolist() == later.read(0, 1, 3)[0]["job"].tolist()[::-1]
+
+
+@pytest.mark.parametrize(
+    ("training", "keys", "later", "delimiter"),
+    [
+        (Csv, {"delimiter": "\t"}, Csv, "\t"),
+        (Csv, {"delimiter": "\t"}, Tsv, "\t"),
+        (Csv, {}, Tsv, "\t"),
+        (Csv, {"delimiter": ";"}, Tsv, "\t"),
+        (Tsv, {}, Csv, ","),
+        (Tsv, {}, Tsv, "\t"),
+        (Csv, {"delimiter": ";"}, Csv, ";"),
+    ],
+)
+def test_files_of_a_format_are_separated_as_in_training(
+    tmp_path: Path, training: type[Csv], keys: dict[str, Any], later: type[Csv], delimiter: str
+) -> None:
+    def written(folder: str, suffix: str, between: str) -> str:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"a{suffix}").write_text(f"x{between}y\n1{between}2\n3{between}4\n")
+        return str(tmp_path / folder)
+
+    usual = training.usual_delimiter
+    first = training(path=written("first", training.suffixes[0], keys.get("delimiter", usual)), label="y", **keys)
+    schema = first.read().learn("error", "input.train").schema()
+    assert InputSchema.from_facts(schema.to_facts()) == schema
+    further = later(path=written("later", later.suffixes[0], delimiter)).read()
+    features, labels = further.open(schema, "error", "input.eval", needs_labels=True).read(0, 0, 2)
+    assert features["x"].tolist() == [1, 3]
+    assert labels is not None
+    assert labels.tolist() == [2, 4]
