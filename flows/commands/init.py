@@ -11,9 +11,18 @@ from psflow.flows.commands.options import Json
 
 __all__ = ["init"]
 
+Reading = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]", help="How the files are read, such as encoding=latin-1 or columns.zip.type=string."
+    ),
+]
+
 
 def init(
     data: Annotated[str, typer.Argument(metavar="DATA", help="File, folder, glob or URL of records with columns.")],
+    overrides: Reading = None,
+    *,
     label: Annotated[str, typer.Option(metavar="COLUMN", help="The column to predict.")],
     output: Annotated[
         str | None, typer.Option(metavar="FILE", help="Where the configuration goes; default: DATA.yaml, here.")
@@ -35,4 +44,4 @@ def init(
     """
     from psflow.flows.drafting.init import init
 
-    return init(data, label, output=output, model=model, format_name=format, overwrites=force)
+    return init(data, label, overrides or (), output=output, model=model, format_name=format, overwrites=force)

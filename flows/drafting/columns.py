@@ -54,17 +54,13 @@ class ColumnGuess:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-def guess_column(
-    facts: ColumnFacts, *, has_leading_zeros: bool, can_flag: bool, is_deep: bool, max_words: int, seen: str
-) -> ColumnGuess:
+def guess_column(facts: ColumnFacts, *, can_flag: bool, is_deep: bool, max_words: int, seen: str) -> ColumnGuess:
     """Return what becomes of a column.
 
     Parameters
     ----------
     facts : ColumnFacts
         What was counted.
-    has_leading_zeros : bool
-        Whether its words are numbers with zeros in front, in delimited text.
     can_flag : bool
         Whether there is no column of the name that its indicator would have.
     is_deep : bool
@@ -87,7 +83,7 @@ def guess_column(
         return ColumnGuess(name, Use.KEY, "all different: names a record")
     match facts.raw.type:
         case "string":
-            return _words(facts, {"type": "string"} if has_leading_zeros else {}, max_words, is_deep=is_deep)
+            return _words(facts, {}, max_words, is_deep=is_deep)
         case "bool":
             return ColumnGuess(name, Use.FEATURE, f"true or false{facts.blanks}", _filled(facts, {}))
         case "date" | "timestamp":
@@ -148,8 +144,6 @@ def _words(facts: ColumnFacts, options: dict[str, Any], max_words: int, *, is_de
         return ColumnGuess(name, Use.LEFT_OUT, f"{what}, most of them of one record: left out")
     if facts.raw.type == "int64":
         options, what = {**options, "vocabulary": "auto"}, f"{what}, as its name says that numbers are ids"
-    elif options:
-        what = f"{what}, numbers with leading zeros"
     if facts.num_distinct <= max_words:
         return ColumnGuess(name, Use.FEATURE, what, _filled(facts, options))
     options.pop("vocabulary", None)

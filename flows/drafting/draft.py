@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from psflow.flows.drafting.columns import ColumnGuess, Use, guess_column
@@ -102,13 +102,15 @@ def draft(sample: Sample, label: str, model: str | None, experiment: str) -> Dra
     _check_parts(sample, label_column)
     chosen, reason = _model(guess, model, sample)
     columns = [
-        guess_column(
-            column_facts(column, sample.table.column(column.name)),
-            has_leading_zeros=column.name in sample.as_written,
-            can_flag=f"{column.name}_is_blank" not in names,
-            is_deep=chosen.startswith("DNN"),
-            max_words=MAX_WORDS if sample.is_all else MAX_WORDS // 2,
-            seen=sample.seen,
+        _typed(
+            guess_column(
+                column_facts(column, sample.table.column(column.name)),
+                can_flag=f"{column.name}_is_blank" not in names,
+                is_deep=chosen.startswith("DNN"),
+                max_words=MAX_WORDS if sample.is_all else MAX_WORDS // 2,
+                seen=sample.seen,
+            ),
+            sample,
         )
         for column in raw.values()
     ]
@@ -121,6 +123,15 @@ def draft(sample: Sample, label: str, model: str | None, experiment: str) -> Dra
     steps = EPOCHS * PART * sample.num_records / BATCH_SIZE
     max_steps = round(min(max(steps, FEWEST_STEPS), MOST_STEPS), -2)
     return Draft(experiment, sample, guess, chosen, reason, tuple(columns), int(max_steps))
+
+
+def _typed(guess: ColumnGuess, sample: Sample) -> ColumnGuess:
+    """Return a guess that says what a feature has to be read as, where it looks like something else."""
+    if guess.use is not Use.FEATURE or guess.name not in sample.set_types:
+        return guess
+    zeros = ", numbers with leading zeros" if guess.name in sample.as_written else ""
+    options = {"type": sample.set_types[guess.name], **guess.options}
+    return replace(guess, comment=f"{guess.comment}{zeros}", options=options)
 
 
 def _check_parts(sample: Sample, label: pa.ChunkedArray) -> None:

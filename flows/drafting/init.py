@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from psflow.flows.drafting.sample import read_sample
 from psflow.flows.drafting.text import draft_text
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
+from psflow.ps_runtime.config.files import load
 from psflow.ps_runtime.errors import CellError, InputError, UsageError
 from psflow.ps_runtime.redaction import shown_path
 
@@ -22,7 +23,14 @@ __all__ = ["init"]
 
 
 def init(
-    path: str, label: str, *, output: str | None, model: str | None, format_name: str | None, overwrites: bool
+    path: str,
+    label: str,
+    overrides: Sequence[str] = (),
+    *,
+    output: str | None,
+    model: str | None,
+    format_name: str | None,
+    overwrites: bool,
 ) -> Answer:
     """Write a first configuration.
 
@@ -32,6 +40,8 @@ def init(
         File, folder, glob or URL of records with columns.
     label : str
         The column of the labels.
+    overrides : sequence of str
+        ``key=value``: what is known of how the files are read.
     output : str or None
         The file to write; None: named after `path`, in the working directory.
     model : str or None
@@ -48,9 +58,11 @@ def init(
     """
     experiment = _experiment(path)
     target = Path(f"{experiment}.yaml" if output is None else output)
+    if target.is_dir():
+        raise UsageError((f"--output is {target}, a folder: give a file, such as {target / f'{experiment}.yaml'}",))
     if target.exists() and not overwrites:
         raise UsageError((f"{target} is there already: give another file with --output, or replace it with --force",))
-    made = draft(read_sample(path, format_name, label), label, model, experiment)
+    made = draft(read_sample(path, format_name, label, load([], overrides)), label, model, experiment)
     _check_learnable(made)
     _write(target, draft_text(made), overwrites=overwrites)
     following = [
@@ -91,7 +103,8 @@ def _check_learnable(made: Draft) -> None:
         learner.update(table.combine_chunks())
         learner.finish()
     except CellError as error:
-        raise InputError((f"{shown_path(made.sample.path)}: {error}",)) from None
+        where = f"{shown_path(made.sample.path)}: column {error.column!r}, {made.sample.place(error.row)}"
+        raise InputError((f"{where}: {error.reason}",)) from None
 
 
 def _write(target: Path, text: str, *, overwrites: bool) -> None:

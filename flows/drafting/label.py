@@ -45,8 +45,6 @@ class LabelGuess:
         Records without a label.
     options : mapping
         The keys of the label beside its column.
-    type : str or None
-        What its column is read as, where it looks like something else.
     """
 
     column: str
@@ -54,7 +52,6 @@ class LabelGuess:
     comment: str
     num_blanks: int
     options: dict[str, Any] = field(default_factory=dict)
-    type: Literal["string"] | None = None
 
     @property
     def key(self) -> Any:
@@ -87,8 +84,7 @@ def guess_label(facts: ColumnFacts, values: pa.ChunkedArray, sample: Sample) -> 
     if is_text or facts.raw.type == "bool" or _are_classes(facts, counts):
         classes = _classes(facts, counts, sample)
         options = {} if is_text and classes == "auto" else {"classes": classes}
-        raw_type = "string" if name in sample.as_written else None
-        return LabelGuess(name, True, _classes_comment(facts, counts), facts.num_blanks, options, raw_type)
+        return LabelGuess(name, True, _classes_comment(facts, counts), facts.num_blanks, options)
     comment = f"a number, {facts.range}, {facts.num_distinct:,} different{facts.blanks}"
     return LabelGuess(name, False, comment, facts.num_blanks, {"normalize": "standard"})
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from psflow.flows.drafting.blank_words import blank_words
+from psflow.flows.parameters.input import MODELS
+from psflow.flows.parameters.parsing import parse_as
 from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.config.files import Settings
 from psflow.ps_runtime.data.formats import FORMATS
-from psflow.ps_runtime.data.record_formats import Csv, RecordFiles
-from psflow.ps_runtime.errors import InputError, UsageError, did_you_mean
+from psflow.ps_runtime.data.record_formats import RecordFiles
+from psflow.ps_runtime.errors import ConfigError, InputError, UsageError, did_you_mean
 from psflow.ps_runtime.record_files.base import RecordFormat
 from psflow.ps_runtime.record_files.delimited import NA_VALUES, DelimitedText
 from psflow.ps_runtime.record_files.files import DataFile
@@ -30,6 +33,8 @@ MAX_BYTES = 2**28
 """Of these in memory."""
 RECORD_FORMATS = {name: kind for name, kind in FORMATS.items() if issubclass(kind, RecordFiles)}
 
+READING = ("delimiter", "column_names", "na_values", "encoding", "num_features", "zero_based")
+"""Keys of inputs that say how their files are read."""
 DELIMITERS = ";\t|"
 LEADING_ZERO = r"^0[0-9]+$"
 
@@ -50,8 +55,14 @@ class Sample:
         Further columns, and what they are.
     num_records : int
         Of all files, estimated by bytes where there are more than in the table.
-    delimiter : str or None
-        Where it is not the usual one.
+    record_format : RecordFormat
+        How the files are read.
+    num_files : int
+        Number of them.
+    reading : mapping
+        The keys of the input that say how the files are read, where their defaults will not do.
+    set_types : mapping of str to str
+        What columns have to be read as, where they look like something else.
     blank_words : tuple of str
         Cells that are blank, beside those that are anyway.
     blank_labels : tuple of str
@@ -66,7 +77,10 @@ class Sample:
     columns: tuple[RawColumn, ...]
     unreadable: Mapping[str, str]
     num_records: int
-    delimiter: str | None = None
+    record_format: RecordFormat
+    num_files: int
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    set_types: Mapping[str, str] = field(default_factory=dict)
     blank_words: tuple[str, ...] = ()
     blank_labels: tuple[str, ...] = ()
     as_written: frozenset[str] = field(default_factory=frozenset)
@@ -81,13 +95,14 @@ class Sample:
         """Where something was seen, if these are not all records; else empty."""
         return "" if self.is_all else f" in the first {self.table.num_rows:,} records"
 
-    @property
-    def na_values(self) -> tuple[str, ...] | None:
-        """The key of the input, None where its default will do."""
-        return (*self.blank_words, *NA_VALUES) if self.blank_words else None
+    def place(self, record: int) -> str:
+        """Return which record people find under a number that counts from 0."""
+        if self.num_files > 1:
+            return f"record {record + 1:,} of {self.num_files} files in their order"
+        return f"row {self.record_format.first_row + record:,} ({self.record_format.row_note})"
 
 
-def read_sample(path: str, format_name: str | None, label: str) -> Sample:
+def read_sample(path: str, format_name: str | None, label: str, stated: Settings) -> Sample:
     """Read the first records of some files, at most `MAX_RECORDS`.
 
     Parameters
@@ -98,6 +113,8 @@ def read_sample(path: str, format_name: str | None, label: str) -> Sample:
         The name of a format of record files; None: as the suffixes of the files say.
     label : str
         The column of the labels, whose words are never blank.
+    stated : Settings
+        Keys of the input that say how the files are read, and of columns their types.
 
     Raises
     ------
@@ -105,25 +122,55 @@ def read_sample(path: str, format_name: str | None, label: str) -> Sample:
         If the format is unknown, the files cannot be read, or have no names of columns.
     """
     name = _format_of(path, format_name)
-    kind = RECORD_FORMATS[name]
-    data = kind(path=path)
-    record_format = data.record_format()
+    data = _described(name, path, stated)
+    record_format, set_types = data.record_format(), data.types
+    reading = {key: value for key, value in stated.values.items() if key != "columns"}
     files = list_files(path, record_format.suffixes)
     if not isinstance(record_format, DelimitedText):
-        return _read(path, name, files, record_format)
-    assert issubclass(kind, Csv)
-    delimiter = _delimiter(files, record_format)
-    if delimiter is not None:
-        record_format = replace(record_format, delimiter=delimiter)
-    names = [column.name for column in Scan(files, record_format).columns]
-    _check_header(files[0], names)
+        return replace(_read(path, name, files, record_format), reading=reading, set_types=set_types)
+    if "delimiter" not in reading and (delimiter := _delimiter(files, record_format)) is not None:
+        record_format, reading = replace(record_format, delimiter=delimiter), {"delimiter": delimiter, **reading}
+    names = [column.name for column in Scan(files, replace(record_format, types={})).columns]
+    if record_format.column_names is None:
+        _check_header(files[0], names)
     written = _read(path, name, files, replace(record_format, types=dict.fromkeys(names, "string"), na_values=()))
-    blank = blank_words(written.table, label)
-    blank_labels = _blank_labels(written.table, label)
-    as_written = frozenset(column for column in names if _has_leading_zeros(written.table, column))
-    read = replace(record_format, types=dict.fromkeys(as_written, "string"), na_values=(*blank, *NA_VALUES))
-    found = _read(path, name, files, read)
-    return replace(found, delimiter=delimiter, blank_words=blank, blank_labels=blank_labels, as_written=as_written)
+    blank = () if "na_values" in reading else blank_words(written.table, label)
+    if blank:
+        record_format = replace(record_format, na_values=(*blank, *NA_VALUES))
+        reading["na_values"] = [*blank, *NA_VALUES]
+    as_written = frozenset(
+        column for column in names if column not in set_types and _has_leading_zeros(written.table, column)
+    )
+    set_types = {**set_types, **dict.fromkeys(as_written, "string")}
+    return replace(
+        _read(path, name, files, replace(record_format, types=set_types)),
+        reading=reading,
+        set_types=set_types,
+        blank_words=blank,
+        blank_labels=_blank_labels(written.table, label, record_format.na_values),
+        as_written=as_written,
+    )
+
+
+def _described(name: str, path: str, stated: Settings) -> RecordFiles:
+    """Return the files with what is stated of them.
+
+    Raises
+    ------
+    ConfigError
+        If that is no key that says how such files are read, or has a wrong value.
+    """
+    known = [key for key in (*READING, "columns") if key in MODELS[name].model_fields]
+    columns = stated.values.get("columns", {})
+    options = columns.values() if isinstance(columns, Mapping) else ()
+    keys = [*stated.values, *(f"columns.COLUMN.{key}" for keys in options if isinstance(keys, Mapping) for key in keys)]
+    strange = [key for key in keys if key not in known and key != "columns.COLUMN.type"]
+    if strange:
+        expected = ", ".join([*known[:-1], "columns.COLUMN.type"])
+        advice = "change all else in the file that init writes"
+        raise ConfigError(tuple(f"command line: {key}: expected {expected} of {name}; {advice}" for key in strange))
+    files: RecordFiles = parse_as(MODELS[name], {**stated.values, "format": name, "path": path}, stated.origins).build()
+    return files
 
 
 def _format_of(path: str, name: str | None) -> str:
@@ -133,7 +180,7 @@ def _format_of(path: str, name: str | None) -> str:
             near = did_you_mean(name, RECORD_FORMATS)
             raise UsageError((f"--format is {name!r}, expected a format of records with columns: {known}{near}",))
         return name
-    found = [name for name, kind in RECORD_FORMATS.items() if path.partition("?")[0].endswith(kind.suffixes)]
+    found = [name for name, kind in RECORD_FORMATS.items() if path.partition("?")[0].lower().endswith(kind.suffixes)]
     found = found or [name for name, kind in RECORD_FORMATS.items() if _has_files(path, kind)]
     if len(found) == 1:
         return found[0]
@@ -147,7 +194,7 @@ def _has_files(path: str, kind: type[RecordFiles]) -> bool:
         files = list_files(path, kind.suffixes)
     except InputError:
         return False
-    return all(file.url.endswith(kind.suffixes) for file in files)
+    return all(file.url.lower().endswith(kind.suffixes) for file in files)
 
 
 def _read(path: str, name: str, files: Sequence[DataFile], record_format: RecordFormat) -> Sample:
@@ -168,7 +215,7 @@ def _read(path: str, name: str, files: Sequence[DataFile], record_format: Record
     else:
         total = num_records
     table = pa.concat_tables(tables, promote_options="permissive").slice(0, MAX_RECORDS)
-    return Sample(path, name, table, scan.columns, scan.unreadable, total)
+    return Sample(path, name, table, scan.columns, scan.unreadable, total, record_format, len(files))
 
 
 def _delimiter(files: Sequence[DataFile], record_format: DelimitedText) -> str | None:
@@ -188,11 +235,11 @@ def _check_header(file: DataFile, names: Sequence[str]) -> None:
         )
 
 
-def _blank_labels(table: pa.Table, label: str) -> tuple[str, ...]:
+def _blank_labels(table: pa.Table, label: str, na_values: Sequence[str]) -> tuple[str, ...]:
     from pyarrow import compute as pc
 
     words = frozenset(pc.unique(table.column(label)).to_pylist()) if label in table.column_names else frozenset()
-    return tuple(word for word in NA_VALUES if word in words)
+    return tuple(word for word in na_values if word in words)
 
 
 def _has_leading_zeros(table: pa.Table, name: str) -> bool:

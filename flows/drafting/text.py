@@ -54,13 +54,10 @@ def _training_input(made: Draft) -> Iterator[str]:
         words = f" ({', '.join(map(repr, sample.blank_labels))})" if sample.blank_labels else ""
         comment = f"{label.num_blanks:,} of {sample.table.num_rows:,} records have no label{words}: left out"
         parts.append([_comment(comment, 4), _item("non_finite", "drop")])
-    if sample.delimiter is not None:
-        parts.append([_item("delimiter", sample.delimiter)])
-    if sample.na_values is not None:
+    for key, value in sample.reading.items():
         seen = ", ".join(map(repr, sample.blank_words))
-        parts.append(
-            [_comment(f"blank cells: {seen} and what is blank anyway", 4), _item("na_values", sample.na_values)]
-        )
+        guessed = [_comment(f"blank cells: {seen} and what is blank anyway", 4)] if key == "na_values" and seen else []
+        parts.append([*guessed, _item(key, value)])
     if keys := made.of(Use.KEY):
         comments = [_comment(f"{guess.name}: {guess.comment}", 4) for guess in keys]
         parts.append([*comments, _item("key_columns", [guess.name for guess in keys])])
@@ -70,7 +67,8 @@ def _training_input(made: Draft) -> Iterator[str]:
         names = (inline(guess.name) for guess in features)
         parts.append([*comments, *_wrapped("features: [", names, "]")])
     comments = [_comment(f"{guess.name}: {guess.comment}", 4) for guess in features]
-    items = [] if label.type is None else [f"{inline(label.column)}: {inline({'type': label.type})}"]
+    types = sample.set_types
+    items = [f"{inline(label.column)}: {inline({'type': types[label.column]})}"] if label.column in types else []
     items += [f"{inline(guess.name)}: {inline(guess.options)}" for guess in features if guess.options]
     if items:
         parts.append([*comments, *_wrapped("columns: {", items, "}")])

@@ -29,9 +29,9 @@ def list_files(
     ----------
     paths : path or sequence of paths
         Each a file, a folder, a glob, or a URL of fsspec of one of these. A folder stands for all files below it whose
-        names end with one of `suffixes`, ordered by path; a glob for all files that it matches, and for those below
-        folders that it matches. In both, names that begin with ``_`` or ``.`` are no data. What exists under a name
-        with the characters of a glob is no glob.
+        names end with one of `suffixes`, in any case, ordered by path; a glob for all files that it matches, and for
+        those below folders that it matches. In both, names that begin with ``_`` or ``.`` are no data. What exists
+        under a name with the characters of a glob is no glob.
     suffixes : str or sequence of str
         How the names of files in a folder end: ``(".csv",)``.
 
@@ -125,7 +125,8 @@ def _is_data(path: str, root: str) -> bool:
 
 def _ends_with(path: str, suffixes: tuple[str, ...]) -> bool:
     """Return whether a name ends with a suffix, or would if the file were not compressed: then it is not skipped."""
-    return path.endswith(suffixes) or (path.endswith(COMPRESSED) and os.path.splitext(path)[0].endswith(suffixes))
+    name = path.lower()
+    return name.endswith(suffixes) or (name.endswith(COMPRESSED) and os.path.splitext(name)[0].endswith(suffixes))
 
 
 def _url_of(fs: Any, place: str, given_path: str, given_url: str) -> str:

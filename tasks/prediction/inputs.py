@@ -83,7 +83,7 @@ def prediction_input(text: str, kind: type[Format] | None = None, non_finite: No
     if named is not None and kind in (None, named):
         kind, location = named, text.partition(":")[2]
     if kind is None:
-        name = text.partition("?")[0]
+        name = text.partition("?")[0].lower()
         kind = next((known for known in FORMATS.values() if name.endswith(known.suffixes)), None)
     if kind is None:
         known = ", ".join(suffix for format_ in FORMATS.values() for suffix in format_.suffixes)

@@ -385,3 +385,55 @@ def test_tabs_in_csv_files_are_found_and_written_down(path: str) -> None:
     parameters, plan = planned("t.yaml")
     assert parameters.input.train.delimiter == "\t"  # type: ignore[union-attr]
     assert sum(dataset.num_records for dataset in plan.datasets.values()) == 30
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "found"),
+    [
+        ("x;y\nä;a\nö;b\n" * 1 + "ä;b\nö;a\n" * 20, ["encoding=latin-1"], {"encoding": "latin-1", "delimiter": ";"}),
+        ("1,a\n2,b\n" * 20, ["column_names=[x, y]"], {"column_names": ("x", "y")}),
+        (people(40, x="row % 3 if row % 4 else 'none'"), ["na_values=[none]"], {"na_values": ("none",)}),
+        (people(x="row % 3"), ["columns.x.type=string"], {}),
+    ],
+    ids=str,
+)
+def test_what_is_stated_of_the_files_is_written_down(text: str, overrides: list[str], found: dict[str, Any]) -> None:
+    Path("t.csv").write_bytes(text.encode("latin-1"))
+    facts = dict(init("t.csv", "y", overrides, output=None, model=None, format_name=None, overwrites=False).facts)
+    parameters, _ = planned("t.yaml")
+    train = parameters.input.train
+    assert {key: getattr(train, key) for key in found} == found
+    if "columns.x.type=string" in overrides:
+        assert facts["columns"]["x"]["options"] == {"type": "string"}
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("encodign=latin-1", "command line: encodign: expected delimiter, column_names, na_values, encoding, columns"),
+        ("columns.x.impute=mean", r"columns\.COLUMN\.impute: expected .*; change all else in the file that init"),
+        ("zero_based=true", "zero_based: expected delimiter, .* of csv"),
+        ("delimiter=ab", "the delimiter is 'ab'"),
+        ("encoding=5", "encoding"),
+    ],
+)
+def test_only_how_files_are_read_can_be_stated(override: str, words: str) -> None:
+    csv(people())
+    with pytest.raises(UsageError, match=words):
+        init("t.csv", "y", [override], output=None, model=None, format_name=None, overwrites=False)
+
+
+def test_an_output_that_is_a_folder_is_refused() -> None:
+    csv(people())
+    Path("conf").mkdir()
+    with pytest.raises(UsageError, match=r"--output is conf, a folder: give a file, such as conf/t\.yaml"):
+        draft("t.csv", "y", output="conf")
+
+
+@pytest.mark.parametrize("path", ["t.CSV", "days"])
+def test_suffixes_may_be_in_capitals(path: str) -> None:
+    Path("days").mkdir()
+    csv(people(), "t.CSV")
+    csv(people(), "days/1.CSV")
+    assert draft(path, "y", output="t.yaml")["format"] == "csv"
+    planned("t.yaml")
