@@ -105,6 +105,7 @@ class Learner:
         self._members = members
         self._columns = {intent.name: ColumnLearner(intent, seed) for intent in intents}
         self._weight = None if weight is None else Column(raw[weight], "float64")
+        self._has_weight = weight is None
         self._keys = tuple(raw[key] for key in keys)
         self._num_records = 0
 
@@ -131,7 +132,7 @@ class Learner:
             if self._label is not None:
                 self._label.update(arrays[self._label.column.name])
             if self._weight is not None:
-                weights_of(table, self._weight)
+                self._has_weight = bool(weights_of(table, self._weight).any()) or self._has_weight
         except CellError as error:
             raise CellError(column=error.column, row=self._num_records + error.row, reason=error.reason) from None
         self._num_records += table.num_rows
@@ -152,6 +153,9 @@ class Learner:
             made = _or_faults(learner.features, faults)
             singles |= {feature.name: feature for feature in made or ()}
         label = None if self._label is None else _or_faults(self._label.finish, faults)
+        if not self._has_weight:
+            assert self._weight is not None
+            faults.append(f"all weights in column {self._weight.name!r} are 0: expected one that is greater")
         if faults:
             raise InputError(tuple(faults))
         features: list[Feature] = []

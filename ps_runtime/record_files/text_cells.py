@@ -41,7 +41,7 @@ def value_fault(
     what = f"column {column!r} expects {EXPECTED.get(raw, raw)}, got {got}"
     if advice is None:
         is_cell = raw in EXPECTED
-        advice = f"if the value is right, set columns.{column}.type: string" if is_cell else "correct the value"
+        advice = f"if the value is right, train with columns.{column}.type: string" if is_cell else "correct the value"
     return RecordError(f"{what}; {advice}", record, column, widens)
 
 

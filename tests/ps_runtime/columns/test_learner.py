@@ -133,6 +133,12 @@ def test_wrong_names_are_refused(arguments: dict[str, Any], fault: str) -> None:
         Learner(columns, {}, {}, 1, **arguments)
 
 
+def test_weights_that_are_all_0_are_refused(learn: Learn) -> None:
+    table = pa.table({"x": [1, 2], "w": [0, 0]})
+    with pytest.raises(UsageError, match="all weights in column 'w' are 0: expected one that is greater"):
+        learn(table, weight="w")
+
+
 def test_a_name_that_is_there_twice_is_refused() -> None:
     with pytest.raises(UsageError, match="column 'x' is there 2 times"):
         Learner([RawColumn("x", "int64"), RawColumn("x", "string")], {}, {}, 1)

@@ -133,7 +133,7 @@ def test_integers_widen_where_a_fraction_appears(path: Path) -> None:
 @pytest.mark.parametrize(
     ("cell", "types", "fault"),
     [
-        ("x1", {}, r"column 'n' expects a whole number \(int64\), got 'x1'; if the value is right, set columns"),
+        ("x1", {}, r"column 'n' expects a whole number \(int64\), got 'x1'; if the value is right, train with columns"),
         ("12345678901234567890", {}, "got '12345678901234567890'"),  # as float64 it would lose digits
         ("1e3x", {"n": "number"}, "expects a number, got '1e3x'"),
         ("yes", {"n": "bool"}, "expects true or false, got 'yes'"),
