@@ -99,10 +99,13 @@ def _fault(facts: ColumnFacts, sample: Sample) -> str:
     if facts.num_infinite:
         return f"is infinite in {facts.num_infinite:,} of {facts.num_records:,} records; correct these"
     if facts.num_blanks > MOST_BLANKS * facts.num_records:
-        words = f" ({', '.join(map(repr, sample.blank_labels))})" if sample.blank_labels else ""
+        words = ", ".join(map(repr, sample.blank_labels))
+        of_words, advice = (
+            (f" ({words})", f"; if {words} is a class, give na_values=[] behind the files") if words else ("", "")
+        )
         return (
-            f"is blank{words} in {facts.num_blanks:,} of {facts.num_records:,} records, expected at most "
-            f"{MOST_BLANKS:.0%}; take these out of the files, or write a word for them if they are a class"
+            f"is blank{of_words} in {facts.num_blanks:,} of {facts.num_records:,} records, expected at most "
+            f"{MOST_BLANKS:.0%}; take these records out of the files{advice}"
         )
     if facts.raw.type == "string" and facts.num_distinct > min(MAX_CLASSES, max(2, facts.num_records // 2)):
         return f"has {facts.num_distinct:,} different words in {facts.num_records:,} records: expected classes"

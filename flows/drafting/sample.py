@@ -123,7 +123,8 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
     """
     name = _format_of(path, format_name)
     data = _described(name, path, stated)
-    record_format, set_types = data.record_format(), data.types
+    record_format, types = data.record_format(), data.types
+    set_types = {column: options.type for column, options in data.columns.items() if options.type is not None}
     reading = {key: value for key, value in stated.values.items() if key != "columns"}
     files = list_files(path, record_format.suffixes)
     if not isinstance(record_format, DelimitedText):
@@ -141,11 +142,11 @@ def read_sample(path: str, format_name: str | None, label: str, stated: Settings
     as_written = frozenset(
         column for column in names if column not in set_types and _has_leading_zeros(written.table, column)
     )
-    set_types = {**set_types, **dict.fromkeys(as_written, "string")}
+    zeros = dict.fromkeys(as_written, "string")
     return replace(
-        _read(path, name, files, replace(record_format, types=set_types)),
+        _read(path, name, files, replace(record_format, types={**types, **zeros})),
         reading=reading,
-        set_types=set_types,
+        set_types={**set_types, **zeros},
         blank_words=blank,
         blank_labels=_blank_labels(written.table, label, record_format.na_values),
         as_written=as_written,
@@ -231,7 +232,10 @@ def _check_header(file: DataFile, names: Sequence[str]) -> None:
     numbers = [name for name in names if re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+([eE][-+]?[0-9]+)?", name)]
     if numbers:
         raise UsageError(
-            (f"{file.shown}: expected the names of the columns in the first row, got {numbers[0]!r}; add a first row",)
+            (
+                f"{file.shown}: expected the names of the columns in the first row, got {numbers[0]!r}; add a first "
+                "row, or give column_names=[...] behind the files",
+            )
         )
 
 

@@ -242,7 +242,7 @@ def test_names_and_values_that_yaml_takes_for_something_else_are_quoted() -> Non
         (people(y="'2026-01-%02d' % (row % 3 + 1)"), "y", "the label 'y' is date, expected numbers, words or truths"),
         (people(x="row"), "y", r"no column is left to learn from \(x: all different: names a record\)"),
         ("y\n" + "a\nb\n" * 20, "y", r"no column is left to learn from \(no other column\)"),
-        ("1,2\n3,4\n", "y", "expected the names of the columns in the first row, got '1'"),
+        ("1,2\n3,4\n", "y", "names of the columns in the first row, got '1'; add a first row, or give column_names="),
         ("x,y\n", "y", "expected records, found none"),
         (people(4), "y", "4 records with a label are too few to train on some and evaluate on others; 100 are"),
         ("", "y", r"t\.csv is empty"),
@@ -303,6 +303,8 @@ def test_the_command_answers_with_what_to_do_next(capfd: pytest.CaptureFixture[s
     facts = json.loads(Path("answer").read_text())
     assert facts["next"] == [line.strip() for line in said[2:]]
     assert cli.run(["init", "t.csv"]) == 2
+    assert cli.run(["init", "t.csv", "encoding=latin-1", "--label", "y", "--force"]) == 0
+    assert "encoding: latin-1" in Path("t.yaml").read_text()
 
 
 def test_labels_with_leading_zeros_keep_their_words() -> None:
@@ -334,10 +336,13 @@ def test_a_few_blank_labels_are_left_out_with_their_number_and_many_are_refused(
     draft(csv(people(y="'NA' if row == 5 else 'ab'[row % 2]")), "y")
     assert "# 1 of 30 records have no label ('NA'): left out" in Path("t.yaml").read_text()
     words = (
-        r"the label 'y' is blank \('NA'\) in 10 of 30 records, expected at most 10%; take these out of the files, or"
+        r"the label 'y' is blank \('NA'\) in 10 of 30 records, expected at most 10%; take these records .* na_values="
     )
     with pytest.raises(UsageError, match=words):
         draft(csv(people(y="['NA', 'EU', 'AS'][row % 3]")), "y", overwrites=True)
+    facts = init("t.csv", "y", ["na_values=[]"], output=None, model=None, format_name=None, overwrites=True).facts
+    assert facts["label"]["comment"] == "3 classes: AS (33%), EU (33%), NA (33%)"
+    planned("t.yaml")
 
 
 def test_arrays_with_blanks_or_infinity_are_left_out() -> None:
@@ -390,10 +395,11 @@ def test_tabs_in_csv_files_are_found_and_written_down(path: str) -> None:
 @pytest.mark.parametrize(
     ("text", "overrides", "found"),
     [
-        ("x;y\nä;a\nö;b\n" * 1 + "ä;b\nö;a\n" * 20, ["encoding=latin-1"], {"encoding": "latin-1", "delimiter": ";"}),
+        ("x;y\nä;a\nö;b\n" + "ä;b\nö;a\n" * 20, ["encoding=latin-1"], {"encoding": "latin-1", "delimiter": ";"}),
         ("1,a\n2,b\n" * 20, ["column_names=[x, y]"], {"column_names": ("x", "y")}),
         (people(40, x="row % 3 if row % 4 else 'none'"), ["na_values=[none]"], {"na_values": ("none",)}),
         (people(x="row % 3"), ["columns.x.type=string"], {}),
+        (people(x="'2026-01-%02d' % (row % 28 + 1)"), ["columns.x.type=number"], {}),
     ],
     ids=str,
 )
@@ -403,8 +409,8 @@ def test_what_is_stated_of_the_files_is_written_down(text: str, overrides: list[
     parameters, _ = planned("t.yaml")
     train = parameters.input.train
     assert {key: getattr(train, key) for key in found} == found
-    if "columns.x.type=string" in overrides:
-        assert facts["columns"]["x"]["options"] == {"type": "string"}
+    stated = {override.rpartition("=")[2] for override in overrides if override.startswith("columns.")}
+    assert stated == {facts["columns"]["x"]["options"][key] for key in ("type",) if stated}
 
 
 @pytest.mark.parametrize(
@@ -414,7 +420,10 @@ def test_what_is_stated_of_the_files_is_written_down(text: str, overrides: list[
         ("columns.x.impute=mean", r"columns\.COLUMN\.impute: expected .*; change all else in the file that init"),
         ("zero_based=true", "zero_based: expected delimiter, .* of csv"),
         ("delimiter=ab", "the delimiter is 'ab'"),
-        ("encoding=5", "encoding"),
+        ("encoding=5", "command line: encoding: expected .*, got 5"),
+        ("columns.zz.type=string", "zz"),
+        ("columns.x.type=numbr", "number"),
+        ("columns=5", "columns"),
     ],
 )
 def test_only_how_files_are_read_can_be_stated(override: str, words: str) -> None:

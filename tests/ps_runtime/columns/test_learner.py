@@ -155,3 +155,11 @@ def test_all_that_is_wrong_is_told_before_anything_is_learned() -> None:
     ]
     with pytest.raises(UsageError, match="group 'g' has 'z', which does not become one number"):
         Learner(columns[::3], {}, {"g": ["x", "z"]}, 1)
+
+
+def test_the_only_option_of_a_label_is_the_type_that_it_was_read_as() -> None:
+    columns, label = [RawColumn("x", "float64"), RawColumn("y", "string")], LabelOptions("y")
+    Learner(columns, {"y": ColumnOptions(type="string")}, {}, 1, label=label)
+    for options in (ColumnOptions(type="int64"), ColumnOptions(type="string", impute="a"), ColumnOptions()):
+        with pytest.raises(UsageError, match="columns has options for 'y', which is no column of the features"):
+            Learner(columns, {"y": options}, {}, 1, label=label)
