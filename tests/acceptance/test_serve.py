@@ -116,7 +116,8 @@ def as_json(row: dict[str, str]) -> dict[str, Any]:
 
 def test_a_file_the_evaluator_and_a_server_agree(trained: tuple[Project, dict[str, Any]], address: str) -> None:
     project, answer = trained
-    project.run("predict", "--model", answer["best"]["model_uri"], "--input", "held_out.csv", "--output", "out")
+    files = ["--input", "held_out.csv", "--output", "out", "output_format=csv"]
+    project.run("predict", "--model", answer["best"]["model_uri"], *files)
     parts = sorted((project.path / "out").glob("part-*.csv"))
     predicted = [row for part in parts for row in rows_of(part)]
     rows = rows_of(project.path / "held_out.csv")
@@ -140,7 +141,7 @@ def test_the_requests_of_the_page_are_answered(address: str) -> None:
     first, second = (ask(address, body) for body in bodies)
     assert first == second
     assert first[0] == 200
-    assert set(first[1]["predictions"]) == {"logits", "probabilities", "class_ids"}
+    assert set(first[1]["predictions"]) == {"logits", "probabilities", "class_ids", "classes"}
     assert len(first[1]["predictions"]["class_ids"]) == 2
 
 
