@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any
 
 from psflow.flows.drafting.facts import ColumnFacts, counted
+from psflow.ps_runtime.columns.statistics import MAX_WORD_LENGTH
 
 __all__ = ["ColumnGuess", "Use", "guess_column"]
 
@@ -140,6 +141,8 @@ def _words(facts: ColumnFacts, options: dict[str, Any], max_words: int, *, is_de
     name, what = facts.name, f"{counted(facts.num_distinct, 'word')}{facts.blanks}"
     if facts.mean_length >= LONG_TEXT:
         return ColumnGuess(name, Use.LEFT_OUT, f"{what}, {facts.mean_length:.0f} characters on average: text, left out")
+    if facts.max_length > MAX_WORD_LENGTH:
+        return ColumnGuess(name, Use.LEFT_OUT, f"{what}, one of {facts.max_length:,} characters: left out")
     if facts.num_records >= ENOUGH_RECORDS and facts.num_distinct > (facts.num_records - facts.num_blanks) / 2:
         return ColumnGuess(name, Use.LEFT_OUT, f"{what}, most of them of one record: left out")
     if facts.raw.type == "int64":

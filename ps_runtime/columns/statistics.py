@@ -17,11 +17,12 @@ from psflow.ps_runtime.errors import InputError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["RESERVOIR_SIZE", "Moments", "Range", "Reservoir", "ValueCounts"]
+__all__ = ["MAX_WORD_LENGTH", "RESERVOIR_SIZE", "Moments", "Range", "Reservoir", "ValueCounts"]
 
 RESERVOIR_SIZE = 100_000
 
 MAX_WORD_LENGTH = 1000
+"""Characters of a word of a vocabulary."""
 
 
 class Range:

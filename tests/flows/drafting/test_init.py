@@ -141,6 +141,7 @@ def test_labels_are_classes_or_a_number(values: str, key: Any, model: str) -> No
         ({"empty": "''"}, "left out", {}),
         ({"note": "'word %d' % (row // 1.5)"}, "left out", {}),
         ({"text": "'long ' * 20 + 'abc'[row % 3]"}, "left out", {}),
+        ({"text": "'a' * 1001 if row == 7 else 'abc'[row % 3]"}, "left out", {}),
     ],
     ids=str,
 )
@@ -446,3 +447,36 @@ def test_suffixes_may_be_in_capitals(path: str) -> None:
     csv(people(), "days/1.CSV")
     assert draft(path, "y", output="t.yaml")["format"] == "csv"
     planned("t.yaml")
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("t.csv", r"t\.csv, row 6 \(the header is row 1; .*\): column 'x' expects a whole number"),
+        ("t.parquet", r"t\.parquet, row 4 \(the first row is 0\): column 'x' expects a whole number"),
+        ("t.jsonl", r"t\.jsonl, row 5.*: column 'x' expects a whole number"),
+    ],
+)
+def test_a_cell_that_is_not_of_the_stated_type_is_named_with_its_row(path: str, words: str) -> None:
+    rows = [{"x": 1.5 if row == 4 else row, "y": "ab"[row % 2]} for row in range(30)]
+    csv("x,y\n" + "".join(f"{row['x']},{row['y']}\n" for row in rows))
+    Path("t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    parquet.write_table(
+        pa.table({"x": [float(row["x"]) for row in rows], "y": [row["y"] for row in rows]}), "t.parquet"
+    )
+    with pytest.raises(UsageError, match=words):
+        init(path, "y", ["columns.x.type=int64"], output=None, model=None, format_name=None, overwrites=False)
+
+
+@pytest.mark.parametrize(
+    ("num_files", "place"),
+    [(1, r"t\.csv: column 'x', row 5 \(the header is row 1; .*\)"), (2, "record 5 of 2 files in their order")],
+)
+def test_a_word_that_is_no_number_as_stated_is_named_with_its_row(num_files: int, place: str) -> None:
+    csv(people(x="'a' if row == 3 else '01'"))
+    Path("days").mkdir()
+    csv(people(x="'a' if row == 4 else '01'"), "days/1.csv")
+    csv(people(x="'a' if row == 3 else '01'"), "days/2.csv")
+    path = "t.csv" if num_files == 1 else "days"
+    with pytest.raises(UsageError, match=f"{place}: expected a number"):
+        init(path, "y", ["columns.x.type=number"], output=None, model=None, format_name=None, overwrites=False)
