@@ -101,6 +101,11 @@ def test_a_suffix_that_no_format_has(tmp_path: Path, make_schema: MakeSchema) ->
     assert open_rows(source, make_schema(("features", (1,)), columns=("a",))).num_records == 1
 
 
+def test_a_suffix_in_capitals_is_that_of_its_format(tmp_path: Path) -> None:
+    (tmp_path / "rows.CSV").write_text("a\n1\n")
+    assert prediction_input(str(tmp_path / "rows.CSV")).kind is Csv
+
+
 def test_columns_that_a_format_gives_in_another_order(table: str, make_schema: MakeSchema) -> None:
     @dataclass(frozen=True, kw_only=True)
     class Whole(Csv):
