@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+from scipy.stats import theilslopes
 
 from psflow import Dataset, Estimator, EvalSpec, LatestExporter, RunConfig, TrainSpec
 from psflow.ps_runtime.checkpoint.records import write_finished
@@ -44,7 +45,10 @@ def nobody(timeout_secs: float) -> Any:
 
 
 def growth_mb(num_evaluations: int, *, exports: bool) -> float:
-    """Evaluate so many checkpoints, each against two EvalSpecs; return by how much the process has grown meanwhile.
+    """Evaluate so many checkpoints, each against two EvalSpecs; return by how much the process has grown with them.
+
+    That is the slope of its size (Theil-Sen), times the evaluations: what the allocator takes once, whenever that is,
+    is no growth with each of them.
 
     Parameters
     ----------
@@ -79,7 +83,7 @@ def growth_mb(num_evaluations: int, *, exports: bool) -> float:
                 [nobody],
             )
     assert len(sizes) == num_evaluations + NUM_FIRST
-    return sizes[-1] - min(sizes[NUM_FIRST - 1 :])  # what training has left is given back at some time
+    return float(theilslopes(sizes[NUM_FIRST - 1 :]).slope) * num_evaluations
 
 
 if __name__ == "__main__":
