@@ -72,7 +72,9 @@ def one_by_one(parameters: TrainParameters) -> tuple[dict[tuple[str, int], dict[
             path = f"{parameters.model_dir}/checkpoints/step_{step:08d}"
             for spec in training.eval_specs:
                 began = time.process_time()
-                found[spec.name or "", step] = training.estimator.evaluate(spec.input_fn, spec.steps, path)
+                found[spec.name or "", step] = training.estimator.evaluate(
+                    spec.input_fn, spec.steps, checkpoint_path=path
+                )
                 cpu_secs.append(time.process_time() - began)
     return found, min(cpu_secs)
 
