@@ -139,7 +139,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     project.write("line.yaml", LINE % place.mark)
     project.write("digits.yaml", DIGITS)
     project.write("pipeline.yaml", PIPELINE)
-    np.savez(path / "x.npz", x=np.zeros(1_000_000, np.float32))
+    np.savez(path / "x.npz", x=np.zeros(400_000, np.float32))
     place.run("train", "line.yaml")
     yield place
     server.stop()
