@@ -154,6 +154,8 @@ def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Itera
         timeout_secs = stop_clock.limited(CLOSE_TIMEOUT_SECS)
         try:
             cluster.close(timeout=timeout_secs)
+        except AssertionError:  # Dask's, of a nanny that was asked to end before: its process is killed already
+            _kill_workers(cluster)
         except TimeoutError:
             _log.warning("the Dask cluster on this machine did not end within %g s", timeout_secs)
             _kill_workers(cluster)
