@@ -24,7 +24,7 @@ class MonitoredTrainingSession:
     """Trains an Estimator in this process, one step for each `run`.
 
     To enter it restores the latest checkpoint, or initialises the variables, saves them, and tells the hooks. To leave
-    it ends training: the hooks are told, unless something was raised, and the final checkpoint is committed. After an
+    it ends training: hooks see `end`, unless something was raised, and the final checkpoint is committed. After an
     exception the next session goes on from the latest checkpoint.
 
     Parameters

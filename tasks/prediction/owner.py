@@ -50,7 +50,7 @@ class OutputClaim:
     Notes
     -----
     Whether an owner of this host lives its process says; one of another host lives until 30 s after its last sign. In a
-    local directory two that begin at once are told apart by a lock; a store behind a URL has none, and the last to
+    local directory two that begin at once are kept apart by a lock; a store behind a URL has none, and the last to
     write wins there: the other notices within seconds, and stops.
     """
 

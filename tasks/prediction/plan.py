@@ -89,7 +89,7 @@ class PredictionPlan:
 
     @property
     def work(self) -> PredictionWork:
-        """What workers are told."""
+        """What workers get."""
         return PredictionWork(
             self.model.path,
             self.model.uri,
