@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import LabelError, ModelFnError
+from psflow.ps_runtime.layers import FloatArray, row_max
 
-__all__ = ["FloatArray", "check_class_ids", "mean_squared_error", "sigmoid_cross_entropy", "softmax_cross_entropy"]
-
-FloatArray = NDArray[np.floating[Any]]
+__all__ = ["check_class_ids", "mean_squared_error", "sigmoid_cross_entropy", "softmax_cross_entropy"]
 
 
 def check_class_ids(class_ids: NDArray[np.integer[Any]], num_classes: int, where: str = "the batch") -> None:
@@ -84,7 +83,7 @@ def softmax_cross_entropy(
         return math.nan, np.zeros_like(logits)
     check_class_ids(labels, num_classes)
     of_labels = np.arange(0, logits.size, num_classes) + labels.astype(np.intp, copy=False)
-    shifted = logits - np.ascontiguousarray(logits.T).max(axis=0)[:, np.newaxis]  # rows are short: along them is slow
+    shifted = logits - row_max(logits)[:, np.newaxis]
     gradient = np.exp(shifted)
     total = np.add.reduce(gradient, axis=1, keepdims=True)
     if weights is None:

@@ -50,7 +50,8 @@ def forward(inputs: FloatArray, layers: Sequence[Layer]) -> list[FloatArray]:
     """
     activations = [inputs]
     for layer in layers[:-1]:
-        activations.append(relu(dense(activations[-1], layer.kernel, layer.bias)))
+        outputs = dense(activations[-1], layer.kernel, layer.bias)
+        activations.append(relu(outputs, out=outputs))
     activations.append(dense(activations[-1], layers[-1].kernel, layers[-1].bias))
     return activations
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime import metrics
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.losses import FloatArray, check_class_ids, softmax_cross_entropy
+from psflow.ps_runtime.layers import FloatArray, softmax
+from psflow.ps_runtime.losses import check_class_ids, softmax_cross_entropy
 from psflow.ps_runtime.model.canned.base import Head, weighted_mean_loss
 from psflow.ps_runtime.specs.schema import InputSchema
 
@@ -93,10 +94,8 @@ class ClassifierHead(Head):
 
         Where the labels are words, ``classes``, ``(batch,)``, are those of the ids.
         """
-        probabilities = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-        probabilities /= probabilities.sum(axis=1, keepdims=True)
         class_ids = outputs.argmax(axis=1)
-        made = {"logits": outputs, "probabilities": probabilities, "class_ids": class_ids}
+        made = {"logits": outputs, "probabilities": softmax(outputs), "class_ids": class_ids}
         return made if self.classes is None else made | {"classes": np.array(self.classes)[class_ids]}
 
     def metrics(
