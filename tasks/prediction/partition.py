@@ -102,7 +102,6 @@ def predict_partition(work: PredictionWork, part: Partition) -> PartFacts:
     if facts.num_records != part.num_records:
         raise OutputError(f"{folder.shown}/{name}", f"{facts.num_records} records, expected {part.num_records}")
     folder.note_part(part, facts)
-    _give_memory_back()
     return facts
 
 
@@ -224,9 +223,3 @@ def _rows(work: PredictionWork) -> Rows:
     if rows.digest() != work.digest:
         raise InputError((f"{work.source} has changed, or differs on this Dask worker; run the command again",))
     return rows
-
-
-def _give_memory_back() -> None:
-    import pyarrow as pa
-
-    pa.default_memory_pool().release_unused()

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, assert_never
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
-from psflow.ps_runtime.checkpoint.files import replacing, storing
+from psflow.ps_runtime.checkpoint.files import begin_to_store, replacing, storing
 from psflow.tasks.prediction.options import OutputFormat
 
 if TYPE_CHECKING:
@@ -23,10 +23,14 @@ __all__ = ["HashedStream", "PartWriter", "repeating", "writing"]
 
 GROUP_BYTES = 16 * 1024**2
 """What is kept in memory until it is written: a row group of Parquet."""
+WRITE_BACK_BYTES = 8 * 1024**2
+"""What the operating system holds until the disk is to begin with it."""
 
 
 class HashedStream:
     """A file for writing from its beginning to its end, with the checksum of what was written.
+
+    The disk begins to write while there is more to come, so that the wait at the end is short.
 
     Attributes
     ----------
@@ -36,7 +40,7 @@ class HashedStream:
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream, self._hash = stream, hashlib.sha256()
-        self.num_bytes = 0
+        self.num_bytes = self._num_begun = 0
         self.closed = False
 
     @property
@@ -50,6 +54,9 @@ class HashedStream:
         self._stream.write(view)
         self._hash.update(view)
         self.num_bytes += view.nbytes
+        if self.num_bytes - self._num_begun >= WRITE_BACK_BYTES:
+            begin_to_store(self._stream, self._num_begun, self.num_bytes - self._num_begun)
+            self._num_begun = self.num_bytes
         return view.nbytes
 
     def writable(self) -> bool:
