@@ -24,16 +24,20 @@ from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
 from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.estimator.predictions import choose, examples_of
+from psflow.ps_runtime.estimator.saved_model import check_mode, receiver_fn_of, save_model
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings, warm_start_settings
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import evaluate, predict_batches, read_values
+from psflow.ps_runtime.model.export_bundle import ModelWriter, check_export_arguments
 from psflow.ps_runtime.model.hooks import SessionRunHook, as_hooks
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.model.lookups import integer_ids
 from psflow.ps_runtime.model.scope import GLOBAL_STEP
+from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.tables import TableSpec
@@ -266,6 +270,75 @@ class Estimator:
                 yield from examples_of(chosen, caller.name)
             else:
                 yield chosen
+
+    def export_saved_model(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        serving_input_receiver_fn: ServingInputReceiverFn | None = None,
+        assets_extra: Mapping[str, Any] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        experimental_mode: ModeKeys = ModeKeys.PREDICT,
+        *,
+        writer: ModelWriter | None = None,
+    ) -> str:
+        """Export a checkpoint as a model that runs where psflow is not installed. Blocks.
+
+        Parameters
+        ----------
+        export_dir_base : str or path
+            A local folder; the export becomes ``<export_dir_base>/<version>``, with a larger number than any there.
+        serving_input_receiver_fn : callable, optional
+            Makes what the model reads of what clients send; see `psflow.placeholder`. Default: clients send what the
+            training input had.
+        assets_extra : mapping of str to path, optional
+            Files that the export carries as ``assets.extra/<name>``.
+        as_text : bool
+            False: an export has no other form.
+        checkpoint_path : str, optional
+            Directory of a checkpoint; the latest if left out.
+        experimental_mode : ModeKeys
+            PREDICT: an export does nothing else.
+        writer : ModelWriter, optional
+            Writes the model. Default: an MLflow model, which holds the code of model_fn.
+
+        Returns
+        -------
+        str
+            The path of the export, which appears whole or not at all.
+
+        Raises
+        ------
+        NoCheckpointError
+            If there is no checkpoint.
+        UsageError
+            If an argument cannot be, or if the model cannot be exported; an ArgumentTypeError if an argument is of a
+            wrong type.
+        """
+        faults = ArgumentFaults("export_saved_model: ")
+        if not isinstance(export_dir_base, str | os.PathLike):
+            faults.add_type("export_dir_base", "a str or path", export_dir_base)
+        check_export_arguments(faults, serving_input_receiver_fn, assets_extra, as_text)
+        check_mode(faults, experimental_mode)
+        faults.text("checkpoint_path", checkpoint_path)
+        faults.raise_any()
+        with self._reader(checkpoint_path) as reader:
+            base = os.fspath(export_dir_base)
+            path = save_model(self.caller, reader, base, serving_input_receiver_fn, assets_extra, writer)
+        logger.info("exported step %d to %s", reader.manifest.step, path)
+        return path
+
+    def experimental_export_all_saved_models(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        input_receiver_fn_map: Mapping[str, ServingInputReceiverFn],
+        assets_extra: Mapping[str, Any] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> str:
+        """Do as `export_saved_model` with the function of mode ``infer``, the only mode that an export has."""
+        receiver_fn = receiver_fn_of(input_receiver_fn_map)
+        return self.export_saved_model(export_dir_base, receiver_fn, assets_extra, as_text, checkpoint_path)
 
     def eval_dir(self, name: str | None = None) -> str:
         """Return what stands for the evaluations of an EvalSpec, by its name; `read_eval_metrics` reads them."""

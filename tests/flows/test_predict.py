@@ -16,6 +16,7 @@ from psflow.ps_runtime.data.digits import read_digits
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.canned.dnn import dnn_classifier
+from psflow.ps_runtime.model.export_bundle import ExportBundle
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.roles.events import Export
@@ -36,7 +37,7 @@ def export(path: Path) -> Any:
     rows = {"features": digits.features["features"][:3]}
     caller = ModelCaller(dnn_classifier, PARAMS, None, digits.schema())
     values = ModelValues(caller.build(rows, None, ModeKeys.PREDICT, seed=3).initial_values)
-    bundle = SimpleNamespace(
+    bundle = ExportBundle(
         name="model",
         global_step=40,
         values=values,
@@ -48,7 +49,7 @@ def export(path: Path) -> Any:
         saved_at=0.5,
         schema=digits.schema(),
     )
-    MlflowModelWriter().write(str(path), bundle)  # type: ignore[arg-type]
+    MlflowModelWriter().write(str(path), bundle)
     expected = caller.apply(digits.features, None, ModeKeys.PREDICT, values, 40).predictions
     return SimpleNamespace(path=str(path), class_ids=expected["class_ids"], probabilities=expected["probabilities"])
 

@@ -58,6 +58,8 @@ def bundle_of(
         metrics={"loss": 0.1},
         saved_at=0.5,
         schema=schema,
+        signatures=(),
+        serving_input_receiver_fn=None,
     )
 
 
