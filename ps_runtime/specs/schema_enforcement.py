@@ -93,10 +93,11 @@ def enforce_arrays(given: Any, specs: Sequence[ArraySpec], where: str) -> list[N
     arrays: list[NDArray[Any]] = []
     for spec in specs if not faults else ():
         try:
-            array = _cast(stacked(given[spec.name]), spec, where, faults, "array")
+            column = _objects(given[spec.name]) if spec.dtype == "str" else stacked(given[spec.name])
         except ValueError:
             faults.append(f"{where}: array {spec.name!r} has rows of different shapes, expected {list(spec.shape)}")
         else:
+            array = _cast(column, spec, where, faults, "array")
             arrays += [] if array is None else [array]
     if faults:
         raise InputError(tuple(faults))
@@ -194,14 +195,19 @@ def _cast_values(array: NDArray[Any], wanted: np.dtype[Any], what: str, faults: 
     return cast
 
 
+def _objects(column: Any) -> NDArray[Any]:
+    """Return a column of texts as it is: numpy would make text of a number among them."""
+    if isinstance(column, np.ndarray) and column.dtype.kind == "U":
+        return column
+    return np.array([column] if isinstance(column, str) else list(column), dtype=object)
+
+
 def _as_text(array: NDArray[Any], what: str, faults: list[str]) -> NDArray[Any] | None:
     """Return an array of texts as one of dtype str; nothing else is made text of."""
-    cells = array.reshape(len(array), -1).tolist()
-    for row, values in enumerate(cells):
-        for value in values:
-            if not isinstance(value, str):
-                faults.append(f"{what} has {value!r} in row {row}, expected text")
-                return None
+    for place, value in np.ndenumerate(array):
+        if not isinstance(value, str):
+            faults.append(f"{what} has {value!r} in row {place[0]}, expected text")
+            return None
     return array.astype(str)
 
 

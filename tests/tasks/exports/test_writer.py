@@ -164,6 +164,14 @@ def test_function_in_a_file_takes_the_files_beside_it_along(user_model: Any, tmp
     assert "prefect" not in requirements
 
 
+def test_a_serving_input_receiver_fn_travels_along(user_model: Any, tmp_path: Path) -> None:
+    features = np.array([0.5, 2, -1], np.float32)
+    bundle = bundle_of(user_model.linear, features, {"scale": 2.0}, w=np.float32(1.5).reshape(()))
+    bundle.serving_input_receiver_fn = user_model.lines
+    MlflowModelWriter().write(str(tmp_path / "model"), bundle)
+    agree(predict_elsewhere(tmp_path / "model", "pd.DataFrame({'line': ['0.5;red', '2', '-1;']})"), bundle.predictions)
+
+
 def test_method_of_a_class(user_model: Any, tmp_path: Path) -> None:
     bundle = bundle_of(user_model.Model().model_fn, np.ones(3), {"scale": 3.0}, w=np.float32(2).reshape(()))
     MlflowModelWriter().write(str(tmp_path / "model"), bundle)
