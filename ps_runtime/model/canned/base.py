@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ def spec_of_head(
     labels: Any,
     outputs: FloatArray,
     weights: FloatArray | None,
-    train: Callable[[FloatArray], TrainOp],
+    train: Callable[[FloatArray], TrainOp | Sequence[TrainOp]],
 ) -> EstimatorSpec:
     """Return what a canned model_fn answers.
 
