@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.layers import FloatArray
+from psflow.ps_runtime.losses import FloatArray
 from psflow.ps_runtime.metrics import Mean, Metric
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers.base import TrainOp
