@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,20 +16,28 @@ from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.estimator.user_code import user_code
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import read_values
-from psflow.ps_runtime.model.export_bundle import ExportBundle, ModelWriter, add_version, installed_writer
+from psflow.ps_runtime.model.export_bundle import (
+    ExportBundle,
+    ModelWriter,
+    add_version,
+    check_export_arguments,
+    installed_writer,
+)
 from psflow.ps_runtime.model.export_directory import ExportDirectory
 from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["check_mode", "receiver_fn_of", "save_model"]
+__all__ = ["check_arguments", "receiver_fn_of", "save_model"]
+
+logger = logging.getLogger(__name__)
 
 
 def save_model(
     caller: ModelCaller,
     reader: CheckpointReader,
-    export_dir_base: str,
+    export_dir_base: str | os.PathLike[str],
     serving_input_receiver_fn: ServingInputReceiverFn | None,
     assets_extra: Mapping[str, Any] | None,
     writer: ModelWriter | None,
@@ -39,7 +49,7 @@ def save_model(
     UsageError
         If the folder is not local, or the model cannot be exported.
     """
-    files = FileStore(absolute(export_dir_base))
+    files = FileStore(absolute(os.fspath(export_dir_base)))
     if not files.is_local:
         raise UsageError((f"export_dir_base {export_dir_base}: exports are written to local paths only",))
     schema = reader.manifest.model.schema
@@ -58,10 +68,24 @@ def save_model(
         )
     writer = installed_writer() if writer is None else writer
     with ExportDirectory.opened(files.root) as directory:
-        return directory.version_path(add_version(directory, bundle, writer, assets_extra))
+        path = directory.version_path(add_version(directory, bundle, writer, assets_extra))
+    logger.info("exported step %d to %s", bundle.global_step, path)
+    return path
 
 
-def check_mode(faults: ArgumentFaults, mode: Any) -> None:
+def check_arguments(
+    export_dir_base: Any, serving_input_receiver_fn: Any, assets_extra: Any, as_text: Any, mode: Any
+) -> None:
+    """Raise UsageError if arguments of an export cannot be; an ArgumentTypeError if one is of a wrong type."""
+    faults = ArgumentFaults("export_saved_model: ")
+    if not isinstance(export_dir_base, str | os.PathLike):
+        faults.add_type("export_dir_base", "a str or path", export_dir_base)
+    check_export_arguments(faults, serving_input_receiver_fn, assets_extra, as_text)
+    _check_mode(faults, mode)
+    faults.raise_any()
+
+
+def _check_mode(faults: ArgumentFaults, mode: Any) -> None:
     """Add a mode that no export has to `faults`."""
     if mode != ModeKeys.PREDICT:
         faults.add(
@@ -82,7 +106,7 @@ def receiver_fn_of(input_receiver_fn_map: Any) -> ServingInputReceiverFn:
         faults.add_type("input_receiver_fn_map", "a mapping of modes to functions", input_receiver_fn_map)
         faults.raise_any()
     for mode in input_receiver_fn_map:
-        check_mode(faults, mode)
+        _check_mode(faults, mode)
     function = input_receiver_fn_map.get(ModeKeys.PREDICT)
     if function is None:
         faults.add(f"input_receiver_fn_map has no function for {ModeKeys.PREDICT!r}: expected one")

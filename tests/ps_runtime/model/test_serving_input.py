@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from psflow.ps_runtime.model.serving_receiver import (
     placeholder,
 )
 from psflow.ps_runtime.specs.schema import ArraySpec
+
+PAGE = Path(__file__).parents[3] / "docs" / "howto" / "serve.md"
 
 
 def fields() -> ServingInputReceiver:
@@ -161,6 +164,14 @@ def test_what_clients_cannot_send() -> None:
 def test_another_answer_is_an_error_of_type(returned: Any) -> None:
     with pytest.raises(ArgumentTypeError, match="should be a ServingInputReceiver, got"):
         ServingInput.of(lambda: returned)
+
+
+def test_the_function_of_the_page_on_serving_reads_lines() -> None:
+    [block] = re.findall(r"^```python\n((?:(?!```).)*placeholder.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(block, str(PAGE), "exec"), names)
+    received = ServingInput.of(names["serving_input_receiver_fn"])
+    assert received.features({"line": ["0.5;red", "2;blue"]}, "the input")["x"].tolist() == [0.5, 2]
 
 
 def test_features_as_they_are() -> None:
