@@ -16,10 +16,14 @@ import pytest
 from mlflow.exceptions import MlflowException
 from mlflow.pyfunc.scoring_server import invocations
 
+from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import ArgumentTypeError, InputError, ModelFnError, UsageError
 from psflow.ps_runtime.model.export import ServingInputReceiver, build_raw_serving_input_receiver_fn
+from psflow.ps_runtime.model.served_features import served_features
 from psflow.ps_runtime.model.serving_input import ServingInput
 from psflow.ps_runtime.model.serving_receiver import placeholder
+from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, Scaling
+from psflow.tasks.exports.receiver import tried_receiver
 from psflow.tasks.exports.signature import model_signature
 from psflow.tasks.exports.writer import MlflowModelWriter, check_exportable
 from psflow.tasks.prediction.model import read_model_info
@@ -140,6 +144,52 @@ def test_features_that_the_model_does_not_read_are_found_out_before_anything_is_
     with pytest.raises(InputError, match=said):
         written(tmp_path / "model", user_model.heads, {"x": PAIRS}, user_model.letters)
     assert not (tmp_path / "model").exists()
+
+
+PEOPLE = """age,job,pay
+26,clerk,0
+42,smith,1
+30,,0
+"""
+
+
+def test_features_are_raw_columns_where_training_had_them(tmp_path: Path) -> None:
+    def people() -> ServingInputReceiver:
+        line = placeholder(str, [None], example="26;clerk")
+        ages, jobs = zip(*(text.split(";") for text in line), strict=True)
+        return ServingInputReceiver({"age": np.array(ages, int), "job": np.array(jobs)}, {"line": line})
+
+    def ages_alone() -> ServingInputReceiver:
+        age = placeholder(int, [None])
+        return ServingInputReceiver({"age": age}, {"age": age})
+
+    (tmp_path / "people.csv").write_text(PEOPLE)
+    schema = Csv(path=str(tmp_path / "people.csv"), label="pay").read().learn("keep", "the train input").schema()
+    receiver = tried_receiver(people, schema)
+    given = receiver.features({"line": ["42;smith", "30;"]}, "the input")
+    features = served_features(given, schema, "the input")
+    of_file = Csv(path=str(tmp_path / "people.csv")).read().open(schema, "keep", "the input", needs_labels=False)
+    expected = of_file.read(0, 1, 3)[0]
+    assert {name: array.tolist() for name, array in features.items()} == {
+        name: array.tolist() for name, array in expected.items()
+    }
+    with pytest.raises(InputError, match="column 'job' .* is missing"):
+        tried_receiver(ages_alone, schema)
+
+
+def test_numbers_that_are_scaled_already_are_found_out_before_anything_is_written() -> None:
+    def scaled() -> ServingInputReceiver:
+        pixels = placeholder("uint8", [None, 2], example=[100, 200])
+        return ServingInputReceiver({"features": pixels / 255}, {"pixels": pixels})
+
+    def stored() -> ServingInputReceiver:
+        pixels = placeholder("uint8", [None, 2], example=[100, 200])
+        return ServingInputReceiver({"features": pixels}, {"pixels": pixels})
+
+    schema = InputSchema((ArraySpec("features", "float32", (2,)),), scaling=Scaling(255, 0, 1))
+    tried_receiver(stored, schema)
+    with pytest.raises(InputError, match=r"its examples: feature 'features' has 0.39.* the model itself scales them"):
+        tried_receiver(scaled, schema)
 
 
 def nothing() -> None:
