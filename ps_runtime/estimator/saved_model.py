@@ -54,10 +54,11 @@ def save_model(
         raise UsageError((f"export_dir_base {export_dir_base}: exports are written to local paths only",))
     schema = reader.manifest.model.schema
     assert schema is not None  # which the plan of its training has set
+    values = read_values(reader)
     with user_code(caller.model_fn, ModelFnError, "in infer mode on a row of zeros"), np.errstate(all="ignore"):
         bundle = ExportBundle.of(
             caller.reading(schema),
-            read_values(reader),
+            values,
             reader.manifest.step,
             _zeros(schema),
             name="model",

@@ -15,7 +15,7 @@ from psflow.ps_runtime.errors import ModelFnError, NoCheckpointError, UsageError
 from psflow.ps_runtime.estimator import saved_model
 from psflow.ps_runtime.model import export_bundle
 from psflow.tasks.exports.writer import MlflowModelWriter
-from tests.conformance.programs import line, rows
+from tests.conformance.programs import estimator_in, line, rows
 from tests.conformance.test_exporters import run
 
 
@@ -45,9 +45,11 @@ def writer(monkeypatch) -> Writer:
     return made
 
 
-@pytest.fixture
-def trained(make) -> Any:
-    return make(save_checkpoints_steps=2).train(lambda: rows().repeat(), max_steps=4)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Any:
+    """Return an Estimator with checkpoints of the steps 0, 2 and 4, which exports only read."""
+    estimator = estimator_in(tmp_path_factory.mktemp("trained") / "model", save_checkpoints_steps=2)
+    return estimator.train(lambda: rows().repeat(), max_steps=4)
 
 
 def files(folder: Any) -> dict[str, str]:

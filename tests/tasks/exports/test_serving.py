@@ -173,7 +173,7 @@ def test_features_are_raw_columns_where_training_had_them(tmp_path: Path) -> Non
     assert {name: array.tolist() for name, array in features.items()} == {
         name: array.tolist() for name, array in expected.items()
     }
-    with pytest.raises(InputError, match="column 'job' .* is missing"):
+    with pytest.raises(InputError, match=r"column 'job' .* is missing"):
         tried_receiver(ages_alone, schema)
 
 
