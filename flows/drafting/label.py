@@ -108,7 +108,8 @@ def _fault(facts: ColumnFacts, sample: Sample) -> str:
             f"{MOST_BLANKS:.0%}; take these records out of the files{advice}"
         )
     if facts.raw.type == "string" and facts.num_distinct > min(MAX_CLASSES, max(2, facts.num_records // 2)):
-        return f"has {facts.num_distinct:,} different words in {facts.num_records:,} records: expected classes{_hint(facts)}"
+        found = f"{facts.num_distinct:,} different words in {facts.num_records:,} records"
+        return f"has {found}: expected classes{_hint(facts)}"
     return ""
 
 
