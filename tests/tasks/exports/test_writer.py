@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
+import stat
 import subprocess
 import sys
 import textwrap
@@ -75,6 +77,18 @@ def dnn_export(dnn: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("dnn") / "model"
     MlflowModelWriter().write(str(path), dnn)
     return path
+
+
+def test_the_umask_alone_decides_who_reads_an_export(dnn: Any, tmp_path: Path) -> None:
+    umask = 0o027
+    before = os.umask(umask)
+    try:
+        MlflowModelWriter().write(str(tmp_path / "model"), dnn)
+    finally:
+        os.umask(before)
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "model").rglob("*")}
+    assert tmp_path / "model" / "artifacts" / "model" / "variables.safetensors" in modes
+    assert modes == {path: (0o777 if path.is_dir() else 0o666) & ~umask for path in modes}
 
 
 def push(table: Table, ids: list[int], times: int = 1) -> None:
