@@ -17,7 +17,7 @@ from psflow.flows.predict import dry_run, predict, prepared
 from psflow.flows.starting import invocation
 from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.data.digits import read_digits
-from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.canned.dnn import dnn_classifier
 from psflow.ps_runtime.model.spec import ModeKeys
@@ -174,19 +174,24 @@ def test_the_loser_of_a_race_for_an_output_is_refused_before_its_flow_begins(
     assert not PredictionFolder(str(tmp_path / "out")).record()
 
 
-def test_rows_with_a_blank_are_predicted_and_reported_or_refused(model: Any, table: str, tmp_path: Path) -> None:
+def test_rows_with_a_blank_of_which_nothing_is_predicted_are_refused_or_rejected(model: Any, table: str, tmp_path: Path) -> None:
     lines = Path(table).read_text().splitlines()
     cells = lines[2].split(",")
     lines[2] = ",".join([cells[0], "", "inf", *cells[3:]])
     Path(table).write_text("\n".join(lines))
     asked = {"model": model.path, "input": table, "output": str(tmp_path / "out")}
-    with prepared(PredictParameters(**asked)) as found:
-        [plan] = found.plans
-        facts = all_not_finite(computed(plan))
-    assert (plan.rows.num_records, facts["rows"]) == (360, 1)
-    place = {"cells": 1, "first_row": 3, "file": table}
-    assert facts["columns"] == {f"column 'pixel_7_{x}'": place for x in (6, 7)}
-    assert len(read_parts(tmp_path / "out")) == 360
+    with (
+        prepared(PredictParameters(**asked)) as found,
+        pytest.raises(
+            ModelFnError, match=r"digits\.csv, row 3 .*: the model predicted NaN as 'logits', 'probabilities'"
+        ),
+    ):
+        computed(found.plans[0])
+    with prepared(PredictParameters(**asked, on_error="reject")) as found:
+        [facts] = computed(found.plans[0])
+    assert (facts.rows, facts.rejects) == (359, 1)
+    assert all_not_finite([facts]) == {"rows": 0, "columns": {}}
+    assert len(read_parts(tmp_path / "out")) == 359
     words = r"digits\.csv: column 'pixel_7_6' has 1 cell that is blank, NaN or infinite, the first in row 3"
     with pytest.raises(InputError, match=words), prepared(PredictParameters(**asked, non_finite="error")):
         pass
