@@ -168,9 +168,10 @@ def check_exportable(model_fn: Callable[..., Any], params: Mapping[str, Any]) ->
     Raises
     ------
     ModelFnError
-        If model_fn has no file or is not at its top level, or if a parameter cannot be written as JSON.
+        If model_fn has no file or is not at its top level, if a file of the user imports all names of psflow, or if a
+        parameter cannot be written as JSON.
     """
-    source_of(model_fn)
+    RequiredCode(source_of(model_fn), has_engine=False)
     _encoded(dict(params), "params")
 
 

@@ -101,7 +101,9 @@ def _without_nan(
             raise ModelFnError((f"{rows.located(record)}: {reason}{where}; {advice}",))
         on_fault(Fault(record, reason, cells_of(one)))
     if not faulty.all():
-        kept = {name: array[~faulty] if array.shape[:1] == (len(block),) else array for name, array in predictions.items()}
+        kept = {
+            name: array[~faulty] if array.shape[:1] == (len(block),) else array for name, array in predictions.items()
+        }
         yield block.without(faulty), kept
 
 

@@ -174,7 +174,9 @@ def test_the_loser_of_a_race_for_an_output_is_refused_before_its_flow_begins(
     assert not PredictionFolder(str(tmp_path / "out")).record()
 
 
-def test_rows_with_a_blank_of_which_nothing_is_predicted_are_refused_or_rejected(model: Any, table: str, tmp_path: Path) -> None:
+def test_rows_with_a_blank_of_which_nothing_is_predicted_are_refused_or_rejected(
+    model: Any, table: str, tmp_path: Path
+) -> None:
     lines = Path(table).read_text().splitlines()
     cells = lines[2].split(",")
     lines[2] = ",".join([cells[0], "", "inf", *cells[3:]])

@@ -382,6 +382,34 @@ def test_model_fn_inside_a_function(user_model: Any) -> None:
         check_exportable(user_model.outer(), {})
 
 
+@pytest.mark.parametrize(
+    ("own", "beside", "words"),
+    [
+        (
+            "import json\nfrom psflow import *\n",
+            "",
+            r"star_model\.py, line 2: from psflow import \* would take all of training into the export; import what "
+            r"the file uses: from psflow import EstimatorSpec, get_variable$",
+        ),
+        ("import star_parts\n", "from psflow import *\n", r"star_parts\.py, line 1: .*; import what the file uses$"),
+        ("if TYPE_CHECKING:\n    from psflow import *\nfrom math import *\nfrom star_parts import *\n", "", None),
+    ],
+)
+def test_all_names_of_psflow_are_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, beside: str, words: str | None
+) -> None:
+    body = "def model_fn(features, mode):\n    return EstimatorSpec(mode, predictions=get_variable('w', ()))\n"
+    (tmp_path / "star_model.py").write_text(own + body)
+    (tmp_path / "star_parts.py").write_text(beside)
+    namespace: dict[str, Any] = {"__name__": "star_model"}
+    exec(compile(body, str(tmp_path / "star_model.py"), "exec"), namespace)
+    if words is None:
+        check_exportable(namespace["model_fn"], {})
+        return
+    with pytest.raises(ModelFnError, match=words):
+        check_exportable(namespace["model_fn"], {})
+
+
 def test_model_fn_that_is_no_function() -> None:
     with pytest.raises(ModelFnError, match="expected a function or a method"):
         check_exportable(SimpleNamespace(__qualname__="f"), {})  # type: ignore[arg-type]
