@@ -169,6 +169,7 @@ def kill_local_workers() -> None:
 
 def _kill_workers(cluster: SpecCluster) -> None:
     """End the processes of a cluster of our own at once: a role in it may be in the middle of a long call."""
+    assert cluster.loop is not None, "it runs in a thread of its own"
     for nanny in list(cluster.workers.values()):
         pid = nanny.pid
         cluster.loop.add_callback(nanny.close)  # else it would start a process in the place of the killed one

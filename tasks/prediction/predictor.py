@@ -109,11 +109,11 @@ def _without_nan(
 
 def _nan_rows(predictions: Predictions, num_rows: int) -> dict[str, NDArray[np.bool_]]:
     """Return which rows are NaN, by prediction; of those that have none there is nothing."""
-    found = {}
+    found: dict[str, NDArray[np.bool_]] = {}
     for name, array in predictions.items():
         is_of_rows = array.dtype.kind in "fc" and array.shape[:1] == (num_rows,)
         if is_of_rows and np.isnan(np.vdot(array, array)):  # a sum of squares: NaN if and only if one of them is
-            found[name] = np.isnan(array).reshape(num_rows, -1).any(axis=1)
+            found[name] = np.asarray(np.isnan(array).reshape(num_rows, -1).any(axis=1))
     return found
 
 
