@@ -227,7 +227,7 @@ def _rows(work: PredictionWork) -> Rows:
         assert schema.preprocessing is not None, "it was counted for a model that preprocesses"
         rows: Rows = RecordRows(index, schema.preprocessing)
     else:
-        rows = open_rows(replace(work.source, non_finite="keep"), schema)  # `_judged` sees to the others
+        rows = open_rows(replace(work.source, non_finite="keep"), schema)  # `_without_refused` sees to the others
     if rows.digest() != work.digest:
         raise InputError((f"{work.source} has changed, or differs on this Dask worker; run the command again",))
     return rows
