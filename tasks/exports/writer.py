@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from importlib import metadata
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.tensor_file import write_tensors
 from psflow.ps_runtime.config.environment import telemetry_off
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.model.serving_receiver import RawServingInput, ServingInputReceiverFn
@@ -63,10 +65,12 @@ class MlflowModelWriter:
         receiver = None if serving is None else tried_receiver(serving, bundle.schema)
         preprocessing = bundle.schema.preprocessing
         required = ALWAYS_REQUIRED if preprocessing is None else (*ALWAYS_REQUIRED, "pyarrow")
-        code = _required_code(source, bundle)
+        modules = {module_of_optimizer(rule) for rule in _optimizers_in(bundle.params)}
+        code = _required_code(source, serving, modules)
         with tempfile.TemporaryDirectory(prefix="psflow-export-") as temporary:
-            model, beside = Path(temporary, "model"), Path(temporary, "code")
+            model, beside, script = Path(temporary, "model"), Path(temporary, "code"), Path(temporary, SCRIPT.name)
             _write_model(model, bundle, source)
+            shutil.copyfile(SCRIPT, script)  # MLflow gives a copy the rights of the original
             for below, path in code.files.items():
                 (beside / below).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, beside / below)
@@ -75,7 +79,7 @@ class MlflowModelWriter:
                 with _refusals_of_the_disk():
                     mlflow.pyfunc.save_model(
                         directory,
-                        python_model=str(SCRIPT),
+                        python_model=str(script),
                         artifacts={"model": str(model)},
                         code_paths=[str(path) for path in sorted(beside.iterdir())],
                         pip_requirements=sorted({*map(_pinned, required), *code.requirements()}),
@@ -117,14 +121,16 @@ def check_exportable(
     Raises
     ------
     ModelFnError
-        If a function has no file or is not at its top level, or if a parameter cannot be written as JSON.
+        If a function has no file or is not at its top level, if a file of the user imports all names of psflow, or if
+        a parameter cannot be written as JSON.
     UsageError
-        If a serving_input_receiver_fn fails on its examples.
+        If a serving_input_receiver_fn fails on its examples, or is where model_fn cannot import it.
     """
-    source_of(model_fn)
+    source = source_of(model_fn)
+    _required_code(source, None, has_engine=False)
     _encoded(dict(params), "params")
     for function in serving:
-        _serving_facts(function)
+        _required_code(source, function, has_engine=False)
         tried_receiver(function, None)
 
 
@@ -137,20 +143,24 @@ def checkpoint_of(directory: str) -> tuple[int, float] | None:
         return None
 
 
-def _required_code(source: ModelFnSource, bundle: ExportBundle) -> RequiredCode:
-    """Return the code of model_fn, of the optimizers among its parameters, and of the serving_input_receiver_fn.
+def _required_code(
+    source: ModelFnSource,
+    serving: ServingInputReceiverFn | None,
+    modules: Collection[str] = (),
+    *,
+    has_engine: bool = True,
+) -> RequiredCode:
+    """Return the code of model_fn, of a serving_input_receiver_fn, and of other modules.
 
     Raises
     ------
     ModelFnError
-        If that function is in a file that model_fn could not import.
+        If that function is in a file that model_fn could not import; or as `RequiredCode` does.
     """
-    modules = {module_of_optimizer(rule) for rule in _optimizers_in(bundle.params)}
-    serving = bundle.serving_input_receiver_fn
     if serving is None or isinstance(serving, RawServingInput):
-        return RequiredCode(source, tuple(sorted(modules)))
+        return RequiredCode(source, tuple(sorted(modules)), has_engine)
     of_serving = source_of(serving, "serving_input_receiver_fn")
-    code = RequiredCode(source, tuple(sorted({*modules, of_serving.module})))
+    code = RequiredCode(source, tuple(sorted({*modules, of_serving.module})), has_engine)
     if of_serving.path not in code.files.values():
         raise ModelFnError(
             (
@@ -173,16 +183,12 @@ def _serving_facts(function: ServingInputReceiverFn | None) -> dict[str, Any] | 
 
 
 def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource) -> None:
-    from safetensors.numpy import save_file
-
     folder.mkdir()
-    variables = {name: np.require(value, requirements="C") for name, value in bundle.values.variables.items()}
-    save_file(
-        {name: v.astype(v.dtype.newbyteorder("=")) for name, v in variables.items()}, folder / "variables.safetensors"
-    )
+    files = FileStore(str(folder))
+    write_tensors(files, "variables.safetensors", bundle.values.variables)
     tables = bundle.values.tables.values()
     for index, table in enumerate(tables):
-        save_file(_created(table), folder / f"table_{index}.safetensors")
+        write_tensors(files, f"table_{index}.safetensors", _created(table))
     config = {
         "name": bundle.name,
         "global_step": bundle.global_step,
@@ -199,10 +205,7 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource) -> N
 def _created(table: Table) -> dict[str, NDArray[Any]]:
     """Return the rows that training created; the others follow from the description of the table."""
     waiting = "candidate"  # for their admission, which only training knows
-    return {
-        what: np.ascontiguousarray(array[:0] if what.startswith(waiting) else array)
-        for what, array in table.tensors().items()
-    }
+    return {what: array[:0] if what.startswith(waiting) else array for what, array in table.tensors().items()}
 
 
 def _pinned(distribution: str) -> str:

@@ -50,6 +50,10 @@ def letters():
     return export.ServingInputReceiver({"other": np.ones(len(line), np.float32)}, {"line": line})
 
 
+def broken():
+    raise KeyError("x")
+
+
 class Model:
     def model_fn(self, features, mode, params):
         return linear(features, mode, params)
