@@ -104,7 +104,8 @@ class Attempt:
         self._estimator = estimator
         self._config, self._train_spec = apply_saver_hook(estimator.config, train_spec, estimator.model_dir)
         self._num_ps = num_ps
-        self._num_workers = num_workers
+        self.num_workers = num_workers
+        """Beside the chief."""
         if num_workers:
             check_waiters(self._config, self._train_spec)
         transport_named(transport)  # an unknown one is refused before anything is started
@@ -228,7 +229,7 @@ class Attempt:
             input=self.plan.input,
             seed=self.seed,
             num_ps=self._num_ps,
-            num_workers=self._num_workers,
+            num_workers=self.num_workers,
             transport=self._transport,
             writer=writer,
             finished_step=self.record.facts.get("finished_step") if self._reads_again else None,

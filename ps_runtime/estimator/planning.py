@@ -107,7 +107,7 @@ def plan_job(
         replace(built.model, schema=schema),
         frozenset(name for name, declared in built.declared.items() if declared.trainable),
         tuple(replace(op.optimizer, learning_rate=math.nan) for op in built.spec.train_ops),
-        _input_spec(training.opened, num_replicas),
+        _input_spec(training.opened, num_replicas, each_worker_reads_all=train_spec.each_worker_reads_all),
         _datasets({"train": training, **evaluated}),
         training.called,
         built,
@@ -336,10 +336,16 @@ def _check_exporters(caller: ModelCaller, built: BuiltModel, batch: Batch, eval_
             is_better(exporter.compare_fn, metrics, metrics)
 
 
-def _input_spec(opened: Any, num_replicas: int) -> InputSpec:
+def _input_spec(opened: Any, num_replicas: int, *, each_worker_reads_all: bool) -> InputSpec:
     if not isinstance(opened, SplittableInput):
-        return InputSpec(None)
+        return InputSpec(None, each_worker_reads_all=each_worker_reads_all)
     num_batches = -(-opened.num_records // opened.batch_size)
     wanted = max(MAX_SPLIT_BATCHES, SPLIT_WINDOWS * opened.window_records // opened.batch_size)
     split_batches = max(1, min(wanted, num_batches // (SPLITS_PER_REPLICA * num_replicas)))
-    return InputSpec(opened.num_records, opened.batch_size, opened.num_epochs, split_batches)
+    return InputSpec(
+        opened.num_records,
+        opened.batch_size,
+        opened.num_epochs,
+        split_batches,
+        each_worker_reads_all=each_worker_reads_all,
+    )

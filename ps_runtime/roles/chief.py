@@ -20,6 +20,7 @@ from psflow.ps_runtime.roles.batches import BatchReader
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import FirstStep, Restored
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.own_stream import OwnStream
 from psflow.ps_runtime.roles.saver import Saver
 from psflow.ps_runtime.roles.session import MonitoredSession, build_model
 from psflow.ps_runtime.roles.trainer import open_client, open_session, open_shards, sample_of, train
@@ -122,7 +123,7 @@ def _give_values(
         return _restore(context, saving, latest)
     if session.built is None:
         reader = session.reader
-        assert isinstance(reader, BatchReader)
+        assert isinstance(reader, BatchReader | OwnStream)
         batch = reader.first()
         if batch is None:
             raise InputError(("the input_fn for training returned no batch",))

@@ -69,6 +69,11 @@ class ArgumentFaults:
         if given is not None and not isinstance(given, str):
             self.add_type(name, "a str or None", given)
 
+    def flag(self, name: str, given: Any) -> None:
+        """Refuse what is neither True nor False."""
+        if not isinstance(given, bool):
+            self.add_type(name, "True or False", given)
+
     def steps(self, name: str, given: Any) -> int | None:
         """Return a number of steps, greater than 0, or None; ``1e4`` is such a number, 5.5 is not."""
         if given is None:

@@ -8,6 +8,7 @@ import threading
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError, StoppedError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
@@ -22,6 +23,8 @@ from tests.ps_runtime.estimator.regression import (
     NUM_RECORDS,
     BatchRows,
     FailAt,
+    X,
+    Y,
     arrays_of,
     batches,
     records,
@@ -39,8 +42,9 @@ def make(tmp_path):
     )
 
 
-def train(roles, estimator, input_fn=shuffled, max_steps=12, hooks=(), **size):
-    with Attempt(estimator, TrainSpec(input_fn, max_steps, hooks), None, **size) as attempt:
+def train(roles, estimator, input_fn=shuffled, max_steps=12, hooks=(), each_worker_reads_all=False, **size):
+    spec = TrainSpec(input_fn, max_steps, hooks, each_worker_reads_all=each_worker_reads_all)
+    with Attempt(estimator, spec, None, **size) as attempt:
         return roles.train(attempt.job())
 
 
@@ -90,6 +94,52 @@ def test_replicas_share_an_epoch_so_that_each_example_is_used_once(roles, make, 
     assert steps_of(estimator.model_dir)[-1] == NUM_BATCHES
     assert reports.keys() == {"chief-0", "worker-0", "worker-1", "ps-0"}
     assert {report["exit"] for report in reports.values()} == {"finished"}
+
+
+@pytest.mark.parametrize("input_fn", [records, batches])
+def test_where_each_worker_reads_all_every_replica_uses_each_example_once(roles, make, input_fn):
+    seen = SharedRows()
+    estimator = make()
+    reports = train(roles, estimator, input_fn, None, [seen], each_worker_reads_all=True, num_workers=2)
+    assert sorted(seen.rows) == sorted([*range(NUM_RECORDS)] * 3)
+    assert steps_of(estimator.model_dir)[-1] == 3 * NUM_BATCHES
+    job = reports["chief-0"]["statistics"]["job"]
+    assert (job["examples"], job["epochs_completed"], job["repeats"], job["misses"]) == (3 * NUM_RECORDS, 1, 0, 0)
+    assert {report["exit"] for report in reports.values()} == {"finished"}
+
+
+@pytest.mark.parametrize("input_fn", [records, batches])
+def test_each_replica_that_reads_all_goes_on_where_the_checkpoint_left_it(roles, make, input_fn):
+    estimator = make()
+    first, second = SharedRows(), SharedRows()
+    size = {"each_worker_reads_all": True, "num_workers": 1}
+    train(roles, estimator, input_fn, 8, [first], **size)
+    train(roles, estimator, input_fn, None, [second], **size)
+    assert len(first.rows) == 8 * 4
+    assert sorted([*first.rows, *second.rows]) == sorted([*range(NUM_RECORDS)] * 2)
+
+
+def part(input_context):
+    rows = range(input_context.input_pipeline_id, NUM_RECORDS, input_context.num_input_pipelines)
+    yield from (records().read(0, row, row + 1) for row in rows)
+
+
+def test_a_generator_may_give_each_replica_a_part_of_its_own(roles, make):
+    seen = SharedRows()
+    train(roles, make(), part, None, [seen], each_worker_reads_all=True, num_workers=1)
+    assert sorted(seen.rows) == list(range(NUM_RECORDS))
+
+
+@pytest.mark.parametrize("each_worker_reads_all", [True, False])
+def test_a_data_set_of_another_size_than_planned_is_refused(roles, make, each_worker_reads_all):
+    sizes = iter([NUM_RECORDS, 12])
+
+    def input_fn():
+        return Dataset({"x": X[:12], "row": np.arange(12)}, Y[:12]) if next(sizes) == 12 else records()
+
+    words = "the train input is 12 records in chief-0, and was 40 records where the job was planned; return the same"
+    with pytest.raises(InputError, match=words):
+        train(roles, make(), input_fn, each_worker_reads_all=each_worker_reads_all)
 
 
 def test_replicas_stop_at_exactly_max_steps(roles, make):
