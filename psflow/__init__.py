@@ -69,6 +69,11 @@ if TYPE_CHECKING:
         PolynomialDecay,
         RMSProp,
     )
+    from psflow.ps_runtime.partitioners import (
+        fixed_size_partitioner,
+        min_max_variable_partitioner,
+        variable_axis_size_partitioner,
+    )
     from psflow.ps_runtime.roles.events import (
         Checkpoint,
         Evaluation,
@@ -143,6 +148,11 @@ _MODULES = {
         "PiecewiseConstant",
         "PolynomialDecay",
         "RMSProp",
+    ],
+    ".ps_runtime.partitioners": [
+        "fixed_size_partitioner",
+        "min_max_variable_partitioner",
+        "variable_axis_size_partitioner",
     ],
     ".ps_runtime.roles.events": [
         "Checkpoint",
@@ -253,6 +263,7 @@ __all__ = [
     "WarmStartSettings",
     "better",
     "embedding_lookup",
+    "fixed_size_partitioner",
     "get_or_create_global_step",
     "get_variable",
     "gradient_buffer",
@@ -262,6 +273,7 @@ __all__ = [
     "make_early_stopping_hook",
     "make_stop_at_checkpoint_step_hook",
     "metrics",
+    "min_max_variable_partitioner",
     "optimizers",
     "read_eval_metrics",
     "stop_if_higher_hook",
@@ -270,6 +282,7 @@ __all__ = [
     "stop_if_no_increase_hook",
     "summary",
     "train_and_evaluate",
+    "variable_axis_size_partitioner",
 ]
 
 

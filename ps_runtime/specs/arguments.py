@@ -85,6 +85,14 @@ class ArgumentFaults:
             self.add(f"{self._where}{name} should be greater than 0, got {given}")
         return number
 
+    def whole(self, name: str, given: Any, *, at_least: int) -> None:
+        """Refuse what is no whole number, or less than `at_least`."""
+        number = whole_number(given)
+        if number is None:
+            self.add_type(name, "a whole number", given)
+        elif number < at_least:
+            self.add(f"{self._where}{name} should be {at_least} or more, got {given}")
+
     def number(self, name: str, given: Any, *, above_zero: bool = False) -> None:
         """Refuse what is no number, or one that is negative; NaN is no number."""
         if not is_number(given) or math.isnan(given):

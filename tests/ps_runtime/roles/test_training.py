@@ -13,7 +13,9 @@ from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError,
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.training import TrainSpec
+from psflow.ps_runtime.partitioners import fixed_size_partitioner
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.specs.roles import Role
@@ -72,6 +74,21 @@ def test_an_interrupted_job_goes_on_with_the_same_bits_on_another_number_of_ps(r
         roles.join()
     roles.stop.clear()
     train(roles, there, num_ps=1)
+    assert arrays_of(there.model_dir, 12) == arrays_of(make("here").model_dir, 12)
+
+
+def sliced(features, labels, mode):
+    """As `regression`, which finds its variable: of two rows, each a slice of its own."""
+    get_variable("w", (2,), partitioner=fixed_size_partitioner(2))
+    return regression(features, labels, mode)
+
+
+def test_slices_change_no_bit_and_a_job_goes_on_with_others(roles, make, tmp_path):
+    make("here").train(shuffled, max_steps=12)
+    there = make("there")
+    config = RunConfig(tf_random_seed=1, save_checkpoints_steps=5)
+    train(roles, Estimator(sliced, there.model_dir, config), max_steps=8, num_ps=2)
+    train(roles, there, num_ps=3)
     assert arrays_of(there.model_dir, 12) == arrays_of(make("here").model_dir, 12)
 
 
