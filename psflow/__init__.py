@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.model.profiler_hook import ProfilerHook
     from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
     from psflow.ps_runtime.model.saver_hook import CheckpointSaverHook
+    from psflow.ps_runtime.model.scaffold import Saver, Scaffold
     from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
     from psflow.ps_runtime.model.sparse import SparseGradient
     from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
@@ -141,6 +142,7 @@ _MODULES = {
     ".ps_runtime.model.profiler_hook": ["ProfilerHook"],
     ".ps_runtime.model.reporting_hooks": ["StepCounterHook", "SummarySaverHook"],
     ".ps_runtime.model.saver_hook": ["CheckpointSaverHook"],
+    ".ps_runtime.model.scaffold": ["Saver", "Scaffold"],
     ".ps_runtime.model.scope": ["get_or_create_global_step", "get_variable"],
     ".ps_runtime.model.sparse": ["SparseGradient"],
     ".ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
@@ -257,6 +259,8 @@ __all__ = [
     "RoleEnded",
     "RoleStarted",
     "RunConfig",
+    "Saver",
+    "Scaffold",
     "Scaling",
     "SecondOrStepTimer",
     "SessionRunArgs",

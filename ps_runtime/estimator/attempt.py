@@ -125,6 +125,9 @@ class Attempt:
             estimator.check_labels,
             self._kept,
         )
+        scaffold = self.plan.built.spec.scaffold
+        if scaffold is not None and scaffold.saver is not None:
+            self._config = scaffold.saver.applied_to(self._config)
         check_model_dir(estimator.model_dir, self.plan.model)
         if fork is not None:
             fork.check(self.plan.model)
@@ -271,7 +274,7 @@ class Attempt:
 
     def _collect_garbage(self) -> None:
         """Remove the checkpoints that only waited for their evaluation."""
-        config = self._estimator.config
+        config = self._config
         CheckpointStore(self.model_dir).collect_garbage(
             config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours, time.time()
         )

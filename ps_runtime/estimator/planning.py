@@ -18,7 +18,7 @@ from psflow.ps_runtime.errors import InputError, LabelError, ModelFnError, Usage
 from psflow.ps_runtime.estimator.user_code import user_code
 from psflow.ps_runtime.model.best import is_better
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
-from psflow.ps_runtime.model.evaluation import as_numbers, batches_of, evaluate, first_rows
+from psflow.ps_runtime.model.evaluation import as_numbers, batches_of, check_servable, first_rows
 from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import ModeKeys
@@ -270,6 +270,7 @@ def _check_modes(caller: ModelCaller, spec: EvalSpec, batch: Batch, model: Model
     features = first_rows(batch[0])
     built = _first_call(caller, (features, None), ModeKeys.PREDICT, seed)
     _same_model(caller, model, built, ModeKeys.PREDICT, where)
+    check_servable(built.spec, caller.name)
     _check_predictions(caller, built.spec.predictions, count_rows(features))
 
 
@@ -330,7 +331,9 @@ def _check_exporters(caller: ModelCaller, built: BuiltModel, batch: Batch, eval_
         return
     values = ModelValues.initial(built.model, built.initial_values)
     with user_code(caller.model_fn, ModelFnError, f"in {ModeKeys.EVAL} mode"):
-        metrics = as_numbers(evaluate(caller, iter([batch]), values, 0, None))
+        spec = caller.apply(*batch, ModeKeys.EVAL, values, 0)
+        measured = {name: metric.result() for name, metric in spec.metrics.items()}
+        metrics = as_numbers({**measured, "loss": float(spec.loss), "global_step": 0})
     for exporter in exporters:
         with user_code(exporter.compare_fn, UsageError, f"over the metrics {', '.join(sorted(metrics))}"):
             is_better(exporter.compare_fn, metrics, metrics)

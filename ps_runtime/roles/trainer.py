@@ -14,12 +14,14 @@ from psflow.ps_runtime.client.training import HOLD_TIMEOUT_SECS, TrainingClient
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.basic_hooks import GlobalStepWaiterHook, NanTensorHook
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.hooks import SessionRunHook
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
+from psflow.ps_runtime.model.session_start import await_ready
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.batches import BatchReader
@@ -138,6 +140,13 @@ def open_session(
         step_session=step_session,
         hooks_of=lambda built: _hooks(job, context, built),
         on_step=on_step,
+        await_ready=lambda scaffold, session: await_ready(
+            scaffold,
+            session,
+            str(context.role),
+            Deadline(job.config.session_creation_timeout_secs),
+            context.check,
+        ),
         pipeline_depth=int(is_pipelined),
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,11 +14,13 @@ from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError,
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.scaffold import Scaffold
 from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.partitioners import fixed_size_partitioner
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.roles.chief import run_chief
+from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Sync
 from psflow.ps_runtime.specs.roles import Role
 from psflow.ps_runtime.specs.run_config import RunConfig
 from tests.ps_runtime.estimator.regression import (
@@ -126,6 +129,18 @@ def test_where_each_worker_reads_all_every_replica_uses_each_example_once(roles,
 
 
 @pytest.mark.parametrize("input_fn", [records, batches])
+@pytest.mark.parametrize(
+    ("consistency", "pipeline_depth"), [(Async(), 1), (BoundedStaleness(1), 0), (Sync(), 0), (Sync(2), 0)]
+)
+def test_each_consistency_uses_all_that_each_replica_reads(roles, make, consistency, pipeline_depth, input_fn):
+    config = RunConfig(tf_random_seed=1, consistency=consistency, pipeline_depth=pipeline_depth)
+    estimator = Estimator(regression, make().model_dir, config)
+    reports = train(roles, estimator, input_fn, None, each_worker_reads_all=True, num_workers=2, num_ps=2)
+    job = reports["chief-0"]["statistics"]["job"]
+    assert (job["examples"], job["epochs_completed"], job["repeats"], job["misses"]) == (3 * NUM_RECORDS, 1, 0, 0)
+
+
+@pytest.mark.parametrize("input_fn", [records, batches])
 def test_each_replica_that_reads_all_goes_on_where_the_checkpoint_left_it(roles, make, input_fn):
     estimator = make()
     first, second = SharedRows(), SharedRows()
@@ -157,6 +172,25 @@ def test_a_data_set_of_another_size_than_planned_is_refused(roles, make, each_wo
     words = "the train input is 12 records in chief-0, and was 40 records where the job was planned; return the same"
     with pytest.raises(InputError, match=words):
         train(roles, make(), input_fn, each_worker_reads_all=each_worker_reads_all)
+
+
+def test_each_replica_is_prepared_and_the_chief_alone_sets_first_values(roles, make):
+    calls = []
+
+    def model_fn(features, labels, mode):
+        scaffold = Scaffold(
+            init_fn=lambda scaffold, session: calls.append("init"),
+            local_init_fn=lambda session: calls.append(("local", session.is_chief)),
+            ready_fn=lambda session: calls.append(("ready", session.is_chief)),
+        )
+        return replace(regression(features, labels, mode), scaffold=scaffold)
+
+    config = RunConfig(tf_random_seed=1, save_checkpoints_steps=50)
+    estimator = Estimator(model_fn, make().model_dir, config)
+    train(roles, estimator, records, None, each_worker_reads_all=True, num_workers=1)
+    both = [(what, is_chief) for what in ("local", "ready") for is_chief in (True, False)]
+    assert calls[0] == "init"
+    assert sorted(calls[1:]) == sorted(both)
 
 
 def test_replicas_stop_at_exactly_max_steps(roles, make):
