@@ -287,10 +287,18 @@ def test_an_answer_that_is_no_sentence_is_an_error_of_type(answer):
         wait(lambda session: answer, 60, Times())
 
 
-def test_training_fails_if_it_does_not_become_ready(make):
-    estimator = make(with_scaffold(ready_fn=lambda session: "no disk"), session_creation_timeout_secs=0.01)
-    with pytest.raises(WaitTimeoutError, match=r"chief-0 did not become ready within 0.01 s: ready_fn says: no disk"):
+def test_training_fails_if_it_does_not_become_ready(make, monkeypatch):
+    asked_for = []
+
+    def passed(timeout_secs):
+        asked_for.append(timeout_secs)
+        return Deadline(0)
+
+    monkeypatch.setattr("psflow.ps_runtime.roles.trainer.Deadline", passed)
+    estimator = make(with_scaffold(ready_fn=lambda session: "no disk"), session_creation_timeout_secs=70)
+    with pytest.raises(WaitTimeoutError, match="chief-0 did not become ready within 0 s: ready_fn says: no disk"):
         estimator.train(rows, steps=1)
+    assert asked_for == [70]
 
 
 class NoWriter:

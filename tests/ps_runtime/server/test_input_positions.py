@@ -169,6 +169,10 @@ def test_a_replica_that_is_lost_is_waited_for_and_one_that_left_is_not():
     job.due()
     assert job.phase is Phase.TRAINING
     job.left(1, 2)
+    job.join(1, 3)  # it is there again before anybody has seen that it left
+    job.due()
+    assert job.phase is Phase.TRAINING
+    job.left(1, 3)
     job.due()
     assert job.phase is Phase.CUT_DUE
 
