@@ -11,6 +11,7 @@ from psflow.ps_runtime.errors import ModelFnError, ModelFnTypeError
 from psflow.ps_runtime.metrics import Metric
 from psflow.ps_runtime.model.export_outputs import ExportOutput, checked_outputs
 from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.scaffold import Scaffold
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
@@ -50,6 +51,8 @@ class EstimatorSpec:
         several one is ``serving_default``; a single one is that, too. None: it answers with the predictions.
     training_hooks, training_chief_hooks, evaluation_hooks, prediction_hooks : sequence of SessionRunHook, or None
         Taken from the first call in their mode.
+    scaffold : Scaffold, optional
+        How a session begins, and which checkpoints are kept; taken from the first call in its mode.
 
     Raises
     ------
@@ -69,6 +72,7 @@ class EstimatorSpec:
     training_chief_hooks: Sequence[SessionRunHook] = ()
     evaluation_hooks: Sequence[SessionRunHook] = ()
     prediction_hooks: Sequence[SessionRunHook] = ()
+    scaffold: Scaffold | None = None
 
     def __post_init__(self) -> None:
         faults = ArgumentFaults("EstimatorSpec.", ModelFnError, ModelFnTypeError)
@@ -84,6 +88,8 @@ class EstimatorSpec:
             given = getattr(self, name)
             if given != ():
                 object.__setattr__(self, name, faults.items(name, given, SessionRunHook, "SessionRunHook"))
+        if self.scaffold is not None and not isinstance(self.scaffold, Scaffold):
+            faults.add_type("scaffold", "a psflow.Scaffold or None", self.scaffold)
         faults.raise_any()
 
     @property
