@@ -101,3 +101,12 @@ def prefect_url(prefect_database: None) -> Iterator[str]:
     ):
         yield server.wait()
     server.close()
+
+
+@pytest.fixture(scope="module")
+def prefect_named(prefect_url: str) -> Iterator[None]:
+    """Have flows of this process use the Prefect server that its tests share."""
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with environment({PREFECT_API_URL.name: prefect_url}), temporary_settings({PREFECT_API_URL: prefect_url}):
+        yield
