@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from psflow.ps_runtime import initializers, layers, losses, metrics, optimizers
+    from psflow.ps_runtime.columns.crossing import CrossOptions
     from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions, Quantiles
     from psflow.ps_runtime.data.base import Format
     from psflow.ps_runtime.data.dataset import Dataset
     from psflow.ps_runtime.data.input_pipeline import InputContext
     from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, Tsv
+    from psflow.ps_runtime.estimator.baseline_classifier import BaselineClassifier
+    from psflow.ps_runtime.estimator.baseline_regressor import BaselineRegressor
     from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
+    from psflow.ps_runtime.estimator.dnn_linear_combined_classifier import DNNLinearCombinedClassifier
+    from psflow.ps_runtime.estimator.dnn_linear_combined_regressor import DNNLinearCombinedRegressor
     from psflow.ps_runtime.estimator.dnn_regressor import DNNRegressor
     from psflow.ps_runtime.estimator.early_stopping import (
         make_early_stopping_hook,
@@ -89,12 +94,17 @@ if TYPE_CHECKING:
     from psflow.tasks.exports.training import train_and_evaluate
 
 _MODULES = {
+    ".ps_runtime.columns.crossing": ["CrossOptions"],
     ".ps_runtime.columns.options": ["ColumnOptions", "LabelOptions", "Quantiles"],
     ".ps_runtime.data.base": ["Format"],
     ".ps_runtime.data.dataset": ["Dataset"],
     ".ps_runtime.data.input_pipeline": ["InputContext"],
     ".ps_runtime.data.record_formats": ["ArrowInput", "Csv", "JsonLinesInput", "LibSvm", "ParquetInput", "Tsv"],
     ".ps_runtime.estimator.dnn_classifier": ["DNNClassifier"],
+    ".ps_runtime.estimator.baseline_classifier": ["BaselineClassifier"],
+    ".ps_runtime.estimator.baseline_regressor": ["BaselineRegressor"],
+    ".ps_runtime.estimator.dnn_linear_combined_classifier": ["DNNLinearCombinedClassifier"],
+    ".ps_runtime.estimator.dnn_linear_combined_regressor": ["DNNLinearCombinedRegressor"],
     ".ps_runtime.estimator.dnn_regressor": ["DNNRegressor"],
     ".ps_runtime.estimator.early_stopping": [
         "make_early_stopping_hook",
@@ -180,6 +190,8 @@ __all__ = [
     "Adam",
     "ArrowInput",
     "Async",
+    "BaselineClassifier",
+    "BaselineRegressor",
     "BestExporter",
     "BoundedStaleness",
     "Checkpoint",
@@ -187,8 +199,11 @@ __all__ = [
     "CheckpointSaverListener",
     "ColumnOptions",
     "CosineDecay",
+    "CrossOptions",
     "Csv",
     "DNNClassifier",
+    "DNNLinearCombinedClassifier",
+    "DNNLinearCombinedRegressor",
     "DNNRegressor",
     "Dataset",
     "Estimator",
