@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from psflow.flows.parameters.resolved_config import write_config
 from psflow.flows.parameters.train import TrainParameters
 from psflow.flows.planning.building import build_training
