@@ -108,7 +108,8 @@ def test_partitions_are_the_whole(model: Any, table: str, tmp_path: Path, monkey
     agrees(read_parts(tmp_path / "out"), model)
 
 
-@pytest.mark.cluster
+@pytest.mark.cluster(shared=True)
+@pytest.mark.usefixtures("prefect_named")
 def test_registered_model_predicts_on_a_cluster(model: Any, table: str, tmp_path: Path) -> None:
     tracker = Tracker.open(prepare_store(), experiment="digits", run_name="r", registered_model="psflow-digits")
     tracker.handle(Export("best", 40, 1, model.path, True, {}))
