@@ -91,8 +91,8 @@ def ordered_results(
             else:
                 return
     finally:
-        if under_way and client.status == "running":
-            client.cancel([future for _, future in under_way])
+        if client.status == "running":
+            client.cancel([shared, *(future for _, future in under_way)])
 
 
 def _check_client(client: Any) -> None:

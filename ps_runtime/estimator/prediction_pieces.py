@@ -61,7 +61,8 @@ def _ranges(records: RecordDataset) -> Iterator[RecordRange]:
 
 def _dealt(batches: Iterator[Batch]) -> Iterator[DealtBatches]:
     first_record, num_records, num_bytes, held = 0, 0, 0, list[Columns]()
-    for features, _ in batches:
+    read = _Read(batches)
+    for features, _ in read:
         nbytes = sum(array.nbytes for _, array in named_arrays(features))
         if held and (len(held) == PIECE_BATCHES or num_bytes + nbytes > PIECE_BYTES):
             yield DealtBatches(first_record, num_records, tuple(held))
@@ -71,6 +72,22 @@ def _dealt(batches: Iterator[Batch]) -> Iterator[DealtBatches]:
         num_bytes += nbytes
     if held:
         yield DealtBatches(first_record, num_records, tuple(held))
+    if read.failure is not None:
+        raise read.failure
+
+
+class _Read:
+    """Gives batches until there are no more, or reading one fails: those before it are predicted first."""
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self.failure: Exception | None = None
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[Batch]:
+        try:
+            yield from self._batches
+        except Exception as error:
+            self.failure = error
 
 
 def _records(first: int, number: int) -> str:
