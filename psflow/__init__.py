@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from psflow import estimator
     from psflow.ps_runtime import initializers, layers, losses, metrics, optimizers
     from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions, Quantiles
     from psflow.ps_runtime.data.base import Format
@@ -174,6 +175,7 @@ _MODULES = {
     ".tasks.exports.training": ["train_and_evaluate"],
 }
 _SUBMODULES = {
+    "estimator": ".estimator",
     "initializers": ".ps_runtime.initializers",
     "layers": ".ps_runtime.layers",
     "losses": ".ps_runtime.losses",
@@ -265,6 +267,7 @@ __all__ = [
     "WarmStartSettings",
     "better",
     "embedding_lookup",
+    "estimator",
     "get_or_create_global_step",
     "get_variable",
     "gradient_buffer",
