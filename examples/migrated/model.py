@@ -1,7 +1,7 @@
 import psflow as tf
 
 """
-What MyEstimator hands on, as everywhere
+What an Estimator takes
 tf.estimator.Estimator(
     model_fn,
     model_dir=None,
