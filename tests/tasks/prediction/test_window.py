@@ -11,6 +11,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from psflow.ps_runtime.cluster import slots
+from psflow.tasks.prediction import window
 from psflow.tasks.prediction.part_facts import PartFacts
 from psflow.tasks.prediction.window import Partitions, predicted_parts
 from tests.leak_guard import no_leaks
