@@ -12,8 +12,8 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.ordered_results import Client, ordered_results
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.splittable import SplittableInput
-from psflow.ps_runtime.estimator.prediction_pieces import pieces_of
-from psflow.ps_runtime.estimator.prediction_task import PredictionJob, predict_piece
+from psflow.ps_runtime.estimator.prediction_partitions import partitions_of
+from psflow.ps_runtime.estimator.prediction_task import PredictionJob, predict_partition
 from psflow.ps_runtime.estimator.predictions import Predictions
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import Batch
@@ -49,7 +49,7 @@ def distributed_predictions(
     Raises
     ------
     Exception
-        As `ordered_results` and `predict_piece`, once the predictions before it are yielded.
+        As `ordered_results` and `predict_partition`, once the predictions before it are yielded.
 
     Notes
     -----
@@ -65,7 +65,7 @@ def distributed_predictions(
         keys=tuple(keys),
         records=(opened.scanned, opened.batching) if isinstance(opened, RecordDataset) else None,
     )
-    results = ordered_results(client, predict_piece, cloudpickle.dumps(job), pieces_of(opened))
+    results = ordered_results(client, predict_partition, cloudpickle.dumps(job), partitions_of(opened))
     with closing(results):
         for batches in results:
             yield from batches

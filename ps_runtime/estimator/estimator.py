@@ -264,7 +264,7 @@ class Estimator:
         Every row is predicted, those with a blank, NaN or infinite cell too.
 
         With a client each row is predicted exactly once, in the same batches, and memory is bounded whatever the size
-        of the input: a few pieces for each slot are under way. What a worker was computing when it died is computed
+        of the input: a few partitions for each slot are under way. What a worker was computing when it died is computed
         again. To close the generator cancels what is under way. BLAS has one thread in a worker, as in every role: with
         one thread here, too, predictions are the same bits.
         """

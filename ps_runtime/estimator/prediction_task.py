@@ -1,4 +1,4 @@
-"""What a Dask worker does for `Estimator.predict`: predict one piece, batch by batch."""
+"""What a Dask worker does for `Estimator.predict`: predict one partition, batch by batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from psflow.ps_runtime.data.arrays import Columns, map_columns, num_rows
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
 from psflow.ps_runtime.data.scanned_input import ScannedInput
 from psflow.ps_runtime.errors import CheckpointError, ModelFnError, PsflowError
-from psflow.ps_runtime.estimator.prediction_pieces import DealtBatches, Piece, RecordRange
+from psflow.ps_runtime.estimator.prediction_partitions import DealtBatches, Partition, RecordRange
 from psflow.ps_runtime.estimator.predictions import Predictions, choose
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import read_values
@@ -29,7 +29,7 @@ from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["PredictionJob", "predict_piece"]
+__all__ = ["PredictionJob", "predict_partition"]
 
 NOT_OF_A_RECORD = (MemoryError, ImportError, ModelFnError)
 """What no record is at fault for."""
@@ -37,7 +37,7 @@ NOT_OF_A_RECORD = (MemoryError, ImportError, ModelFnError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionJob:
-    """What all pieces of a prediction have in common.
+    """What all partitions of a prediction have in common.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class PredictionJob:
     keys : tuple of str
         The predictions that are asked for; empty: all.
     records : tuple of (ScannedInput, Batching) or None
-        Files of which this process reads its pieces itself; None: they are dealt.
+        Files of which this process reads its partitions itself; None: they are dealt.
     """
 
     model_fn: Callable[..., EstimatorSpec]
@@ -65,14 +65,14 @@ class PredictionJob:
     records: tuple[ScannedInput, Batching] | None
 
 
-def predict_piece(pickled: bytes, piece: Piece) -> list[Predictions]:
-    """Return the predictions for each batch of a piece. The body of a Dask task; it may be repeated.
+def predict_partition(pickled: bytes, partition: Partition) -> list[Predictions]:
+    """Return the predictions for each batch of a partition. The body of a Dask task; it may be repeated.
 
     Parameters
     ----------
     pickled : bytes
         The PredictionJob, as cloudpickle writes it.
-    piece : DealtBatches or RecordRange
+    partition : DealtBatches or RecordRange
         What to predict.
 
     Raises
@@ -82,14 +82,14 @@ def predict_piece(pickled: bytes, piece: Piece) -> list[Predictions]:
     ModelFnError
         If model_fn fails on a record, which it names, or brings hooks.
     StoppedError
-        If nobody wants the piece any more.
+        If nobody wants the partition any more.
     """
     leave_quickly()
-    liveness = Liveness.of_this_task(str(piece))
+    liveness = Liveness.of_this_task(str(partition))
     opened = _opened(pickled)
     predictions = []
     with one_thread():
-        for features, place in opened.batches(piece):
+        for features, place in opened.batches(partition):
             liveness.check()
             predictions.append(opened.predict(features, place))
     return predictions
@@ -108,21 +108,21 @@ class _Opened:
     values: ModelValues
     records: RecordDataset | None
 
-    def batches(self, piece: Piece) -> Iterator[tuple[Columns, Place]]:
+    def batches(self, partition: Partition) -> Iterator[tuple[Columns, Place]]:
         """Yield the features of each batch, and what names its rows."""
-        match piece:
+        match partition:
             case DealtBatches():
-                first = piece.first_record
-                for features in piece.features:
+                first = partition.first_record
+                for features in partition.features:
                     yield features, functools.partial(_place, None, first)
                     first += num_rows(features)
             case RecordRange():
                 assert self.records is not None, "ranges are of files"
-                for start in range(piece.start, piece.stop, self.records.batch_size):
-                    stop = min(start + self.records.batch_size, piece.stop)
+                for start in range(partition.start, partition.stop, self.records.batch_size):
+                    stop = min(start + self.records.batch_size, partition.stop)
                     yield self.records.read(0, start, stop)[0], functools.partial(_place, self.records, start)
             case _:
-                assert_never(piece)
+                assert_never(partition)
 
     def predict(self, features: Columns, place: Place) -> Predictions:
         """Return the predictions for a batch; ModelFnError names the record that model_fn fails on."""
@@ -149,7 +149,7 @@ class _Opened:
 
 @functools.lru_cache(maxsize=1)
 def _opened(pickled: bytes) -> _Opened:
-    """Open a job, once for all of its pieces that this process predicts."""
+    """Open a job, once for all of its partitions that this process predicts."""
     job: PredictionJob = cloudpickle.loads(pickled)
     caller = ModelCaller(job.model_fn, job.params, job.config, job.schema)
     records = None if job.records is None else RecordDataset(*job.records)
@@ -192,5 +192,5 @@ def _failing_rows(call: Callable[[Columns], object], features: Columns) -> tuple
 
 
 def _place(records: RecordDataset | None, first: int, start: int, stop: int) -> str:
-    piece = RecordRange(first + start, first + stop)
-    return str(piece) if records is None or stop - start > 1 else records.place(0, piece.start)
+    partition = RecordRange(first + start, first + stop)
+    return str(partition) if records is None or stop - start > 1 else records.place(0, partition.start)

@@ -1,4 +1,4 @@
-"""Results in the order of the pieces, from a cluster in this process."""
+"""Results in the order of the partitions, from a cluster in this process."""
 
 from __future__ import annotations
 
@@ -40,43 +40,43 @@ def meet(number: int) -> int:
     return number
 
 
-def joined(common: bytes, piece: int) -> str:
-    return f"{common.decode()}{piece}"
+def joined(common: bytes, partition: int) -> str:
+    return f"{common.decode()}{partition}"
 
 
-def second_first(common: bytes, piece: int) -> int:
-    """Have the first piece end after the second."""
-    if piece:
+def second_first(common: bytes, partition: int) -> int:
+    """Have the first partition end after the second."""
+    if partition:
         SECOND.set()
     else:
         SECOND.wait()
-    return piece
+    return partition
 
 
-def waiting(common: bytes, piece: int) -> int:
+def waiting(common: bytes, partition: int) -> int:
     GO_ON.wait()
-    return piece
+    return partition
 
 
-def failing(common: bytes, piece: int) -> int:
-    if piece == 2:
+def failing(common: bytes, partition: int) -> int:
+    if partition == 2:
         raise KeyError("two")
-    return piece
+    return partition
 
 
 def test_results_come_in_order_whichever_ends_first(client: Client) -> None:
     assert list(ordered_results(client, second_first, b"", iter([0, 1]))) == [0, 1]
 
 
-def test_each_piece_gets_what_all_have_in_common(client: Client) -> None:
+def test_each_partition_gets_what_all_have_in_common(client: Client) -> None:
     assert list(ordered_results(client, joined, b"no. ", iter(range(40)))) == [f"no. {i}" for i in range(40)]
 
 
-def test_no_pieces_have_no_results(client: Client) -> None:
+def test_no_partitions_have_no_results(client: Client) -> None:
     assert list(ordered_results(client, joined, b"", iter(()))) == []
 
 
-def test_pieces_are_taken_as_far_as_the_window_while_nobody_reads(client: Client) -> None:
+def test_partitions_are_taken_as_far_as_the_window_while_nobody_reads(client: Client) -> None:
     taken = itertools.count()
     GO_ON.set()
     results = ordered_results(client, waiting, b"", (0 for _ in taken))
@@ -94,14 +94,14 @@ def test_a_failure_comes_after_the_results_before_it_and_cancels_the_rest(client
     assert not client.futures
 
 
-def test_a_failure_of_the_pieces_comes_after_the_results_before_it(client: Client) -> None:
-    def pieces() -> Iterator[int]:
+def test_a_failure_of_the_partitions_comes_after_the_results_before_it(client: Client) -> None:
+    def partitions() -> Iterator[int]:
         yield from (0, 1)
         raise OSError("the file is gone")
 
     found = []
     with pytest.raises(OSError, match="the file is gone"):
-        found.extend(ordered_results(client, joined, b"", pieces()))
+        found.extend(ordered_results(client, joined, b"", partitions()))
     assert found == ["0", "1"]
 
 
@@ -124,7 +124,7 @@ def test_a_cluster_whose_workers_are_gone_is_not_waited_for(client: Client, monk
         ("somebody", StoppedError, r"^7 was stopped: its Dask task was cancelled$"),
     ],
 )
-def test_a_piece_that_is_cancelled(
+def test_a_partition_that_is_cancelled(
     client: Client, monkeypatch: pytest.MonkeyPatch, reason: str, kind: type[Exception], said: str
 ) -> None:
     def cancel(futures: Any, timeout: float) -> None:

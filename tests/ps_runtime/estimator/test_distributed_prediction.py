@@ -26,7 +26,7 @@ from psflow import (
 )
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.errors import CheckpointError, InputError, ModelFnError, UsageError
-from psflow.ps_runtime.estimator import prediction_pieces
+from psflow.ps_runtime.estimator import prediction_partitions
 from psflow.ps_runtime.one_thread import one_thread
 from tests.leak_guard import no_leaks
 
@@ -135,7 +135,7 @@ def test_workers_read_files_themselves(client: Client, tmp_path: Path) -> None:
 def test_an_input_without_end_is_read_no_further_than_the_window(
     client: Client, model_dir: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prediction_pieces, "PIECE_BATCHES", 1)
+    monkeypatch.setattr(prediction_partitions, "PARTITION_BATCHES", 1)
     read = itertools.count()
     given = ({"x": X[:4]} for _ in read)
     predictions = estimator(model_dir).predict(lambda: given, yield_single_examples=False, client=client)
@@ -158,7 +158,7 @@ def test_an_error_of_model_fn_names_the_record_after_those_before_it(client: Cli
     )
     with pytest.raises(ModelFnError, match=said):
         found.extend(estimator(model_dir, act=refuse).predict(lambda: records(4), client=client))
-    assert len(found) == 3 * 4 * 32, "the predictions of the pieces before it"
+    assert len(found) == 3 * 4 * 32, "the predictions of the partitions before it"
 
 
 def test_an_error_that_no_single_record_causes_names_the_batch(client: Client, model_dir: str) -> None:

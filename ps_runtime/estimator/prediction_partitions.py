@@ -10,13 +10,13 @@ from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.model.evaluation import Batch, batches_of
 
-__all__ = ["DealtBatches", "Piece", "RecordRange", "pieces_of"]
+__all__ = ["DealtBatches", "Partition", "RecordRange", "partitions_of"]
 
-PIECE_BYTES = 4 * 1024**2
+PARTITION_BYTES = 4 * 1024**2
 """Of the features of batches that travel together; a batch that is larger travels alone."""
-PIECE_BATCHES = 32
+PARTITION_BATCHES = 32
 """At most: a reader that is slow, or a model, is not waited for too long."""
-MIN_PIECES = 32
+MIN_PARTITIONS = 32
 """Of files that are large enough: they are predicted side by side though all of them fit into memory."""
 
 
@@ -43,17 +43,17 @@ class RecordRange:
         return _records(self.start, self.stop - self.start)
 
 
-Piece = DealtBatches | RecordRange
+Partition = DealtBatches | RecordRange
 
 
-def pieces_of(opened: SplittableInput | Iterator[Batch]) -> Iterator[Piece]:
-    """Yield the pieces of one epoch of an input, in the order of its records: each record is in one of them."""
+def partitions_of(opened: SplittableInput | Iterator[Batch]) -> Iterator[Partition]:
+    """Yield the partitions of one epoch of an input, in the order of its records: each record is in one of them."""
     return _ranges(opened) if isinstance(opened, RecordDataset) else _dealt(batches_of(opened))
 
 
 def _ranges(records: RecordDataset) -> Iterator[RecordRange]:
     """Cut at about the windows that are read at once, or finer if there are few of them, but never within a batch."""
-    wanted = min(records.window_records, -(-records.num_records // MIN_PIECES))
+    wanted = min(records.window_records, -(-records.num_records // MIN_PARTITIONS))
     size = -(-wanted // records.batch_size) * records.batch_size
     for start in range(0, records.num_records, size):
         yield RecordRange(start, min(start + size, records.num_records))
@@ -64,7 +64,7 @@ def _dealt(batches: Iterator[Batch]) -> Iterator[DealtBatches]:
     read = _Read(batches)
     for features, _ in read:
         nbytes = sum(array.nbytes for _, array in named_arrays(features))
-        if held and (len(held) == PIECE_BATCHES or num_bytes + nbytes > PIECE_BYTES):
+        if held and (len(held) == PARTITION_BATCHES or num_bytes + nbytes > PARTITION_BYTES):
             yield DealtBatches(first_record, num_records, tuple(held))
             first_record, num_records, num_bytes, held = first_record + num_records, 0, 0, []
         held.append(features)
