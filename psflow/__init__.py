@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from psflow import estimator
     from psflow.ps_runtime import initializers, layers, losses, metrics, optimizers
     from psflow.ps_runtime.columns.crossing import CrossOptions
     from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions, Quantiles
@@ -191,6 +192,7 @@ _MODULES = {
 }
 _SUBMODULES = {
     "export": ".ps_runtime.model.export",
+    "estimator": ".estimator",
     "initializers": ".ps_runtime.initializers",
     "layers": ".ps_runtime.layers",
     "losses": ".ps_runtime.losses",
@@ -285,6 +287,7 @@ __all__ = [
     "WarmStartSettings",
     "better",
     "embedding_lookup",
+    "estimator",
     "export",
     "fixed_size_partitioner",
     "get_or_create_global_step",

@@ -10,16 +10,12 @@ from typing import Any
 from distributed import Client, Future, as_completed
 
 from psflow.ps_runtime.cluster.failures import scheduler_loss
-from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import WaitTimeoutError
+from psflow.ps_runtime.cluster.slots import Slots
 
 __all__ = ["completed_batches"]
 
 POLL_SECS = 0.1
 """As `distributed.as_completed` polls itself."""
-LOOK_SECS = 2.0
-"""Between two questions to the scheduler whether the cluster has workers."""
-NO_WORKERS_SECS = 30.0
 
 
 def completed_batches(
@@ -49,14 +45,9 @@ def completed_batches(
         If the scheduler is gone.
     """
     completed = as_completed(futures, loop=client.loop)
-    next_look, no_workers = Deadline(LOOK_SECS), Deadline(NO_WORKERS_SECS)
+    slots = Slots(client)
     while not completed.is_empty():
-        if next_look.has_passed:
-            next_look = Deadline(LOOK_SECS)
-            if client.nthreads():
-                no_workers = Deadline(NO_WORKERS_SECS)
-            elif no_workers.has_passed:
-                raise WaitTimeoutError("the Dask cluster", "have any worker", NO_WORKERS_SECS)
+        slots.count()
         batch: list[Future[Any]] = completed.next_batch(block=False)
         _check_scheduler(client, batch)
         yield batch

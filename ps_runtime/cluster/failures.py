@@ -13,7 +13,7 @@ from distributed import Client
 from psflow.ps_runtime.errors import PsflowError, RoleFailedError, StoppedError, TransportError, UsageError
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["root_cause", "scheduler_loss", "trace_in_role"]
+__all__ = ["raised_at", "root_cause", "scheduler_loss", "trace_in_role"]
 
 ROLE_FILE, ROLE_FUNCTION = "role_task.py", "run_role"
 """Where the frames of a role begin; those before are of Dask and of the owner."""
@@ -51,7 +51,9 @@ def root_cause(errors: Sequence[tuple[RoleId, BaseException]]) -> RoleFailedErro
     role, error = min(errors, key=lambda item: isinstance(item[1], TransportError | StoppedError))
     if isinstance(error, RoleFailedError):
         return error
-    failure = RoleFailedError(str(role), str(error) if isinstance(error, PsflowError) else f"{error!r}{_place(error)}")
+    failure = RoleFailedError(
+        str(role), str(error) if isinstance(error, PsflowError) else f"{error!r}{raised_at(error)}"
+    )
     failure.__cause__ = error
     return failure
 
@@ -91,7 +93,8 @@ def _is_of_role(frame: TracebackType) -> bool:
     return os.path.basename(code.co_filename) == ROLE_FILE and code.co_name == ROLE_FUNCTION
 
 
-def _place(error: BaseException) -> str:
+def raised_at(error: BaseException) -> str:
+    """Return `` at file:line`` of where an error was raised; "" if nobody knows."""
     frames = traceback.extract_tb(error.__traceback__)
     if not frames:
         return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import cloudpickle
@@ -30,7 +30,7 @@ from psflow.ps_runtime.transport.address import Address
 from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
 
-__all__ = ["run_role"]
+__all__ = ["Liveness", "run_role"]
 
 LOOPS = {Role.CHIEF: run_chief, Role.WORKER: run_worker, Role.EVALUATOR: run_evaluator}
 
@@ -59,7 +59,7 @@ def run_role(
     job: JobSpec = cloudpickle.loads(pickled)
     job = replace(job, config=job.config.as_seen_by(TaskFacts.of(role, job.num_ps, job.num_workers)))
     worker = get_worker()
-    liveness = Liveness(worker, worker.get_current_task(), str(role))
+    liveness = Liveness.of_this_task(str(role))
     context = RoleContext(role, incarnation, liveness.check, lambda event: worker.log_event(topic, encode_event(event)))
     context.emit(RoleStarted())
     try:
@@ -91,6 +91,12 @@ class Liveness:
         self._worker = worker
         self._key = key
         self._role = role
+
+    @classmethod
+    def of_this_task(cls, role: str) -> Self:
+        """Return that of the Dask task in which this thread is; `role` is what error texts call it."""
+        worker = get_worker()
+        return cls(worker, worker.get_current_task(), role)
 
     def check(self) -> None:
         """Raise StoppedError if the role is to end."""

@@ -1,4 +1,4 @@
-"""What a Dask worker says of its machine; sent to it by ``psflow doctor``."""
+"""What a Dask worker says of itself and of its machine."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["worker_facts"]
+from distributed import get_worker
+
+__all__ = ["this_worker", "worker_facts"]
 
 
 def worker_facts(mark: str) -> dict[str, Any]:
-    """Return facts of the machine of this process.
+    """Return facts of the machine of this process. Sent to a Dask worker by ``psflow doctor``.
 
     Parameters
     ----------
@@ -32,3 +34,8 @@ def worker_facts(mark: str) -> dict[str, Any]:
         content = None
     free = shutil.disk_usage(tempfile.gettempdir()).free
     return {"host": socket.gethostname(), "time": time.time(), "mark": content, "free_bytes": free}
+
+
+def this_worker() -> str:
+    """Return what people call the Dask worker that runs this task, with its address and host."""
+    return f"the Dask worker {get_worker().address} on {socket.gethostname()}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,6 +23,7 @@ from psflow.ps_runtime.data.arrays import (
     plain_arrays,
 )
 from psflow.ps_runtime.data.non_finite import ALL_FINITE, UNKNOWN, NonFiniteCells, Source, non_finite_cells
+from psflow.ps_runtime.data.record_stream import RecordStream
 from psflow.ps_runtime.data.splittable import SplittableInput, batching_faults, is_int
 from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema, Scaling
@@ -117,6 +118,17 @@ class Dataset(SplittableInput):
         object.__setattr__(self, "columns", columns)
         object.__setattr__(self, "num_ids", {name: int(number) for name, number in self.num_ids.items()})
         object.__setattr__(self, "embedding", {name: int(size) for name, size in self.embedding.items()})
+
+    @staticmethod
+    def from_generator(generator: Callable[[], Iterable[Any]]) -> RecordStream:
+        """Return the records that a generator function gives, one by one: with `map` and `batch`, not in memory.
+
+        Parameters
+        ----------
+        generator : callable
+            Returns an iterable of records; called for each reading.
+        """
+        return RecordStream(generator)
 
     def batch(self, batch_size: int) -> Dataset:
         """Return the data set with batches of `batch_size` records."""

@@ -74,7 +74,7 @@ class RecordDataset(SplittableInput):
     """
 
     def __init__(self, scanned: ScannedInput, batching: Batching) -> None:
-        self.scanned = scanned
+        self.scanned, self.batching = scanned, batching
         scan, preprocessing = scanned.scan, scanned.preprocessing
         self._index = scan.index
         self._preprocessing = preprocessing
@@ -128,6 +128,12 @@ class RecordDataset(SplittableInput):
         with self._lock:
             read = [self._part(part) for part in self._order.parts(epoch, start, stop)]
         return read[0] if len(read) == 1 else _joined(read)
+
+    def place(self, epoch: int, position: int) -> str:
+        """Return where the record at `position` of the order of `epoch` stands, as its file counts rows."""
+        (part,) = self._order.parts(epoch, position, position + 1)
+        file, row = self._index.place(int(self._records(part.window)[part.rows][0]))
+        return f"row {row} of {file} ({self.source.note})"
 
     def distinct_labels(self) -> Columns | None:
         """Return the classes that words stand for, or the numbers that are labels."""

@@ -6,15 +6,12 @@ import copy
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
 
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.data.enforcement import Enforcement, unused_sentence
+from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.errors import UsageError
@@ -23,12 +20,6 @@ from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
 from psflow.ps_runtime.estimator.checkpoint_values import table_rows, variable_names, variable_value
 from psflow.ps_runtime.estimator.model_dir import absolute
-from psflow.ps_runtime.estimator.predictions import choose, examples_of
-from psflow.ps_runtime.estimator.saved_model import check_arguments, receiver_fn_of, save_model
-from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings, warm_start_settings
-from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.evaluation import evaluate, predict_batches, read_values
-from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.hooks import SessionRunHook, as_hooks
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
@@ -36,6 +27,9 @@ from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
+
+if TYPE_CHECKING:
+    from psflow.ps_runtime.cluster.ordered_results import Client
 
 __all__ = ["Estimator"]
 
@@ -199,7 +193,7 @@ class Estimator:
             params=self.params,
             config=self.config,
             non_finite=non_finite,
-            enforcement=Enforcement(schema, "the eval input", on_unused=_warn_unused),
+            enforcement=Enforcement(schema, "the eval input", on_unused=warn_unused),
         )
         metrics = evaluate(self.caller.reading(schema), opened, values, step, steps, hooks)
         logger.info("%s of step %d: %s", name or "evaluation", step, metrics)
@@ -212,8 +206,11 @@ class Estimator:
         hooks: Sequence[SessionRunHook] | None = None,
         checkpoint_path: str | None = None,
         yield_single_examples: bool = True,
+        client: Client | None = None,
     ) -> Iterator[Any]:
         """Yield the predictions for an input, in its order, from one checkpoint.
+
+        Without a `client` they are computed here. With one, the workers of its cluster compute them.
 
         Parameters
         ----------
@@ -222,11 +219,13 @@ class Estimator:
         predict_keys : sequence of str, optional
             Which predictions; all if left out, or empty.
         hooks : sequence of SessionRunHook, optional
-            Run around each batch, before the ``prediction_hooks`` of model_fn.
+            Run around each batch, before the ``prediction_hooks`` of model_fn; neither goes with a `client`.
         checkpoint_path : str, optional
             Directory of a checkpoint; the latest if left out.
         yield_single_examples : bool
             Yield for each example, else for each batch.
+        client : distributed.Client, optional
+            Of a Dask cluster, whose workers can read the checkpoint, and files of records if the input is such.
 
         Yields
         ------
@@ -239,30 +238,33 @@ class Estimator:
         NoCheckpointError
             If there is no checkpoint.
         ModelFnError
-            If there is not one row of each prediction for each example.
+            If there is not one row of each prediction for each example; with a client, also if model_fn fails on a
+            record, which it names.
         UsageError
-            If a predict_key is unknown, or the input does not have what the model was trained on.
+            If a predict_key is unknown, or the input does not have what the model was trained on; or if there are hooks
+            and a client.
+        CheckpointError
+            If a worker cannot read the checkpoint.
 
         Notes
         -----
         Every row is predicted, those with a blank, NaN or infinite cell too.
+
+        With a client each row is predicted exactly once, in the same batches, and memory is bounded whatever the size
+        of the input: a few partitions for each slot are under way. What a worker was computing when it died is computed
+        again. To close the generator cancels what is under way. BLAS has one thread in a worker, as in every role: with
+        one thread here, too, predictions are the same bits.
         """
         keys = checked_keys(predict_keys)
         check_texts(checkpoint_path=checkpoint_path)
         hooks = as_hooks("hooks", hooks)
-        with self._reader(checkpoint_path) as reader:
-            step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
-        enforcement = Enforcement(schema, "the predict input", needs_labels=False, on_unused=_warn_unused)
-        opened = open_input(
-            input_fn, mode=ModeKeys.PREDICT, params=self.params, config=self.config, enforcement=enforcement
-        )
-        caller = self.caller.reading(schema)
-        for predictions in predict_batches(caller, opened, values, step, hooks):
-            chosen = choose(predictions, keys)
-            if yield_single_examples:
-                yield from examples_of(chosen, caller.name)
-            else:
-                yield chosen
+        store, step = checkpoint_at(self.model_dir, checkpoint_path)
+        with closing(predicted_batches(self.caller, input_fn, store, step, keys, hooks, client)) as batches:
+            for chosen in batches:
+                if yield_single_examples:
+                    yield from examples_of(chosen, self.caller.name)
+                else:
+                    yield chosen
 
     def export_saved_model(
         self,
@@ -385,7 +387,3 @@ class Estimator:
         store, step = checkpoint_at(self.model_dir, checkpoint_path)
         with CheckpointReader.pinned(store, step, "estimator") as reader:
             yield reader
-
-
-def _warn_unused(names: tuple[str, ...]) -> None:
-    logger.warning("%s", unused_sentence("the input", names))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from distributed import Client, Future, KilledWorker
 
+from psflow.ps_runtime.cluster.slots import Slots
 from psflow.ps_runtime.errors import PsflowError
 from psflow.tasks.completed import completed_batches
 from psflow.tasks.prediction.part_facts import PartFacts
@@ -15,10 +16,6 @@ from psflow.tasks.prediction.partition import PredictionWork, predict_partition
 from psflow.tasks.prediction.partitions import Partition
 
 __all__ = ["PartitionLostError", "Partitions", "predicted_parts"]
-
-AHEAD = 4
-"""Partitions that are submitted for each slot: one runs, the others keep it busy until somebody looks, if they are
-small."""
 
 
 class Partitions:
@@ -69,6 +66,7 @@ class _Window:
     def __init__(self, client: Client, partitions: Partitions) -> None:
         self.failure: Exception | None = None
         self._client, self._work = client, partitions.work
+        self._slots = Slots(client)
         self._left = deque(partitions.left)
         self._running: dict[Future[PartFacts], Partition] = {}
         self._may_have_room = True
@@ -78,7 +76,7 @@ class _Window:
         if self.failure is not None or not self._left or not self._may_have_room:
             return []
         self._may_have_room = False
-        room = AHEAD * max(1, sum(self._client.nthreads().values())) - len(self._running)
+        room = self._slots.window() - len(self._running)
         parts = [self._left.popleft() for _ in range(min(room, len(self._left)))]
         new = {self._client.submit(predict_partition, self._work, part, pure=False): part for part in parts}
         self._running |= new

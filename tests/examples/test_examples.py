@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import runpy
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import dask
+import numpy as np
 import pytest
+from distributed import LocalCluster
+
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.model.evaluation import read_values
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -49,3 +59,56 @@ def test_record_files_are_the_same_in_each_run(tmp_path: Path, monkeypatch: pyte
         written.append({path.name: path.read_bytes() for path in (tmp_path / run).iterdir()})
     assert set(written[0]) == {"census.csv", "census.parquet", "housing.csv", "housing.parquet"}
     assert written[0] == written[1]
+
+
+@pytest.fixture
+def migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
+    """Return what runs a migrated program in a directory of its own, and returns its model_dir."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(EXAMPLES / "migrated"))
+    level = logging.getLogger().level
+
+    def run(name: str, *flags: str) -> Path:
+        monkeypatch.setattr(sys, "argv", [name, *flags])
+        runpy.run_path(str(EXAMPLES / "migrated" / name), run_name="__main__")
+        return tmp_path / "runs" / "migrated"
+
+    yield run
+    logging.getLogger().setLevel(level)
+    sys.modules.pop("model", None)
+
+
+def check_predictions(said: list[str], model_dir: Path) -> None:
+    """Hold ten lines against ``w * x + b`` for x in [0, 1], of the latest checkpoint."""
+    store = CheckpointStore(str(model_dir))
+    values = read_values(CheckpointReader(store, store.latest() or 0)).variables
+    xs = (np.array([float(line) for line in said]) - values["b"]) / values["x"]
+    assert len(set(said)) == len(xs) == 10
+    assert ((xs > -1e-3) & (xs < 1 + 1e-3)).all()
+
+
+def test_a_migrated_program_trains_and_predicts(
+    migrated: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    model_dir = migrated("local.py")
+    said = capsys.readouterr().out.splitlines()
+    assert CheckpointStore(str(model_dir)).latest() == 10
+    check_predictions(said, model_dir)
+
+
+@pytest.mark.cluster
+def test_a_migrated_program_trains_and_predicts_on_a_cluster(
+    migrated: Callable[..., Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with (
+        dask.config.set({"temporary-directory": str(tmp_path)}),
+        LocalCluster(n_workers=1, threads_per_worker=5, processes=False, dashboard_address=None) as cluster,
+    ):
+        hosts = ("--ps-hosts", "a", "--worker-hosts", "b;c", "--chief-hosts", "d")
+        model_dir = migrated("cluster.py", *hosts, "--scheduler", cluster.scheduler_address)
+    finished = read_finished(str(model_dir))
+    assert finished is not None
+    assert finished.final_step == 500
+    assert [record.global_step for record in EvaluationLog(str(model_dir)).read()] == [0, 500]
+    _, *said = capsys.readouterr().out.splitlines()
+    check_predictions(said, model_dir)

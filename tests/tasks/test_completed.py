@@ -10,8 +10,8 @@ import dask
 import pytest
 from distributed import Client, Event, LocalCluster
 
+from psflow.ps_runtime.cluster import slots
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
-from psflow.tasks import completed as module
 from psflow.tasks.completed import completed_batches
 from tests.leak_guard import no_leaks
 
@@ -63,8 +63,8 @@ def test_further_futures_come_while_others_complete(cluster: LocalCluster) -> No
 def test_a_cluster_whose_workers_are_gone_is_not_waited_for(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_SECS", 0.0)
-    monkeypatch.setattr(module, "NO_WORKERS_SECS", 0.0)
+    monkeypatch.setattr(slots, "LOOK_SECS", 0.0)
+    monkeypatch.setattr(slots, "NO_WORKERS_SECS", 0.0)
     with Client(cluster) as client:
         client.retire_workers(list(client.nthreads()), close_workers=True)
         with pytest.raises(WaitTimeoutError, match=r"^the Dask cluster did not have any worker within"):

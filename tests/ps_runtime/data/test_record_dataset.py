@@ -129,6 +129,20 @@ def test_blanks_are_refused_left_out_or_kept_with_their_places(tmp_path: Path) -
     assert kept.first_non_finite_cell(0, 2, 4) == ""
 
 
+def test_a_record_says_where_it_stands_in_any_order_and_without_those_that_are_left_out(tmp_path: Path) -> None:
+    write(tmp_path, CENSUS, "a.csv")
+    write(tmp_path, CENSUS.replace(",,", ",5,"), "b.csv")
+    shuffled = opened(str(tmp_path), policy="drop", shuffle=True, seed=1)
+    found = [shuffled.place(0, position) for position in range(shuffled.num_records)]
+    ids = [int(shuffled.read(0, position, position + 1)[0]["id"][0]) for position in range(shuffled.num_records)]
+    files = [name for name in "ab" for id in (1, 2, 3, 4) if (name, id) != ("a", 2)]
+    assert len(set(found)) == len(files) == 7
+    for place, id in zip(found, ids, strict=True):
+        assert place.startswith(f"row {id + 1} of {tmp_path}/")
+        assert place.endswith(".csv (the header is row 1; empty lines do not count)")
+    assert sorted(place[len(f"row 1 of {tmp_path}/")] for place in found) == files
+
+
 def test_a_value_that_was_not_there_in_training_is_named_with_its_row(tmp_path: Path) -> None:
     trained = census(tmp_path)
     path = write(tmp_path, CENSUS.replace("20,>50K", "20,rich"), "u.csv")

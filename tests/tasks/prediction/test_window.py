@@ -10,6 +10,7 @@ import dask
 import pytest
 from distributed import Client, LocalCluster
 
+from psflow.ps_runtime.cluster import slots
 from psflow.tasks.prediction import window
 from psflow.tasks.prediction.part_facts import PartFacts
 from psflow.tasks.prediction.window import Partitions, predicted_parts
@@ -48,4 +49,4 @@ def test_the_scheduler_has_a_few_partitions_however_many_there_are(
             seen += batch
             num_tasks.append(len(cluster.scheduler.tasks))
     assert sorted(one.first_record for one in seen) == [3 * i for i in range(NUM_PARTS)]
-    assert 0 < max(num_tasks) <= 3 * window.AHEAD * NUM_SLOTS  # some that have ended are not forgotten yet
+    assert 0 < max(num_tasks) <= 3 * slots.AHEAD * NUM_SLOTS  # some that have ended are not forgotten yet

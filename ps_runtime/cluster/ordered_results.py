@@ -1,0 +1,138 @@
+"""The results of many tasks in the order of what they were made of, a bounded number of them under way."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from distributed import Client, Future, KilledWorker, wait
+
+from psflow.ps_runtime.cluster.connecting import tls_fault
+from psflow.ps_runtime.cluster.failures import scheduler_loss
+from psflow.ps_runtime.cluster.slots import Slots
+from psflow.ps_runtime.errors import PsflowError, StoppedError, UsageError
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
+
+__all__ = ["Client", "WorkersLostError", "ordered_results"]
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECS = 0.5
+"""For a task to end, before somebody looks whether the cluster has workers."""
+
+Partition = TypeVar("Partition")
+Result = TypeVar("Result")
+
+
+def ordered_results(
+    client: Client, function: Callable[[bytes, Partition], Result], common: bytes, partitions: Iterator[Partition]
+) -> Generator[Result, None, None]:
+    """Yield ``function(common, partition)`` for each partition, in order, as a cluster computes them. Blocks.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    function : callable
+        Computes a partition in a Dask worker; may be called again.
+    common : bytes
+        What all partitions have in common; each worker gets it once.
+    partitions : iterator
+        Read as far as the window takes them. ``str`` of one says what it is, for error texts.
+
+    Raises
+    ------
+    UsageError
+        If `client` is none that waits; an ArgumentTypeError if it is no client.
+    WorkersLostError
+        If the workers of a partition have died, one after the other.
+    WaitTimeoutError
+        If the cluster has had no worker for half a minute.
+    RoleFailedError
+        If the scheduler is gone.
+    StoppedError
+        If somebody else has cancelled a partition.
+    Exception
+        What a task or `partitions` failed with, once the results before it are yielded.
+
+    Notes
+    -----
+    A result that nobody has taken yet counts as under way, so a slow reader bounds what is in memory. A partition whose
+    worker has died is computed again, by Dask. To close the iterator cancels what is under way.
+    """
+    _check_client(client)
+    slots = Slots(client)
+    shared = client.submit(_same, common, pure=False)  # if its worker dies, Dask makes it again
+    under_way: deque[tuple[Partition, Future[Result]]] = deque()
+    is_over, failure = False, None
+    try:
+        while True:
+            is_first_done = bool(under_way) and under_way[0][1].done()
+            if not is_over and not is_first_done and len(under_way) < slots.window():
+                try:
+                    partition = next(partitions)
+                except StopIteration:
+                    is_over = True
+                except Exception as error:  # of an input; the results before it come first
+                    is_over, failure = True, error
+                else:
+                    under_way.append((partition, client.submit(function, shared, partition, pure=False)))
+            elif under_way:
+                result = _result(client, slots, *under_way[0])
+                under_way.popleft()
+                yield result
+            elif failure is not None:
+                raise failure
+            else:
+                return
+    finally:
+        if client.status == "running":
+            client.cancel([shared, *(future for _, future in under_way)])
+
+
+def _check_client(client: Any) -> None:
+    if not isinstance(client, Client):
+        faults = ArgumentFaults()
+        faults.add_type("client", "a distributed.Client or None", client)
+        faults.raise_any()
+    if client.asynchronous:
+        raise UsageError(("client is asynchronous: expected distributed.Client(...) without asynchronous=True",))
+    if (fault := tls_fault(client)) is not None:
+        logger.warning(fault)
+
+
+def _same(common: bytes) -> bytes:
+    return common
+
+
+def _result(client: Client, slots: Slots, partition: object, future: Future[Result]) -> Result:
+    while not future.done():
+        slots.count()
+        with contextlib.suppress(TimeoutError, CancelledError):
+            wait([future], timeout=LOOK_SECS)
+    try:
+        result: Result = future.result()
+    except KilledWorker as error:
+        raise WorkersLostError(str(partition), error.allowed_failures + 1) from None
+    except CancelledError as error:
+        raise scheduler_loss(client, error) or StoppedError(str(partition), "its Dask task was cancelled") from None
+    return result
+
+
+@dataclass(eq=False)
+class WorkersLostError(PsflowError):
+    """The Dask workers that computed a partition have died, one after the other."""
+
+    partition: str
+    num_workers: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.num_workers} Dask workers died while they computed {self.partition}: see their logs; it may need "
+            "more memory than a worker has"
+        )

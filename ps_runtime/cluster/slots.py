@@ -1,0 +1,52 @@
+"""The slots of a cluster, for whoever keeps them busy with many small tasks."""
+
+from __future__ import annotations
+
+from distributed import Client
+
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import WaitTimeoutError
+
+__all__ = ["Slots"]
+
+AHEAD = 4
+"""Tasks that are submitted for each slot: one runs, the others keep it busy until somebody looks, if they are small."""
+LOOK_SECS = 2.0
+"""Between two questions to the scheduler whether the cluster has workers."""
+NO_WORKERS_SECS = 30.0
+
+
+class Slots:
+    """How many slots a cluster has, as its scheduler has said within the last two seconds.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._count = 0
+        self._next_look, self._no_workers = Deadline(0), Deadline(NO_WORKERS_SECS)
+
+    def count(self) -> int:
+        """Return the number of slots. Blocks while the scheduler is asked.
+
+        Raises
+        ------
+        WaitTimeoutError
+            If the cluster has had no worker for half a minute.
+        """
+        if self._next_look.has_passed:
+            self._next_look = Deadline(LOOK_SECS)
+            self._count = sum(self._client.nthreads().values())
+            if self._count:
+                self._no_workers = Deadline(NO_WORKERS_SECS)
+            elif self._no_workers.has_passed:
+                raise WaitTimeoutError("the Dask cluster", "have any worker", NO_WORKERS_SECS)
+        return self._count
+
+    def window(self) -> int:
+        """Return how many tasks may be under way at once, at least 1; raise as `count` does."""
+        return AHEAD * max(1, self.count())

@@ -1,0 +1,71 @@
+"""Predictions by the workers of a Dask cluster, in the order of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+
+import cloudpickle
+
+from psflow.ps_runtime.checkpoint.manifest import Manifest
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.cluster.ordered_results import Client, ordered_results
+from psflow.ps_runtime.data.record_dataset import RecordDataset
+from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.estimator.prediction_partitions import partitions_of
+from psflow.ps_runtime.estimator.prediction_task import PredictionJob, predict_partition
+from psflow.ps_runtime.estimator.predictions import Predictions
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.evaluation import Batch
+
+__all__ = ["distributed_predictions"]
+
+
+def distributed_predictions(
+    client: Client,
+    caller: ModelCaller,
+    opened: SplittableInput | Iterator[Batch],
+    store: CheckpointStore,
+    manifest: Manifest,
+    keys: Sequence[str],
+) -> Generator[Predictions, None, None]:
+    """Yield the chosen predictions for each batch of an input, in its order, as workers have computed them.
+
+    Workers read files of records themselves; any other input is read here, and its batches are dealt out.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    caller : ModelCaller
+        Of the model.
+    opened : SplittableInput or iterator of (features, labels)
+        One epoch of it is predicted.
+    store, manifest
+        Of the checkpoint, which is pinned meanwhile.
+    keys : sequence of str
+        The predictions that are asked for; empty: all.
+
+    Raises
+    ------
+    Exception
+        As `ordered_results` and `predict_partition`, once the predictions before it are yielded.
+
+    Notes
+    -----
+    To close the iterator cancels what is under way.
+    """
+    job = PredictionJob(
+        model_fn=caller.model_fn,
+        params=caller.params,
+        config=caller.config,
+        model_dir=store.files.url,
+        step=manifest.step,
+        schema=manifest.model.schema,
+        keys=tuple(keys),
+        records=(opened.scanned, opened.batching) if isinstance(opened, RecordDataset) else None,
+    )
+    results = ordered_results(client, predict_partition, cloudpickle.dumps(job), partitions_of(opened))
+    with closing(results):
+        for batches in results:
+            yield from batches

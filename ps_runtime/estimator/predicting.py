@@ -1,0 +1,88 @@
+"""The predictions of a checkpoint for each batch of an input, computed in this process or by a Dask cluster."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.data.enforcement import Enforcement, unused_sentence
+from psflow.ps_runtime.data.input_pipeline import open_input
+from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.estimator.predictions import Predictions, choose
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.evaluation import Batch, predict_batches, read_values
+from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.specs.schema import InputSchema
+
+if TYPE_CHECKING:
+    from psflow.ps_runtime.cluster.ordered_results import Client
+
+__all__ = ["predicted_batches", "warn_unused"]
+
+logger = logging.getLogger(__name__)
+
+
+def predicted_batches(
+    caller: ModelCaller,
+    input_fn: Callable[..., Any],
+    store: CheckpointStore,
+    step: int,
+    keys: Sequence[str],
+    hooks: Sequence[SessionRunHook],
+    client: Client | None,
+) -> Generator[Predictions, None, None]:
+    """Yield the chosen predictions for each batch of an input, in its order; see `Estimator.predict`.
+
+    Parameters
+    ----------
+    caller : ModelCaller
+        Of the model.
+    input_fn : callable
+        One epoch of it is predicted.
+    store, step
+        Of the checkpoint.
+    keys : sequence of str
+        The predictions that are asked for; empty: all.
+    hooks : sequence of SessionRunHook
+        Run around each batch; none if there is a client.
+    client : Client or None
+        Of the cluster that predicts; None: this process does.
+    """
+    if client is not None:
+        if hooks:
+            raise UsageError(
+                (
+                    "hooks run in one process, around all batches, and a cluster predicts batches side by side: leave "
+                    "out hooks, or client",
+                )
+            )
+        from psflow.ps_runtime.estimator.distributed_prediction import distributed_predictions  # loads Dask
+
+        with CheckpointReader.pinned(store, step, "estimator") as reader:
+            opened = _opened(caller, input_fn, reader.manifest.model.schema)
+            yield from distributed_predictions(client, caller, opened, store, reader.manifest, keys)
+        return
+    with CheckpointReader.pinned(store, step, "estimator") as reader:
+        values, schema = read_values(reader), reader.manifest.model.schema
+    opened = _opened(caller, input_fn, schema)
+    for predictions in predict_batches(caller.reading(schema), opened, values, step, hooks):
+        yield choose(predictions, keys)
+
+
+def warn_unused(names: tuple[str, ...]) -> None:
+    """Log what of an input the model does not read."""
+    logger.warning("%s", unused_sentence("the input", names))
+
+
+def _opened(
+    caller: ModelCaller, input_fn: Callable[..., Any], schema: InputSchema | None
+) -> SplittableInput | Iterator[Batch]:
+    enforcement = Enforcement(schema, "the predict input", needs_labels=False, on_unused=warn_unused)
+    return open_input(
+        input_fn, mode=ModeKeys.PREDICT, params=caller.params, config=caller.config, enforcement=enforcement
+    )

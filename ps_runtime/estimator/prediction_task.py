@@ -1,0 +1,196 @@
+"""What a Dask worker does for `Estimator.predict`: predict one partition, batch by batch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, assert_never
+
+import cloudpickle
+
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.cluster.failures import raised_at
+from psflow.ps_runtime.cluster.leaving import leave_quickly
+from psflow.ps_runtime.cluster.role_task import Liveness
+from psflow.ps_runtime.cluster.worker_facts import this_worker
+from psflow.ps_runtime.data.arrays import Columns, map_columns, num_rows
+from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
+from psflow.ps_runtime.data.scanned_input import ScannedInput
+from psflow.ps_runtime.errors import CheckpointError, ModelFnError, PsflowError
+from psflow.ps_runtime.estimator.prediction_partitions import DealtBatches, Partition, RecordRange
+from psflow.ps_runtime.estimator.predictions import Predictions, choose
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.evaluation import read_values
+from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.one_thread import one_thread
+from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.schema import InputSchema
+
+__all__ = ["PredictionJob", "predict_partition"]
+
+NOT_OF_A_RECORD = (MemoryError, ImportError, ModelFnError)
+"""What no record is at fault for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictionJob:
+    """What all partitions of a prediction have in common.
+
+    Parameters
+    ----------
+    model_fn, params, config
+        Of the Estimator.
+    model_dir : str
+        That of the checkpoint, which this process can read.
+    step : int
+        Of the checkpoint.
+    schema : InputSchema or None
+        What the model reads.
+    keys : tuple of str
+        The predictions that are asked for; empty: all.
+    records : tuple of (ScannedInput, Batching) or None
+        Files of which this process reads its partitions itself; None: they are dealt.
+    """
+
+    model_fn: Callable[..., EstimatorSpec]
+    params: Mapping[str, Any]
+    config: RunConfig
+    model_dir: str
+    step: int
+    schema: InputSchema | None
+    keys: tuple[str, ...]
+    records: tuple[ScannedInput, Batching] | None
+
+
+def predict_partition(pickled: bytes, partition: Partition) -> list[Predictions]:
+    """Return the predictions for each batch of a partition. The body of a Dask task; it may be repeated.
+
+    Parameters
+    ----------
+    pickled : bytes
+        The PredictionJob, as cloudpickle writes it.
+    partition : DealtBatches or RecordRange
+        What to predict.
+
+    Raises
+    ------
+    CheckpointError
+        If this process cannot read the checkpoint.
+    ModelFnError
+        If model_fn fails on a record, which it names, or brings hooks.
+    StoppedError
+        If nobody wants the partition any more.
+    """
+    leave_quickly()
+    liveness = Liveness.of_this_task(str(partition))
+    opened = _opened(pickled)
+    predictions = []
+    with one_thread():
+        for features, place in opened.batches(partition):
+            liveness.check()
+            predictions.append(opened.predict(features, place))
+    return predictions
+
+
+Place = Callable[[int, int], str]
+"""Names rows ``[start, stop)`` of a batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A job in this process, with what it has read for it."""
+
+    job: PredictionJob
+    caller: ModelCaller
+    values: ModelValues
+    records: RecordDataset | None
+
+    def batches(self, partition: Partition) -> Iterator[tuple[Columns, Place]]:
+        """Yield the features of each batch, and what names its rows."""
+        match partition:
+            case DealtBatches():
+                first = partition.first_record
+                for features in partition.features:
+                    yield features, functools.partial(_place, None, first)
+                    first += num_rows(features)
+            case RecordRange():
+                assert self.records is not None, "ranges are of files"
+                for start in range(partition.start, partition.stop, self.records.batch_size):
+                    stop = min(start + self.records.batch_size, partition.stop)
+                    yield self.records.read(0, start, stop)[0], functools.partial(_place, self.records, start)
+            case _:
+                assert_never(partition)
+
+    def predict(self, features: Columns, place: Place) -> Predictions:
+        """Return the predictions for a batch; ModelFnError names the record that model_fn fails on."""
+        try:
+            spec = self._call(features)
+        except NOT_OF_A_RECORD:
+            raise
+        except Exception as error:
+            start, stop = _failing_rows(self._call, features)
+            why = str(error) if isinstance(error, PsflowError) else f"raised {error!r}{raised_at(error)}"
+            raise ModelFnError((f"{place(start, stop)}: {self.caller.name}: {why}",)) from None
+        if spec.prediction_hooks:
+            raise ModelFnError(
+                (
+                    f"{self.caller.name} returned prediction_hooks, which run in one process, around all batches: call "
+                    "predict without client, or return none",
+                )
+            )
+        return choose(spec.predictions, self.job.keys)
+
+    def _call(self, features: Columns) -> EstimatorSpec:
+        return self.caller.apply(features, None, ModeKeys.PREDICT, self.values, self.job.step)
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(pickled: bytes) -> _Opened:
+    """Open a job, once for all of its partitions that this process predicts."""
+    job: PredictionJob = cloudpickle.loads(pickled)
+    caller = ModelCaller(job.model_fn, job.params, job.config, job.schema)
+    records = None if job.records is None else RecordDataset(*job.records)
+    return _Opened(job, caller, _values(job), records)
+
+
+def _values(job: PredictionJob) -> ModelValues:
+    store = CheckpointStore(job.model_dir)
+    try:
+        return read_values(CheckpointReader(store, job.step))
+    except (CheckpointError, OSError) as error:
+        reason = error.reason if isinstance(error, CheckpointError) else str(error)
+        raise CheckpointError(
+            store.path(job.step),
+            f"{this_worker()} cannot read it, though the process that predicts can ({reason}); have the model_dir "
+            "where every Dask worker sees it under the same path, on a shared disk or in an object store",
+        ) from None
+
+
+def _failing_rows(call: Callable[[Columns], object], features: Columns) -> tuple[int, int]:
+    """Return the bounds of the first rows that fail, found by halving: of one row, if it fails alone."""
+
+    def fails(start: int, stop: int) -> bool:
+        try:
+            call(map_columns(lambda array: array[start:stop], features))
+        except Exception:  # it is the one that is looked for
+            return True
+        return False
+
+    start, stop = 0, num_rows(features)
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        if fails(start, middle):
+            stop = middle
+        elif fails(middle, stop):
+            start = middle
+        else:
+            break
+    return start, stop
+
+
+def _place(records: RecordDataset | None, first: int, start: int, stop: int) -> str:
+    partition = RecordRange(first + start, first + stop)
+    return str(partition) if records is None or stop - start > 1 else records.place(0, partition.start)

@@ -1,0 +1,81 @@
+"""Records of a generator, made into batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from psflow import Dataset
+from psflow.ps_runtime.data.input_pipeline import open_input
+from psflow.ps_runtime.errors import InputError
+
+
+def lines() -> Iterator[str]:
+    for i in range(5):
+        yield f"{i};{2 * i}"
+
+
+def parse(line: str) -> tuple[dict[str, Any], Any]:
+    x, y = line.split(";")
+    return {"x": np.float32(x)}, np.float32(y)
+
+
+def test_each_record_is_in_one_batch_in_order() -> None:
+    opened = open_input(lambda: Dataset.from_generator(lines).map(parse).batch(2))
+    assert not isinstance(opened, Dataset)
+    found = [(features["x"].tolist(), labels.tolist()) for features, labels in opened]  # type: ignore[union-attr]
+    assert found == [([0, 1], [0, 2]), ([2, 3], [4, 6]), ([4], [8])]
+
+
+def test_the_parts_of_a_tuple_are_the_arguments_of_the_next_function() -> None:
+    doubled = Dataset.from_generator(lines).map(parse).map(lambda features, label: (features["x"], 2 * label)).batch(5)
+    [(features, labels)] = doubled
+    assert (features.dtype, features.tolist(), labels.tolist()) == (np.float32, [0, 1, 2, 3, 4], [0, 4, 8, 12, 16])
+
+
+def test_features_alone_are_a_batch_without_labels() -> None:
+    opened = open_input(lambda: Dataset.from_generator(lambda: [{"x": [1, 2]}, {"x": [3, 4]}]).batch(2))
+    assert [(features["x"].tolist(), labels) for features, labels in opened] == [([[1, 2], [3, 4]], None)]  # type: ignore
+
+
+def test_each_reading_calls_the_generator_again_and_reads_no_more_than_it_gives() -> None:
+    calls: list[int] = []
+
+    def counting() -> Iterator[int]:
+        for i in range(1000):
+            calls.append(i)
+            yield i
+
+    stream = Dataset.from_generator(counting).batch(3)
+    assert [next(iter(stream)).tolist() for _ in range(2)] == [[0, 1, 2]] * 2
+    assert calls == [0, 1, 2] * 2
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (lambda: Dataset.from_generator([1]), "generator should be callable, got list"),
+        (lambda: Dataset.from_generator(lines).map(3), "a function of map should be callable, got int"),
+        (lambda: Dataset.from_generator(lines).batch(0), "batch_size is 0: expected an int >= 1"),
+        (lambda: Dataset.from_generator(lines).batch(2).map(parse), "map comes before batch: it is applied to records"),
+        (
+            lambda: Dataset.from_generator(lines).map(parse),
+            "a Dataset.from_generator has no batch size; call its batch",
+        ),
+        (
+            lambda: Dataset.from_generator(lambda: [{"x": 1}, {"y": 3}]).batch(2),
+            r"records 0 to 1 of \S+ \(the first is 0\): expected features x in each",
+        ),
+        (lambda: Dataset.from_generator(lambda: [(1, 2), 3]).batch(2), r"records 0 to 1 .*: expected tuples of 2"),
+        (
+            lambda: Dataset.from_generator(lambda: [0, 1, [1, 2], [1]]).batch(2),
+            r"records 2 to 3 .*: expected values of one shape, got \(1,\) and \(2,\)",
+        ),
+    ],
+)
+def test_what_makes_no_batches_is_refused(make: Callable[[], Any], fault: str) -> None:
+    with pytest.raises(InputError, match=f"^{fault}"):
+        list(make())
