@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         TrainSpec,
         VocabInfo,
         WarmStartSettings,
+        export,
         train_and_evaluate,
     )
 
@@ -55,6 +56,7 @@ __all__ = [
     "TrainSpec",
     "VocabInfo",
     "WarmStartSettings",
+    "export",
     "train_and_evaluate",
 ]
 
