@@ -1,4 +1,5 @@
 import logging
+import os
 import random
 import subprocess
 
@@ -33,6 +34,18 @@ def train_input_fn():
     return dataset.batch(batch_size)
 
 
+def serving_input_fn():
+    feature_tensors = {
+        "x": tf.placeholder("float64", shape=(None,), name="input_x")
+    }
+    receiver_tensor = dict(
+        input=feature_tensors["x"]
+    )
+    return tf.estimator.export.ServingInputReceiver(
+        feature_tensors, receiver_tensor
+    )
+
+
 def predict_input_fn():
     def generator():
         for _ in range(10):
@@ -52,6 +65,9 @@ def predict_input_fn():
 
 estimator.train(train_input_fn)
 estimator.evaluate(train_input_fn)
+base = os.path.join(model_dir, "test")
+result_dir = estimator.export_saved_model(base, serving_input_fn)
+print("Result dir: ", result_dir)
 
 for data in estimator.predict(predict_input_fn):
     print(data)

@@ -87,12 +87,13 @@ def check_predictions(said: list[str], model_dir: Path) -> None:
     assert ((xs > -1e-3) & (xs < 1 + 1e-3)).all()
 
 
-def test_a_migrated_program_trains_and_predicts(
+def test_a_migrated_program_trains_exports_and_predicts(
     migrated: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     model_dir = migrated("local.py")
-    said = capsys.readouterr().out.splitlines()
+    export, *said = capsys.readouterr().out.splitlines()
     assert CheckpointStore(str(model_dir)).latest() == 10
+    assert Path(export.removeprefix("Result dir:  "), "MLmodel").is_file()
     check_predictions(said, model_dir)
 
 
