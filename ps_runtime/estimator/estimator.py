@@ -6,6 +6,9 @@ import copy
 import logging
 import os
 import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
@@ -20,6 +23,13 @@ from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
 from psflow.ps_runtime.estimator.checkpoint_values import table_rows, variable_names, variable_value
 from psflow.ps_runtime.estimator.model_dir import absolute
+from psflow.ps_runtime.estimator.predicting import predicted_batches, warn_unused
+from psflow.ps_runtime.estimator.predictions import examples_of
+from psflow.ps_runtime.estimator.saved_model import check_arguments, receiver_fn_of, save_model
+from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings, warm_start_settings
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.evaluation import evaluate, read_values
+from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.hooks import SessionRunHook, as_hooks
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
