@@ -1,0 +1,146 @@
+"""The roles of a job: who trains, saves and reports, and what each knows of its place. They are threads here."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import psflow
+from psflow import metrics, summary
+from psflow.ps_runtime.checkpoint.records import read_finished
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.roles.events import Checkpoint, Metrics, PsListening
+from tests.ps_runtime.roles.conftest import RoleThreads
+
+MAX_STEPS = 23
+REPLICAS = ["chief-0", "worker-0", "worker-1"]
+FACTS = {"chief-0": (True, 0), "worker-0": (False, 1), "worker-1": (False, 2)}
+"""Whether it is the chief, and its number among the tasks of the cluster."""
+
+
+def endless():
+    return psflow.Dataset({"x": np.arange(12, dtype=np.float32)}, np.zeros(12, np.float32)).batch(2).repeat()
+
+
+def facts_of(config):
+    assert (config.num_ps_replicas, config.num_worker_replicas) == (2, len(REPLICAS))
+    return f"{config.task_type}-{config.task_id}", (config.is_chief, config.global_id_in_cluster)
+
+
+class Noting(psflow.SessionRunHook):
+    """Counts the steps of each replica, none of which begins before all are there."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.all_are_there = threading.Barrier(len(REPLICAS), timeout=60)
+        self.steps = Counter()
+        self.facts = {}
+
+    def before_run(self, run_context):
+        name, facts = facts_of(run_context.session.config)
+        with self.lock:
+            is_first = name not in self.facts
+            self.facts[name] = facts
+        if is_first:
+            self.all_are_there.wait()
+
+    def after_run(self, run_context, run_values):
+        name, _ = facts_of(run_context.session.config)
+        with self.lock:
+            self.steps[name] += 1
+
+
+class Listener(psflow.CheckpointSaverListener):
+    def __init__(self):
+        self.saved = []
+
+    def after_save(self, session, global_step):
+        self.saved.append(global_step)
+
+
+class HeardThreads(RoleThreads):
+    """Keeps what each role tells."""
+
+    def __init__(self):
+        super().__init__()
+        self.events = []
+
+    def context(self, job, role, index=0, send=lambda event: None):
+        def keep(event):
+            self.events.append(event)
+            send(event)
+
+        return super().context(job, role, index, keep)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """A chief and two workers that have trained on two ps, each update making ``w`` one larger."""
+    told, lock = {}, threading.Lock()
+
+    def model_fn(features, labels, mode, config):
+        w = psflow.get_variable("w", initializer=0.0)
+        if mode == psflow.ModeKeys.EVAL:
+            return psflow.EstimatorSpec(mode, loss=np.float32(0), eval_metric_ops={"w": metrics.mean(w)})
+        if config.num_worker_replicas > 1:  # the plan of the job calls it, too
+            name, facts = facts_of(config)
+            with lock:
+                told[name] = facts
+        summary.scalar("largest", features["x"].max())
+        op = psflow.GradientDescent(learning_rate=1.0).apply_gradients({"w": np.float32(-1)})
+        return psflow.EstimatorSpec(mode, loss=np.float32(0), train_op=op)
+
+    config = psflow.RunConfig(tf_random_seed=1, save_checkpoints_steps=5, save_summary_steps=1)
+    estimator = psflow.Estimator(model_fn, tmp_path_factory.mktemp("job") / "model", config)
+    hook, listener, threads = Noting(), Listener(), HeardThreads()
+    spec = psflow.TrainSpec(endless, MAX_STEPS, [hook], [listener])
+    with Attempt(estimator, spec, None, num_ps=2, num_workers=2) as attempt:
+        reports = threads.train(attempt.job())
+    threads.join()
+    return SimpleNamespace(
+        estimator=estimator, hook=hook, listener=listener, events=threads.events, reports=reports, told=told
+    )
+
+
+def test_the_chief_trains_as_every_worker_does(job):
+    assert sorted(job.hook.steps) == REPLICAS
+    assert job.hook.steps.total() == MAX_STEPS
+
+
+def test_each_replica_knows_its_place(job):
+    assert job.hook.facts == FACTS
+    assert job.told == FACTS
+
+
+def test_the_chief_alone_saves_and_has_listeners(job):
+    saved = [(event.role, event.step) for event in job.events if isinstance(event, Checkpoint)]
+    assert saved == [("chief-0", step) for step in (0, 5, 10, 15, 20, MAX_STEPS)]
+    assert job.listener.saved == [step for _, step in saved]
+
+
+def test_the_chief_alone_reports_summaries(job):
+    tellers = {event.role for event in job.events if isinstance(event, Metrics) and "largest" in event.values}
+    assert tellers == {"chief-0"}
+
+
+def test_a_ps_alone_can_be_reached(job):
+    assert sorted(event.role for event in job.events if isinstance(event, PsListening)) == ["ps-0", "ps-1"]
+
+
+def test_every_checkpoint_holds_the_updates_up_to_the_step_in_its_name(job):
+    store = CheckpointStore(job.estimator.model_dir)
+    for step in store.steps():
+        measured = job.estimator.evaluate(endless, 1, checkpoint_path=store.path(step))
+        assert (measured["global_step"], measured["w"]) == (step, step)
+
+
+def test_no_push_is_lost_at_the_end_and_every_role_leaves(job):
+    assert job.estimator.get_variable_value("w") == read_finished(job.estimator.model_dir).final_step == MAX_STEPS
+    assert {role: report["exit"] for role, report in job.reports.items()} == dict.fromkeys(
+        [*REPLICAS, "ps-0", "ps-1"], "finished"
+    )
