@@ -119,6 +119,13 @@ def test_an_array_without_a_name_has_no_key(estimator):
         next(predicting(estimator, lambda y: y).predict(rows, ["y"]))
 
 
+def test_predictions_have_one_row_for_each_example_and_any_further_shape(estimator):
+    y = estimator.get_variable_value("w") * X
+    examples = list(predicting(estimator, lambda y: {"wide": np.outer(y, [1, 2]), "y": y}).predict(rows))
+    np.testing.assert_array_equal([row["wide"] for row in examples], np.outer(y, [1, 2]))
+    np.testing.assert_array_equal([row["y"] for row in examples], y)
+
+
 @pytest.mark.parametrize(
     ("what", "shapes"),
     [

@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from types import SimpleNamespace
 
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -15,7 +16,8 @@ from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles.events import Checkpoint, Metrics, PsListening
-from tests.ps_runtime.roles.conftest import RoleThreads
+from tests.conformance.programs import line, rows
+from tests.ps_runtime.roles.conftest import RoleThreads, roles  # noqa: F401  (a fixture)
 
 MAX_STEPS = 23
 REPLICAS = ["chief-0", "worker-0", "worker-1"]
@@ -144,3 +146,42 @@ def test_no_push_is_lost_at_the_end_and_every_role_leaves(job):
     assert {role: report["exit"] for role, report in job.reports.items()} == dict.fromkeys(
         [*REPLICAS, "ps-0", "ps-1"], "finished"
     )
+
+
+# What travels to them
+
+
+class OwnEstimator(psflow.Estimator):
+    """An Estimator whose model_fn is a method of it, as many programs write one."""
+
+    def __init__(self, model_dir, config):
+        super().__init__(self._model, model_dir, config, {"slope": 2.0})
+
+    def _model(self, features, labels, mode, params):
+        return line(features, params["slope"] * features["x"], mode)
+
+
+def of_a_script(model_dir, config):
+    script = {"__name__": "__main__", "line": line}
+    exec("def model_fn(features, labels, mode):\n    return line(features, labels, mode)", script)
+    return psflow.Estimator(script["model_fn"], model_dir, config)
+
+
+def of_a_closure(model_dir, config):
+    return psflow.Estimator(lambda features, labels, mode: line(features, labels, mode), model_dir, config)
+
+
+def of_a_module(model_dir, config):
+    return psflow.Estimator(line, model_dir, config)
+
+
+@pytest.mark.parametrize("make", [OwnEstimator, of_a_script, of_a_closure, of_a_module])
+def test_code_of_the_user_travels_wherever_it_is_written(roles, make, tmp_path):  # noqa: F811
+    config = psflow.RunConfig(tf_random_seed=1)
+    num_epochs = 2
+    there = make(tmp_path / "there", config)
+    with Attempt(there, psflow.TrainSpec(lambda: rows().repeat(num_epochs)), None) as attempt:
+        roles.train(cloudpickle.loads(cloudpickle.dumps(attempt.job())))
+    here = make(tmp_path / "here", config).train(lambda: rows().repeat(num_epochs))
+    assert there.get_variable_value("w") == here.get_variable_value("w") != 0.5
+    assert read_finished(there.model_dir).final_step == 6

@@ -11,6 +11,7 @@ import pytest
 from psflow import (
     BestExporter,
     CheckpointSaverListener,
+    Dataset,
     EstimatorSpec,
     EvalSpec,
     FinalExporter,
@@ -22,7 +23,7 @@ from psflow import (
     metrics,
     train_and_evaluate,
 )
-from psflow.ps_runtime.errors import ArgumentTypeError, ModelFnError, ModelFnTypeError, UsageError
+from psflow.ps_runtime.errors import ArgumentTypeError, InputError, ModelFnError, ModelFnTypeError, UsageError
 from tests.conformance.programs import line, rows
 
 HOOK, LISTENER = SessionRunHook(), CheckpointSaverListener()
@@ -313,3 +314,31 @@ def test_train_and_evaluate_takes_an_estimator_and_specs(estimator, train_spec, 
         train_and_evaluate(make() if estimator == "good" else estimator, train_spec, eval_spec)
     [said] = caught.value.faults
     assert said.startswith(f"train_and_evaluate: {fault}")
+
+
+@pytest.mark.parametrize(
+    ("names", "fault"),
+    [
+        ((None, None), "two EvalSpecs have no name; names tell their results apart"),
+        (("a", "b", "a"), "two EvalSpecs are called 'a'; names tell their results apart"),
+    ],
+)
+def test_several_evaluations_have_names_of_their_own(names, fault, make):
+    with pytest.raises(ValueError, match="two EvalSpecs") as caught:
+        train_and_evaluate(make(), TrainSpec(rows), [EvalSpec(rows, name=name) for name in names])
+    assert (type(caught.value), caught.value.faults) == (UsageError, (fault,))
+
+
+def test_the_first_of_several_evaluations_has_the_exporters(make):
+    second = EvalSpec(rows, name="b", exporters=FinalExporter("final"))
+    with pytest.raises(ValueError, match=r"^EvalSpec 'b' has exporters, but only those of the first EvalSpec choose"):
+        train_and_evaluate(make(), TrainSpec(rows), [EvalSpec(rows), second])
+
+
+@pytest.mark.parametrize(("place", "named"), [(0, "the eval input"), (1, "the eval_b input"), (2, "the eval_c input")])
+def test_the_input_of_each_of_several_evaluations_is_named(place, named, make):
+    inputs = [rows, rows, rows]
+    inputs[place] = lambda: Dataset({"z": np.ones(4, np.float32)}, np.ones(4, np.float32)).batch(4)
+    specs = [EvalSpec(input_fn, name=name) for input_fn, name in zip(inputs, ("a", "b", "c"), strict=True)]
+    with pytest.raises(InputError, match=f"{named}.*'x'"):
+        train_and_evaluate(make(), TrainSpec(rows), specs)
