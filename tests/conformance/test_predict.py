@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psflow import Estimator, EstimatorSpec, ModeKeys, get_variable
+from psflow import Estimator, EstimatorSpec, ModeKeys, SessionRunHook, get_variable
 from psflow.ps_runtime.errors import ArgumentTypeError, InputError, ModelFnError, NoCheckpointError, UsageError
 from tests.conformance.programs import X, Y, batches, estimator_in, line, no_batches, rows
 
@@ -92,6 +92,15 @@ def test_keys_are_a_sequence_of_texts(estimator, keys, fault):
     with pytest.raises(TypeError, match=f"^{re.escape(fault)}$") as caught:
         next(estimator.predict(rows, keys))
     assert type(caught.value) is ArgumentTypeError
+
+
+def test_a_hook_that_asks_to_stop_ends_it_after_its_batch(estimator):
+    class Stop(SessionRunHook):
+        def after_run(self, run_context, run_values):
+            run_context.request_stop()
+
+    assert len(list(estimator.predict(rows, hooks=[Stop()]))) == 4
+    assert len(list(estimator.predict(rows, hooks=[SessionRunHook()]))) == 12
 
 
 def test_whole_batches(estimator):

@@ -33,7 +33,16 @@ def test_the_plan_names_modules_and_tests_that_exist() -> None:
     plan = rooms.read_plan()
     modules = [module for room in plan.rooms for module in room.modules]
     assert len(modules) == len(set(modules))
-    assert sum(room.num_mutants for room in plan.rooms) == 430
+    assert sum(room.num_mutants for room in plan.rooms) == 720
+
+
+def test_every_area_of_conformance_has_a_room_of_20_mutants() -> None:
+    areas = {path.stem.removeprefix("test_").replace("_", "-") for path in rooms.ROOT.glob("tests/conformance/test_*.py")}
+    found = {room.name: room for room in rooms.read_plan().rooms if room.name.startswith("conformance-")}
+    assert {f"conformance-{area}" for area in areas - {"index"}} == set(found), "add it to rooms.toml, run make mutate"
+    for name, room in found.items():
+        assert room.num_mutants == 20
+        assert f"tests/conformance/test_{name.removeprefix('conformance-').replace('-', '_')}.py" == room.tests[0]
 
 
 def test_a_module_that_has_moved_is_an_error(tmp_path: Path) -> None:
