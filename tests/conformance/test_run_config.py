@@ -167,7 +167,9 @@ def test_both_steps_and_secs_are_refused(make, secs):
         make(save_checkpoints_steps=5, save_checkpoints_secs=secs)
 
 
-@pytest.mark.parametrize("name", ["unknown", "save_checkpoint_steps", "replace", "saves_checkpoints", "task_type", "_task"])
+@pytest.mark.parametrize(
+    "name", ["unknown", "save_checkpoint_steps", "replace", "saves_checkpoints", "task_type", "_task"]
+)
 def test_replace_knows_settings_only(name):
     with pytest.raises(ValueError, match=f"^RunConfig has no '{name}'"):
         RunConfig().replace(**{name: 1})

@@ -37,7 +37,9 @@ def test_the_plan_names_modules_and_tests_that_exist() -> None:
 
 
 def test_every_area_of_conformance_has_a_room_of_20_mutants() -> None:
-    areas = {path.stem.removeprefix("test_").replace("_", "-") for path in rooms.ROOT.glob("tests/conformance/test_*.py")}
+    areas = {
+        path.stem.removeprefix("test_").replace("_", "-") for path in rooms.ROOT.glob("tests/conformance/test_*.py")
+    }
     found = {room.name: room for room in rooms.read_plan().rooms if room.name.startswith("conformance-")}
     assert {f"conformance-{area}" for area in areas - {"index"}} == set(found), "add it to rooms.toml, run make mutate"
     for name, room in found.items():

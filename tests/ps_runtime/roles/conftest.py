@@ -77,7 +77,9 @@ class RoleThreads:
         """Run all roles but an evaluator; return their reports. The chief runs in this thread."""
         all_ps, dials = self.start_ps(job)
         workers = [
-            self.start(lambda i=i: run_worker(_as_seen_by(job, Role.WORKER, i), self.context(job, Role.WORKER, i), dials))
+            self.start(
+                lambda i=i: run_worker(_as_seen_by(job, Role.WORKER, i), self.context(job, Role.WORKER, i), dials)
+            )
             for i in range(job.num_workers)
         ]
         reports = {"chief-0": run_chief(_as_seen_by(job, Role.CHIEF), self.context(job, Role.CHIEF), dials)}
