@@ -17,14 +17,9 @@ __all__ = [
     "dense_input_gradient",
     "relu",
     "relu_backward",
-    "row_max",
-    "softmax",
 ]
 
 FloatArray = NDArray[np.floating[Any]]
-
-MAX_SHORT = 64
-"""Numbers of a row up to which numpy finds the largest sooner in the columns of the transposed rows."""
 
 
 def dense(inputs: FloatArray, kernel: FloatArray, bias: FloatArray) -> FloatArray:
@@ -116,26 +111,3 @@ def relu_backward(outputs: FloatArray, gradient: FloatArray) -> FloatArray:
     """
     inputs_gradient: FloatArray = gradient * (outputs > 0.0)
     return inputs_gradient
-
-
-def softmax(logits: FloatArray) -> FloatArray:
-    """Return ``exp(logits) / sum(exp(logits))`` of each row of a ``(batch, classes)`` array, newly allocated.
-
-    Examples
-    --------
-    >>> softmax(np.array([[0.0, 0.0], [1000.0, 0.0]]))
-    array([[0.5, 0.5],
-           [1. , 0. ]])
-    """
-    probabilities: FloatArray = logits - row_max(logits)[:, np.newaxis]
-    np.exp(probabilities, out=probabilities)
-    probabilities /= np.einsum("ij->i", probabilities)[:, np.newaxis]  # the sum of short rows, in a third of the time
-    return probabilities
-
-
-def row_max(values: FloatArray) -> FloatArray:
-    """Return the largest number of each row of a ``(batch, classes)`` array; NaN where a row has one."""
-    largest: FloatArray = (
-        np.ascontiguousarray(values.T).max(axis=0) if values.shape[1] <= MAX_SHORT else values.max(axis=1)
-    )
-    return largest

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.data.dataset import Dataset
     from psflow.ps_runtime.data.input_pipeline import InputContext
     from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, Tsv
+    from psflow.ps_runtime.estimator.baseline_classifier import BaselineClassifier
+    from psflow.ps_runtime.estimator.baseline_regressor import BaselineRegressor
     from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
+    from psflow.ps_runtime.estimator.dnn_linear_combined_classifier import DNNLinearCombinedClassifier
+    from psflow.ps_runtime.estimator.dnn_linear_combined_regressor import DNNLinearCombinedRegressor
     from psflow.ps_runtime.estimator.dnn_regressor import DNNRegressor
     from psflow.ps_runtime.estimator.early_stopping import (
         make_early_stopping_hook,
@@ -95,6 +99,10 @@ _MODULES = {
     ".ps_runtime.data.input_pipeline": ["InputContext"],
     ".ps_runtime.data.record_formats": ["ArrowInput", "Csv", "JsonLinesInput", "LibSvm", "ParquetInput", "Tsv"],
     ".ps_runtime.estimator.dnn_classifier": ["DNNClassifier"],
+    ".ps_runtime.estimator.baseline_classifier": ["BaselineClassifier"],
+    ".ps_runtime.estimator.baseline_regressor": ["BaselineRegressor"],
+    ".ps_runtime.estimator.dnn_linear_combined_classifier": ["DNNLinearCombinedClassifier"],
+    ".ps_runtime.estimator.dnn_linear_combined_regressor": ["DNNLinearCombinedRegressor"],
     ".ps_runtime.estimator.dnn_regressor": ["DNNRegressor"],
     ".ps_runtime.estimator.early_stopping": [
         "make_early_stopping_hook",
@@ -180,6 +188,8 @@ __all__ = [
     "Adam",
     "ArrowInput",
     "Async",
+    "BaselineClassifier",
+    "BaselineRegressor",
     "BestExporter",
     "BoundedStaleness",
     "Checkpoint",
@@ -189,6 +199,8 @@ __all__ = [
     "CosineDecay",
     "Csv",
     "DNNClassifier",
+    "DNNLinearCombinedClassifier",
+    "DNNLinearCombinedRegressor",
     "DNNRegressor",
     "Dataset",
     "Estimator",

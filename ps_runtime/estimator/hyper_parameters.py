@@ -10,7 +10,7 @@ import numpy as np
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.optimizers import Optimizer
 
-__all__ = ["check", "count_faults", "optimizer_faults", "units_faults"]
+__all__ = ["check", "count_faults", "optimizer_faults", "parts_faults", "units_faults"]
 
 
 def check(model: str, faults: Iterable[str]) -> None:
@@ -19,11 +19,11 @@ def check(model: str, faults: Iterable[str]) -> None:
         raise UsageError(told)
 
 
-def units_faults(hidden_units: Any) -> list[str]:
+def units_faults(hidden_units: Any, name: str = "hidden_units") -> list[str]:
     """Say what is wrong with the units of hidden layers: a list of integers >= 1, which may be empty."""
     if isinstance(hidden_units, Sequence | np.ndarray) and all(_is_count(n, at_least=1) for n in hidden_units):
         return []
-    return [f"hidden_units is {hidden_units!r}, expected a list of integers >= 1"]
+    return [f"{name} is {hidden_units!r}, expected a list of integers >= 1"]
 
 
 def count_faults(name: str, value: Any, at_least: int) -> list[str]:
@@ -33,11 +33,38 @@ def count_faults(name: str, value: Any, at_least: int) -> list[str]:
     return [f"{name} is {value!r}, expected an integer >= {at_least}"]
 
 
-def optimizer_faults(optimizer: Any, example: str) -> list[str]:
+def optimizer_faults(optimizer: Any, example: str, name: str = "optimizer") -> list[str]:
     """Say what is wrong with an optimizer; `example` shows how one is made."""
     if isinstance(optimizer, Optimizer):
         return []
-    return [f"optimizer is {optimizer!r}, expected an Optimizer such as {example}"]
+    return [f"{name} is {optimizer!r}, expected an Optimizer such as {example}"]
+
+
+def parts_faults(linear_names: Any, dnn_names: Any) -> list[str]:
+    """Say what is wrong with the features of the parts of a wide and deep model: names for both parts, or for none."""
+    named = {"linear_feature_columns": linear_names, "dnn_feature_columns": dnn_names}
+    faults = [
+        f"{key} is {names!r}, expected a list of names of features, each once"
+        for key, names in named.items()
+        if names is not None and not _are_names(names)
+    ]
+    if (linear_names is None) != (dnn_names is None):
+        missing, alone = ("linear", "DNN") if linear_names is None else ("dnn", "Linear")
+        faults.append(
+            f"{missing}_feature_columns is missing: name the features of both parts, or of none, where each reads all; "
+            f"of one part alone there are {alone}Classifier and {alone}Regressor"
+        )
+    return faults
+
+
+def _are_names(names: Any) -> bool:
+    return (
+        isinstance(names, Sequence)
+        and not isinstance(names, str)
+        and bool(names)
+        and all(isinstance(name, str) for name in names)
+        and len(set(names)) == len(names)
+    )
 
 
 def _is_count(value: Any, *, at_least: int) -> bool:

@@ -70,7 +70,8 @@ def test_a_missing_column(capsys: pytest.CaptureFixture[str], directory: Path) -
 
 def test_a_wrong_model_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys, "train", "t.yaml", "model.name=DNNClasifier") == (
-        "psflow: command line: model.name: unknown model 'DNNClasifier', expected one of DNNClassifier, DNNRegressor, "
+        "psflow: command line: model.name: unknown model 'DNNClasifier', expected one of BaselineClassifier, "
+        "BaselineRegressor, DNNClassifier, DNNLinearCombinedClassifier, DNNLinearCombinedRegressor, DNNRegressor, "
         f"LinearClassifier, LinearRegressor, {OWN}; did you mean 'DNNClassifier'?\n"
     )
 

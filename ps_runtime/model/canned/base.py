@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.layers import FloatArray
+from psflow.ps_runtime.losses import FloatArray
 from psflow.ps_runtime.metrics import Mean, Metric
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers.base import TrainOp
@@ -95,7 +95,7 @@ def spec_of_head(
     labels: Any,
     outputs: FloatArray,
     weights: FloatArray | None,
-    train: Callable[[FloatArray], TrainOp],
+    train: Callable[[FloatArray], TrainOp | Sequence[TrainOp]],
 ) -> EstimatorSpec:
     """Return what a canned model_fn answers.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["Layer", "backward", "dnn_classifier", "dnn_regressor", "forward"]
+__all__ = ["DeepPart", "Layer", "backward", "dnn_classifier", "dnn_regressor", "forward"]
 
 
 class Layer(NamedTuple):
@@ -107,24 +108,47 @@ def dnn_regressor(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class DeepPart:
+    """What a deep network makes of the features of a batch."""
+
+    inputs: _Inputs
+    layers: Sequence[Layer]
+    activations: Sequence[FloatArray]
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, FloatArray | Ids], hidden_units: Sequence[int], num_outputs: int) -> Self:
+        """Compute the outputs with the variables of this moment."""
+        read = _side_by_side(inputs)
+        layers = _layers(read.matrix.shape[1], hidden_units, num_outputs)
+        return cls(read, layers, forward(read.matrix, layers))
+
+    @property
+    def outputs(self) -> FloatArray:
+        """Of the last layer, ``(batch, num_outputs)``."""
+        return self.activations[-1]
+
+    def gradients(self, gradient: FloatArray) -> dict[str, FloatArray | SparseGradient]:
+        """Return the gradient of each variable and table, given that of the outputs."""
+        gradients: dict[str, FloatArray | SparseGradient] = {}
+        of_layers, of_first = backward(self.activations, self.layers, gradient, gradient_buffer)
+        for name, (ids, columns) in self.inputs.embedded.items():
+            of_vectors = dense_input_gradient(self.layers[0].kernel[columns], of_first)
+            gradients[name] = rows_gradient(name, ids, of_vectors)
+        return gradients | of_layers
+
+
 def _dnn(
     head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
 ) -> EstimatorSpec:
-    inputs = _read_inputs(features, schema)
-    layers = _layers(inputs.matrix.shape[1], params["hidden_units"], head.num_outputs)
-    activations = forward(inputs.matrix, layers)
+    part = DeepPart.of(read_features(features, schema), params["hidden_units"], head.num_outputs)
 
     def train(gradient: FloatArray) -> TrainOp:
-        gradients: dict[str, FloatArray | SparseGradient] = {}
-        of_layers, of_first = backward(activations, layers, gradient, gradient_buffer)
-        for name, (ids, columns) in inputs.embedded.items():
-            of_vectors = dense_input_gradient(layers[0].kernel[columns], of_first)
-            gradients[name] = rows_gradient(name, ids, of_vectors)
         optimizer: Optimizer = params["optimizer"]
-        return optimizer.apply_gradients(gradients | of_layers)
+        return optimizer.apply_gradients(part.gradients(gradient))
 
     weights = None if mode == ModeKeys.PREDICT else read_weights(features, schema)
-    return spec_of_head(head, mode, labels, activations[-1], weights, train)
+    return spec_of_head(head, mode, labels, part.outputs, weights, train)
 
 
 class _Inputs(NamedTuple):
@@ -134,12 +158,12 @@ class _Inputs(NamedTuple):
     embedded: Mapping[str, tuple[Ids, slice]]
 
 
-def _read_inputs(features: Any, schema: InputSchema) -> _Inputs:
-    """Put numbers, vectors of ids and one-hot ids side by side, in the sorted order of the names of the features."""
+def _side_by_side(inputs: Mapping[str, FloatArray | Ids]) -> _Inputs:
+    """Put numbers, vectors of ids and one-hot ids side by side."""
     blocks: list[FloatArray] = []
     embedded: dict[str, tuple[Ids, slice]] = {}
     width = 0
-    for feature, values in read_features(features, schema).items():
+    for feature, values in inputs.items():
         if not isinstance(values, Ids):
             blocks.append(values)
         elif values.embedding:

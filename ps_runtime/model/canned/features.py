@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.layers import FloatArray
+from psflow.ps_runtime.losses import FloatArray
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
 __all__ = ["MAX_DENSE_IDS", "Ids", "one_hot", "read_features", "read_weights"]

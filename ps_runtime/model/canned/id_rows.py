@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 
 from psflow.ps_runtime.initializers import normal, zeros
-from psflow.ps_runtime.layers import FloatArray
+from psflow.ps_runtime.losses import FloatArray
 from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS, Ids
 from psflow.ps_runtime.model.embedding import embedding_lookup
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer

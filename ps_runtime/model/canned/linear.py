@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from psflow.ps_runtime.optimizers import Ftrl, Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
 
-__all__ = ["default_optimizer", "linear_classifier", "linear_regressor"]
+__all__ = ["LinearPart", "default_optimizer", "linear_classifier", "linear_regressor", "num_columns"]
 
 BIAS = "linear/linear_model/bias_weights"
 LARGEST_RATE = 0.2
@@ -48,9 +49,7 @@ def linear_regressor(
 
 
 def default_optimizer(schema: InputSchema) -> Ftrl:
-    """Return Ftrl with the learning rate ``min(0.2, 1 / sqrt(number of columns))``.
-
-    A column is a column of a table that arrives as a matrix, or any other feature but the weights of records.
+    """Return Ftrl with the learning rate ``min(0.2, 1 / sqrt(number of columns))``; see `num_columns`.
 
     Examples
     --------
@@ -62,31 +61,60 @@ def default_optimizer(schema: InputSchema) -> Ftrl:
     >>> default_optimizer(InputSchema((matrix,), columns=names)).learning_rate
     0.1
     """
+    names = {spec.name for spec in schema.features if spec.name != schema.weight}
+    return Ftrl(learning_rate=min(LARGEST_RATE, 1 / math.sqrt(num_columns(schema, names))))
+
+
+def num_columns(schema: InputSchema, names: Collection[str]) -> int:
+    """Return how many columns some features are: each is one, but a table that arrives as a matrix is all of its."""
     in_matrix = len(schema.columns)
-    num_columns = sum(
-        in_matrix if in_matrix and spec.name == MATRIX else 1 for spec in schema.features if spec.name != schema.weight
-    )
-    return Ftrl(learning_rate=min(LARGEST_RATE, 1 / math.sqrt(num_columns)))
+    return sum(in_matrix if in_matrix and spec.name == MATRIX else 1 for spec in schema.features if spec.name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class LinearPart:
+    """What a linear model makes of the features of a batch.
+
+    Parameters
+    ----------
+    inputs : mapping of name to (batch, k) array or Ids
+        The features that it reads.
+    outputs : (batch, num_outputs) array
+        Sums of weighted features.
+    """
+
+    inputs: Mapping[str, FloatArray | Ids]
+    outputs: FloatArray
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, FloatArray | Ids], num_outputs: int) -> Self:
+        """Compute the outputs with the variables of this moment."""
+        bias: FloatArray = get_variable(BIAS, (num_outputs,), initializer=zeros)
+        return cls(inputs, sum((_weighted(name, values, num_outputs) for name, values in inputs.items()), bias))
+
+    def gradients(self, gradient: FloatArray) -> dict[str, FloatArray | SparseGradient]:
+        """Return the gradient of each variable and table, given that of the outputs."""
+        gradients: dict[str, FloatArray | SparseGradient] = {BIAS: gradient.sum(axis=0)}
+        for feature, values in self.inputs.items():
+            name = _weights_name(feature)
+            if isinstance(values, Ids):
+                gradients[name] = rows_gradient(name, values, gradient)
+            else:
+                gradients[name] = np.matmul(values.T, gradient, out=gradient_buffer(name))
+        return gradients
 
 
 def _linear(
     head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
 ) -> EstimatorSpec:
-    inputs = read_features(features, schema)
-    outputs = _outputs(inputs, head.num_outputs)
+    part = LinearPart.of(read_features(features, schema), head.num_outputs)
 
     def train(gradient: FloatArray) -> TrainOp:
         optimizer: Optimizer = params["optimizer"] or default_optimizer(schema)
-        return optimizer.apply_gradients(_gradients(inputs, gradient))
+        return optimizer.apply_gradients(part.gradients(gradient))
 
     weights = None if mode == ModeKeys.PREDICT else read_weights(features, schema)
-    return spec_of_head(head, mode, labels, outputs, weights, train)
-
-
-def _outputs(inputs: Mapping[str, FloatArray | Ids], num_outputs: int) -> FloatArray:
-    """Return ``(batch, num_outputs)``."""
-    bias: FloatArray = get_variable(BIAS, (num_outputs,), initializer=zeros)
-    return sum((_weighted(feature, values, num_outputs) for feature, values in inputs.items()), bias)
+    return spec_of_head(head, mode, labels, part.outputs, weights, train)
 
 
 def _weighted(feature: str, values: FloatArray | Ids, num_outputs: int) -> FloatArray:
@@ -96,18 +124,6 @@ def _weighted(feature: str, values: FloatArray | Ids, num_outputs: int) -> Float
         return look_up(name, values, num_outputs, "zeros")
     weighted: FloatArray = values @ get_variable(name, (values.shape[1], num_outputs), initializer=zeros)
     return weighted
-
-
-def _gradients(inputs: Mapping[str, FloatArray | Ids], gradient: FloatArray) -> dict[str, FloatArray | SparseGradient]:
-    """Return the gradient of each variable and table, given that of the outputs."""
-    gradients: dict[str, FloatArray | SparseGradient] = {BIAS: gradient.sum(axis=0)}
-    for feature, values in inputs.items():
-        name = _weights_name(feature)
-        if isinstance(values, Ids):
-            gradients[name] = rows_gradient(name, values, gradient)
-        else:
-            gradients[name] = np.matmul(values.T, gradient, out=gradient_buffer(name))
-    return gradients
 
 
 def _weights_name(feature: str) -> str:

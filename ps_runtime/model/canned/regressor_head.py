@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime import metrics
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.layers import FloatArray
-from psflow.ps_runtime.losses import mean_squared_error
+from psflow.ps_runtime.losses import FloatArray, mean_squared_error
 from psflow.ps_runtime.model.canned.base import Head, weighted_mean_loss
 from psflow.ps_runtime.specs.schema import InputSchema
 

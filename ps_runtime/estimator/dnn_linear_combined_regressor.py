@@ -1,0 +1,106 @@
+"""The Estimator of a wide and deep model that predicts numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.estimator.hyper_parameters import (
+    check,
+    count_faults,
+    optimizer_faults,
+    parts_faults,
+    units_faults,
+)
+from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
+from psflow.ps_runtime.keys import Key
+from psflow.ps_runtime.model.canned.dnn_linear_combined import dnn_linear_combined_regressor
+from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
+from psflow.ps_runtime.optimizers import Adagrad, Optimizer
+from psflow.ps_runtime.specs.run_config import RunConfig
+from psflow.ps_runtime.specs.schema import InputSchema
+
+__all__ = ["DNNLinearCombinedRegressor"]
+
+DEFAULT_DNN_OPTIMIZER = Adagrad(learning_rate=0.001)
+
+
+class DNNLinearCombinedRegressor(Estimator):
+    """A linear model and a deep network whose outputs are added up, trained to predict numbers.
+
+    Parameters
+    ----------
+    dnn_hidden_units : sequence of int
+        Units of each hidden layer of the deep part, from the input on.
+    linear_feature_columns, dnn_feature_columns : sequence of str, optional
+        Names of the features that a part reads, both or neither; by default each part reads all features.
+    linear_optimizer : Optimizer, optional
+        Trains the linear part; by default Ftrl with learning rate ``min(0.005, 1 / sqrt(number of its columns))``.
+    dnn_optimizer : Optimizer
+        Trains the deep part; Adagrad with learning rate 0.001 by default.
+    label_dimension : int
+        See `DNNRegressor`.
+    model_dir : str, optional
+        See `Estimator`.
+    config : RunConfig, optional
+        How to run; see `Estimator`.
+    warm_start_from : str or WarmStartSettings, optional
+        Where the first values come from; see `Estimator`.
+
+    Raises
+    ------
+    UsageError
+        All faults in one message.
+
+    Notes
+    -----
+    The linear part is that of `LinearRegressor`, the deep part that of `DNNRegressor`: their variables have the same
+    names. A feature of many ids belongs to the linear part, and to the deep one if it has an embedding. Weights of the
+    records, predictions and metrics are those of `DNNRegressor`.
+    """
+
+    def __init__(
+        self,
+        dnn_hidden_units: Annotated[
+            Sequence[Annotated[int, Key("Units.", ge=1)]],
+            Key("Units of each hidden layer of the deep part, the first layer first."),
+        ],
+        linear_feature_columns: Annotated[
+            Sequence[str] | None, Key("Names of the features that the linear part reads; null: all.")
+        ] = None,
+        linear_optimizer: Annotated[
+            Optimizer | None,
+            Key("Trains the linear part; null: Ftrl, learning rate min(0.005, 1 / sqrt(number of its columns))."),
+        ] = None,
+        dnn_feature_columns: Annotated[
+            Sequence[str] | None, Key("Names of the features that the deep part reads; null: all.")
+        ] = None,
+        dnn_optimizer: Annotated[Optimizer, Key("Trains the deep part.")] = DEFAULT_DNN_OPTIMIZER,
+        label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
+        model_dir: str | None = None,
+        config: RunConfig | None = None,
+        warm_start_from: str | WarmStartSettings | None = None,
+    ) -> None:
+        faults = [
+            *units_faults(dnn_hidden_units, "dnn_hidden_units"),
+            *parts_faults(linear_feature_columns, dnn_feature_columns),
+            *optimizer_faults(dnn_optimizer, "Adagrad(learning_rate=0.001)", "dnn_optimizer"),
+            *count_faults("label_dimension", label_dimension, at_least=1),
+        ]
+        if linear_optimizer is not None:
+            faults += optimizer_faults(linear_optimizer, "Ftrl(learning_rate=0.005)", "linear_optimizer")
+        check("DNNLinearCombinedRegressor", faults)
+        params = {
+            "dnn_hidden_units": [int(n) for n in dnn_hidden_units],
+            "linear_feature_columns": None if linear_feature_columns is None else list(linear_feature_columns),
+            "linear_optimizer": linear_optimizer,
+            "dnn_feature_columns": None if dnn_feature_columns is None else list(dnn_feature_columns),
+            "dnn_optimizer": dnn_optimizer,
+            "label_dimension": int(label_dimension),
+        }
+        super().__init__(dnn_linear_combined_regressor, model_dir, config, params, warm_start_from)
+
+    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
+        """Raise InputError if a whole data set has labels that are not `label_dimension` numbers for each example."""
+        RegressorHead(self.params["label_dimension"]).check_labels(labels, where)
