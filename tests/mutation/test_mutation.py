@@ -36,15 +36,19 @@ def test_the_plan_names_modules_and_tests_that_exist() -> None:
     assert sum(room.num_mutants for room in plan.rooms) == 720
 
 
-def test_every_area_of_conformance_has_a_room_of_20_mutants() -> None:
-    areas = {
-        path.stem.removeprefix("test_").replace("_", "-") for path in rooms.ROOT.glob("tests/conformance/test_*.py")
-    }
-    found = {room.name: room for room in rooms.read_plan().rooms if room.name.startswith("conformance-")}
-    assert {f"conformance-{area}" for area in areas - {"index"}} == set(found), "add it to rooms.toml, run make mutate"
-    for name, room in found.items():
-        assert room.num_mutants == 20
-        assert f"tests/conformance/test_{name.removeprefix('conformance-').replace('-', '_')}.py" == room.tests[0]
+def test_a_room_of_conformance_has_20_mutants_and_its_file_first() -> None:
+    found = [room for room in rooms.read_plan().rooms if room.name.startswith("conformance-")]
+    assert len(found) >= 15
+    for room in found:
+        area = room.name.removeprefix("conformance-").replace("-", "_")
+        assert (room.num_mutants, room.tests[0]) == (20, f"tests/conformance/test_{area}.py")
+
+
+def test_an_area_of_conformance_without_a_room_is_told(tmp_path: Path) -> None:
+    (tmp_path / "tests/conformance").mkdir(parents=True)
+    for name in ("test_train.py", "test_index.py", "test_new.py", "conftest.py"):
+        (tmp_path / "tests/conformance" / name).touch()
+    assert rooms.areas_without_room(rooms.read_plan(), tmp_path) == ["tests/conformance/test_new.py"]
 
 
 def test_a_module_that_has_moved_is_an_error(tmp_path: Path) -> None:
