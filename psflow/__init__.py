@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from psflow.ps_runtime import initializers, layers, losses, metrics, optimizers
+    from psflow.ps_runtime.columns.crossing import CrossOptions
     from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions, Quantiles
     from psflow.ps_runtime.data.base import Format
     from psflow.ps_runtime.data.dataset import Dataset
@@ -93,6 +94,7 @@ if TYPE_CHECKING:
     from psflow.tasks.exports.training import train_and_evaluate
 
 _MODULES = {
+    ".ps_runtime.columns.crossing": ["CrossOptions"],
     ".ps_runtime.columns.options": ["ColumnOptions", "LabelOptions", "Quantiles"],
     ".ps_runtime.data.base": ["Format"],
     ".ps_runtime.data.dataset": ["Dataset"],
@@ -197,6 +199,7 @@ __all__ = [
     "CheckpointSaverListener",
     "ColumnOptions",
     "CosineDecay",
+    "CrossOptions",
     "Csv",
     "DNNClassifier",
     "DNNLinearCombinedClassifier",

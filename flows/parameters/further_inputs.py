@@ -11,7 +11,7 @@ from psflow.ps_runtime.data.record_formats import RecordFiles
 
 __all__ = ["check_further_inputs"]
 
-LEARNED = ("features", "columns", "groups", "weight")
+LEARNED = ("features", "columns", "groups", "crosses", "weight")
 """Keys of record files that say what a model learns to read, which later inputs take over."""
 ADVICE = "later inputs are read as the model learned to read its training input; leave it out"
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from psflow.ps_runtime.columns.crossing import Cross
 from psflow.ps_runtime.columns.describing import shown
-from psflow.ps_runtime.columns.facts import feature_facts, label_facts
+from psflow.ps_runtime.columns.facts import cross_facts, feature_facts, label_facts
 from psflow.ps_runtime.columns.features import Feature, Group, singles
 from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.reading import NUMBERS, Column, fits
 
-__all__ = ["column_differences", "feature_differences", "label_differences"]
+__all__ = ["column_differences", "cross_differences", "feature_differences", "label_differences"]
 
 
 def column_differences(mine: Mapping[str, Column], theirs: Mapping[str, Column]) -> Iterator[str]:
@@ -39,6 +40,15 @@ def feature_differences(mine: Sequence[Feature], theirs: Sequence[Feature]) -> I
             facts, others = (feature_facts(feature) for feature in (single, learned[single.name]))
             facts.pop("is_learned", None)  # where words are from does not change what becomes of them
             yield from _fact_differences(f"column {single.name!r}", facts, others)
+
+
+def cross_differences(mine: Sequence[Cross], theirs: Sequence[Cross]) -> Iterator[str]:
+    """Say how the crosses of `theirs` differ from `mine`."""
+    yield from _name_differences("cross", [cross.name for cross in mine], [cross.name for cross in theirs])
+    others = {cross.name: cross for cross in theirs}
+    for cross in mine:
+        if cross.name in others:
+            yield from _fact_differences(f"cross {cross.name!r}", cross_facts(cross), cross_facts(others[cross.name]))
 
 
 def label_differences(mine: Label | None, theirs: Label | None) -> Iterator[str]:

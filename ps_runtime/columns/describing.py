@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
+from psflow.ps_runtime.columns.crossing import Cross
 from psflow.ps_runtime.columns.features import (
     Array,
     BucketIds,
@@ -23,7 +24,7 @@ from psflow.ps_runtime.columns.features import (
 from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.reading import Column
 
-__all__ = ["feature_lines", "label_line", "shown"]
+__all__ = ["cross_line", "feature_lines", "label_line", "shown"]
 
 MAX_SHOWN = 10
 
@@ -42,6 +43,11 @@ def feature_lines(features: Iterable[Feature], columns: Mapping[str, Column]) ->
 def _sentence(feature: Single, column: Column) -> str:
     parts = ", ".join((*_learned(feature), *_blanks(feature, column)))
     return "; ".join(filter(None, (parts, _note(feature, column))))
+
+
+def cross_line(cross: Cross) -> str:
+    """Return what a cross is made of."""
+    return f"{cross.name}: {' x '.join(cross.members)}, hashed into {_counted(cross.num_buckets, 'bucket')}"
 
 
 def label_line(label: Label) -> str:

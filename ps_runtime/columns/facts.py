@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar, assert_never
 
+from psflow.ps_runtime.columns.crossing import Cross
 from psflow.ps_runtime.columns.features import (
     Array,
     BucketIds,
@@ -29,6 +30,8 @@ from psflow.ps_runtime.errors import InputError
 __all__ = [
     "column_facts",
     "column_from",
+    "cross_facts",
+    "cross_from",
     "feature_facts",
     "feature_from",
     "label_facts",
@@ -125,6 +128,17 @@ def feature_from(facts: Mapping[str, Any]) -> Feature:
             return Group(str(facts["name"]), tuple(map(_scalar_from, facts["members"])))
         case kind:
             raise ValueError(f"there is no kind of feature {kind!r}")
+
+
+def cross_facts(cross: Cross) -> dict[str, Any]:
+    """Return a cross as plain data."""
+    return {**asdict(cross), "members": list(cross.members)}
+
+
+def cross_from(facts: Mapping[str, Any]) -> Cross:
+    """Read what `cross_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
+    members, embedding = tuple(map(str, facts["members"])), _optional(int, facts["embedding"])
+    return Cross(str(facts["name"]), members, int(facts["num_buckets"]), embedding)
 
 
 def _scalar_from(facts: Mapping[str, Any]) -> Scalar:

@@ -43,6 +43,11 @@ class Becomes(enum.Enum):
         """Whether its values are words, if they are numbers too."""
         return self in (Becomes.VOCABULARY_IDS, Becomes.HASH_IDS)
 
+    @property
+    def is_id(self) -> bool:
+        """Whether its values become ids."""
+        return self in (Becomes.VOCABULARY_IDS, Becomes.HASH_IDS, Becomes.BUCKET_IDS)
+
 
 @dataclass(frozen=True, slots=True)
 class Intent:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from psflow.ps_runtime.columns.column_learner import ColumnLearner
+from psflow.ps_runtime.columns.crossing import CrossOptions, crosses_of
 from psflow.ps_runtime.columns.features import Feature, Group, IsBlank, Number, Scalar, Single
 from psflow.ps_runtime.columns.grouping import Groups, members_of
 from psflow.ps_runtime.columns.intents import Becomes, Intent, intend
@@ -44,6 +46,8 @@ class Learner:
         The column of numbers that the weights of records are.
     keys : sequence of str
         Columns that are handed on as they are.
+    crosses : mapping of str to CrossOptions
+        Of each feature that is a cross, its name and what it is made of.
 
     Raises
     ------
@@ -82,6 +86,7 @@ class Learner:
         label: LabelOptions | None = None,
         weight: str | None = None,
         keys: Sequence[str] = (),
+        crosses: Mapping[str, CrossOptions] = MappingProxyType({}),
     ) -> None:
         raw = {column.name: column for column in columns}
         apart = [*([] if label is None else [label.column]), *([] if weight is None else [weight]), *keys]
@@ -97,6 +102,11 @@ class Learner:
         }
         intents = _or_faults(lambda: intend([column for column in columns if column.name not in apart], own), faults)
         members = None if intents is None else _or_faults(lambda: _members(groups, intents), faults)
+        if intents is not None and members is not None:
+            of_ids = [intent.name for intent in intents if intent.becomes.is_id]
+            others = [name for group in (members, *members.values()) for name in group]
+            others += [intent.name for intent in intents if not intent.becomes.is_id]
+            self._crosses = _or_faults(lambda: crosses_of(crosses, of_ids, others), faults) or ()
         self._label = None
         if label is not None:
             self._label = _or_faults(lambda: LabelLearner(raw[label.column], label), faults)
@@ -163,7 +173,7 @@ class Learner:
             features.append(Group(name, tuple(_scalar(singles.pop(member)) for member in members)))
         columns = tuple(learner.column for learner in self._columns.values())
         return Preprocessing(
-            columns, (*features, *singles.values()), label, self._weight, self._keys, self._num_records
+            columns, (*features, *singles.values()), label, self._weight, self._keys, self._num_records, self._crosses
         )
 
 

@@ -10,12 +10,20 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.columns.comparing import column_differences, feature_differences, label_differences
+from psflow.ps_runtime.columns.comparing import (
+    column_differences,
+    cross_differences,
+    feature_differences,
+    label_differences,
+)
 from psflow.ps_runtime.columns.computing import compute
-from psflow.ps_runtime.columns.describing import feature_lines, label_line
+from psflow.ps_runtime.columns.crossing import Cross, crossing_ids
+from psflow.ps_runtime.columns.describing import cross_line, feature_lines, label_line
 from psflow.ps_runtime.columns.facts import (
     column_facts,
     column_from,
+    cross_facts,
+    cross_from,
     feature_facts,
     feature_from,
     label_facts,
@@ -62,13 +70,16 @@ class Preprocessing:
         Columns that training ignores, and that a prediction hands on as they are.
     num_records : int
         Records of the training input.
+    crosses : tuple of Cross
+        Further features, of the ids of others; the last ones.
 
     Notes
     -----
     The features of a row depend on that row alone, so it makes no difference how records are cut into tables. Methods
     change nothing and are thread-safe.
 
-    The last id of each feature of ids stands for what has no other: blanks without imputation, and unknown words.
+    The last id of each feature of ids stands for what has no other: blanks without imputation, and unknown words. A
+    cross has no such id: what has no id of its own is crossed as that last id.
 
     A number that float32 cannot hold becomes infinite.
     """
@@ -79,6 +90,7 @@ class Preprocessing:
     weight: Column | None = None
     keys: tuple[RawColumn, ...] = ()
     num_records: int = 0
+    crosses: tuple[Cross, ...] = ()
 
     @functools.cached_property
     def _column_of(self) -> Mapping[str, Column]:
@@ -92,7 +104,7 @@ class Preprocessing:
     @property
     def specs(self) -> tuple[FeatureSpec, ...]:
         """Name, dtype and shape of each feature, in the order of the features."""
-        return tuple(map(spec_of, self.features))
+        return (*map(spec_of, self.features), *(cross.spec for cross in self.crosses))
 
     def apply(self, table: pa.Table) -> dict[str, NDArray[Any]]:
         """Return the features of all rows, in the order of `specs`.
@@ -117,7 +129,8 @@ class Preprocessing:
             logarithm.
         """
         columns = read_columns(table, self.columns)
-        return {feature.name: compute(feature, columns) for feature in self.features}
+        features = {feature.name: compute(feature, columns) for feature in self.features}
+        return features | {cross.name: crossing_ids(cross, features) for cross in self.crosses}
 
     def labels(self, table: pa.Table) -> NDArray[Any]:
         """Return the labels of all rows; see `Label.apply`. ValueError if there are none."""
@@ -174,13 +187,14 @@ class Preprocessing:
 
     def lines(self) -> list[str]:
         """Return what was learned, a line for each group and each column of which there is anything to say."""
-        lines = list(feature_lines(self.features, self._column_of))
+        lines = [*feature_lines(self.features, self._column_of), *map(cross_line, self.crosses)]
         return lines if self.label is None else [*lines, label_line(self.label)]
 
     def differences(self, other: Preprocessing) -> list[str]:
         """Say in sentences how `other` differs from this one in what it computes; empty if it does not."""
         lines = list(column_differences(self._column_of, other._column_of))
         lines += feature_differences(self.features, other.features)
+        lines += cross_differences(self.crosses, other.crosses)
         lines += label_differences(self.label, other.label)
         mine, theirs = ("none" if p.weight is None else repr(p.weight.name) for p in (self, other))
         if mine != theirs:
@@ -195,6 +209,7 @@ class Preprocessing:
         return {
             "columns": list(map(column_facts, self.columns)),
             "features": list(map(feature_facts, self.features)),
+            "crosses": list(map(cross_facts, self.crosses)),
             "label": None if self.label is None else label_facts(self.label),
             "weight": None if self.weight is None else column_facts(self.weight),
             "keys": list(map(raw_facts, self.keys)),
@@ -211,7 +226,11 @@ class Preprocessing:
             None if facts["weight"] is None else column_from(facts["weight"]),
             tuple(map(raw_from, facts["keys"])),
             int(facts["num_records"]),
+            tuple(map(cross_from, facts["crosses"])),
         )
         if strangers := {single.column for single in singles(made.features)} - made._column_of.keys():
             raise ValueError(f"there are features of columns that are not read: {', '.join(sorted(strangers))}")
+        of_ids = {spec.name for spec in map(spec_of, made.features) if spec.num_ids is not None}
+        if strangers := {member for cross in made.crosses for member in cross.members} - of_ids:
+            raise ValueError(f"there are crosses of what is no feature of ids: {', '.join(sorted(strangers))}")
         return made

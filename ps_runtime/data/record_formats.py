@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, Self
 
+from psflow.ps_runtime.columns.crossing import CrossOptions
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.part import InputPart
@@ -47,6 +48,9 @@ class RecordFiles(Format):
     groups: Annotated[
         Mapping[str, Sequence[str] | Literal["numeric"]],
         Key("Columns that arrive as one matrix, by the name of that; numeric: all numbers in no other group."),
+    ] = field(default_factory=dict)
+    crosses: Annotated[
+        Mapping[str, CrossOptions], Key("Features whose ids stand for combinations of the ids of others, by name.")
     ] = field(default_factory=dict)
     part: Annotated[
         Sequence[float] | None,
@@ -93,6 +97,7 @@ class RecordFiles(Format):
             features=self.features,
             columns=self.columns,
             groups=self.groups,
+            crosses=self.crosses,
             part=self._input_part(),
             stated=self.stated,
         )
@@ -128,6 +133,9 @@ def _faults_of_types(files: RecordFiles) -> Iterator[str]:
     for name, options in files.columns.items():
         if not isinstance(options, ColumnOptions):
             yield f"columns has {options!r} for {name!r}: expected ColumnOptions(...), such as impute='median'"
+    for name, cross in files.crosses.items():
+        if not isinstance(cross, CrossOptions):
+            yield f"crosses has {cross!r} for {name!r}: expected CrossOptions(columns, hash_buckets)"
     for name, members in files.groups.items():
         if isinstance(members, str) and members != "numeric":
             yield f"groups has {members!r} for {name!r}: expected a list of names, or 'numeric'"

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Literal
 
+from psflow.ps_runtime.columns.crossing import CrossOptions
 from psflow.ps_runtime.columns.labels import Label, weights_of
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
@@ -63,6 +64,8 @@ class RecordInput:
         What becomes of some of them.
     groups : mapping of str to list of str or "numeric"
         Columns that arrive as one matrix.
+    crosses : mapping of str to CrossOptions
+        Features whose ids stand for combinations of the ids of others.
     part : InputPart or None
         Which records the input has; None: all.
     stated : frozenset of str
@@ -79,6 +82,7 @@ class RecordInput:
     features: Sequence[str] | None = None
     columns: Mapping[str, ColumnOptions] = field(default_factory=dict)
     groups: Mapping[str, Sequence[str] | Literal["numeric"]] = field(default_factory=dict)
+    crosses: Mapping[str, CrossOptions] = field(default_factory=dict)
     part: InputPart | None = None
     stated: frozenset[str] = frozenset()
     batching: Batching = field(default_factory=Batching)
@@ -113,7 +117,13 @@ class RecordInput:
             )
         try:
             learner = Learner(
-                scan.columns, self.columns, self.groups, SAMPLE_SEED, label=self.label, weight=self.weight
+                scan.columns,
+                self.columns,
+                self.groups,
+                SAMPLE_SEED,
+                label=self.label,
+                weight=self.weight,
+                crosses=self.crosses,
             )
         except UsageError as error:
             raise InputError(tuple(f"{where}: {fault}" for fault in error.faults)) from None
@@ -192,7 +202,9 @@ class RecordInput:
 
     def asked(self, non_finite: NonFinite) -> Asked:
         """Return what is asked of the files, whatever they hold; how they are batched does not count."""
-        described = asdict(replace(self, columns=dict(self.columns), groups=dict(self.groups)))
+        described = asdict(
+            replace(self, columns=dict(self.columns), groups=dict(self.groups), crosses=dict(self.crosses))
+        )
         for name in ("paths", "batching", "stated"):
             del described[name]
         facts = [described, sorted(self.stated), self.record_format.name, non_finite]

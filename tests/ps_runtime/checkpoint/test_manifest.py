@@ -70,8 +70,8 @@ def entry(manifest: Manifest, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"format": 4}, "format 4, expected 5; read it with the psflow that wrote it"),
-        ({"format": 6}, "format 6, expected 5; read it with the psflow that wrote it"),
+        ({"format": 4}, "format 4, expected 6; read it with the psflow that wrote it"),
+        ({"format": 7}, "format 7, expected 6; read it with the psflow that wrote it"),
         ({"extra": 1}, "the manifest: expected format, step"),
         ({"step": -1}, "step: expected a whole number >= 0, got -1"),
         ({"step": True}, "step: expected a whole number >= 0, got True"),
