@@ -15,7 +15,7 @@ from psflow import metrics, summary
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.roles.events import Checkpoint, Metrics, PsListening
+from psflow.ps_runtime.roles.events import Checkpoint, FirstStep, Metrics, PsListening, Restored
 from tests.conformance.programs import line, rows
 from tests.ps_runtime.roles.conftest import RoleThreads, roles  # noqa: F401  (a fixture)
 
@@ -66,11 +66,17 @@ class Listener(psflow.CheckpointSaverListener):
 
 
 class HeardThreads(RoleThreads):
-    """Keeps what each role tells."""
+    """Keeps what each role tells, and counts how often the saver of the chief looks up."""
 
     def __init__(self):
         super().__init__()
         self.events = []
+        self.looks_of_saver = threading.Semaphore(0)
+
+    def check(self):
+        super().check()
+        if threading.current_thread().name == "psflow-saver":
+            self.looks_of_saver.release()
 
     def context(self, job, role, index=0, send=lambda event: None):
         def keep(event):
@@ -80,9 +86,19 @@ class HeardThreads(RoleThreads):
         return super().context(job, role, index, keep)
 
 
-@pytest.fixture(scope="module")
-def job(tmp_path_factory):
-    """A chief and two workers that have trained on two ps, each update making ``w`` one larger."""
+class OutlastsLooks(psflow.SessionRunHook):
+    """Has the chief begin once its saver has looked up twice, whether the training is still going on."""
+
+    def __init__(self, threads):
+        self.threads = threads
+
+    def after_create_session(self, session, coord):
+        if session.is_chief:
+            assert all(self.threads.looks_of_saver.acquire(timeout=20) for _ in range(2))
+
+
+def run_job(model_dir, max_steps):
+    """Train with a chief and two workers on two ps; each update makes ``w`` one larger."""
     told, lock = {}, threading.Lock()
 
     def model_fn(features, labels, mode, config):
@@ -98,15 +114,20 @@ def job(tmp_path_factory):
         return psflow.EstimatorSpec(mode, loss=np.float32(0), train_op=op)
 
     config = psflow.RunConfig(tf_random_seed=1, save_checkpoints_steps=5, save_summary_steps=1)
-    estimator = psflow.Estimator(model_fn, tmp_path_factory.mktemp("job") / "model", config)
+    estimator = psflow.Estimator(model_fn, model_dir, config)
     hook, listener, threads = Noting(), Listener(), HeardThreads()
-    spec = psflow.TrainSpec(endless, MAX_STEPS, [hook], [listener])
+    spec = psflow.TrainSpec(endless, max_steps, [hook, OutlastsLooks(threads)], [listener])
     with Attempt(estimator, spec, None, num_ps=2, num_workers=2) as attempt:
         reports = threads.train(attempt.job())
     threads.join()
     return SimpleNamespace(
         estimator=estimator, hook=hook, listener=listener, events=threads.events, reports=reports, told=told
     )
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    return run_job(tmp_path_factory.mktemp("job") / "model", MAX_STEPS)
 
 
 def test_the_chief_trains_as_every_worker_does(job):
@@ -146,6 +167,24 @@ def test_no_push_is_lost_at_the_end_and_every_role_leaves(job):
     assert {role: report["exit"] for role, report in job.reports.items()} == dict.fromkeys(
         [*REPLICAS, "ps-0", "ps-1"], "finished"
     )
+
+
+def test_each_replica_tells_once_that_it_has_begun(job):
+    begun = sorted(event.role for event in job.events if isinstance(event, FirstStep))
+    assert begun == sorted(role for role, steps in job.hook.steps.items() if steps)
+
+
+def test_a_job_that_goes_on_restores_and_reports_what_it_did_itself(tmp_path):
+    run_job(tmp_path / "model", 7)
+    again = run_job(tmp_path / "model", 12)
+    [restored] = [event for event in again.events if isinstance(event, Restored)]
+    assert (restored.role, restored.step) == ("chief-0", 7)
+    assert 0 <= restored.secs < 60
+    assert again.hook.steps.total() == 5
+    told = again.reports["chief-0"]["statistics"]["train"]
+    assert told["steps"] == 5
+    assert told["steps_per_sec"] == pytest.approx(5 / told["secs"], rel=1e-3, abs=1e-3)
+    assert told["examples_per_sec"] == pytest.approx(2 * 5 / told["secs"], rel=1e-3, abs=1e-3)
 
 
 # What travels to them
