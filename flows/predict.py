@@ -35,7 +35,7 @@ from psflow.tasks.prediction.report import report
 from psflow.tasks.prediction.task import predict_partitions
 from psflow.tasks.prediction.window import Partitions
 
-__all__ = ["Prepared", "dry_run", "found_input", "predict", "predict_flow", "prepared"]
+__all__ = ["Prepared", "claimed", "dry_run", "found_input", "predict", "predict_flow", "prepared"]
 
 
 def predict(parameters: PredictParameters) -> dict[str, Any]:
@@ -51,11 +51,12 @@ def predict(parameters: PredictParameters) -> dict[str, Any]:
     Raises
     ------
     UsageError
-        If the model, the input or the output cannot be used; nothing was predicted then.
+        If the model, the input or the output cannot be used, or another prediction writes into the output; nothing was
+        predicted then.
     SystemExit
         With 128 + the number of the signal, if one ended it.
     """
-    return invoke(predict_flow, parameters, prepared)
+    return invoke(predict_flow, parameters, claimed)
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,19 @@ class Prepared:
     model: ModelInfo
     plans: Sequence[PredictionPlan]
     output: str
+
+
+@contextmanager
+def claimed(parameters: PredictParameters) -> Iterator[tuple[Prepared, OutputClaim]]:
+    """Do as `prepared`, and hold the output: of two that begin at once, one is refused before its flow begins.
+
+    Raises
+    ------
+    UsageError
+        As `prepared` does; and if somebody else has taken the output meanwhile, with who it is.
+    """
+    with prepared(parameters) as found, PredictionFolder(found.output).claim() as claim:
+        yield found, claim
 
 
 @contextmanager
@@ -132,21 +146,20 @@ def predict_flow(parameters: PredictParameters) -> dict[str, Any] | State[Any]:
     dict
         As `predict` does; a Cancelled state if a signal ended it.
     """
-    with invoked(parameters, prepared) as invocation, Interrupts() as interrupts:
+    with invoked(parameters, claimed) as invocation, Interrupts() as interrupts:
         try:
-            facts = _run(invocation.prepared, parameters, interrupts)
+            facts = _run(*invocation.prepared, parameters, interrupts)
         except INTERRUPTIONS as interrupted:
             return invocation.cancelled(interrupted, "run the same command again to continue where it ended")
         return facts | {"wall_secs": round(time.monotonic() - invocation.started, 3)}
 
 
-def _run(found: Prepared, parameters: PredictParameters, interrupts: Interrupts) -> dict[str, Any]:
+def _run(found: Prepared, claim: OutputClaim, parameters: PredictParameters, interrupts: Interrupts) -> dict[str, Any]:
     if not found.plans:
         get_run_logger().info("no files have arrived since the last run")
     parts: list[PartFacts] = []
-    with PredictionFolder(found.output).claim() as claim:
-        for plan in found.plans:
-            parts += _complete(plan, parameters, interrupts, claim)
+    for plan in found.plans:
+        parts += _complete(plan, parameters, interrupts, claim)
     return _answered(found, parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -71,6 +71,11 @@ def guess_column(facts: ColumnFacts, *, can_flag: bool, is_deep: bool, max_words
     seen : str
         Where it was counted, if these are not all records.
     """
+    guess = _guess_of_values(facts, can_flag=can_flag, is_deep=is_deep, max_words=max_words, seen=seen)
+    return replace(guess, comment=f"{guess.comment}; {facts.lookalike}") if facts.lookalike else guess
+
+
+def _guess_of_values(facts: ColumnFacts, *, can_flag: bool, is_deep: bool, max_words: int, seen: str) -> ColumnGuess:
     name = facts.name
     if facts.is_array:
         return _arrays(facts)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from psflow.flows.drafting.lookalikes import lookalike
 from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.columns.values import array_of, blank_rows
 
@@ -32,6 +33,8 @@ class ColumnFacts:
         The least and the greatest of these; None if there is none.
     mean_length, max_length : float, int
         Characters of a word; 0 where these are no words.
+    lookalike : str
+        Which numbers or dates the words look like, and what to do; empty if they look like words.
     """
 
     raw: RawColumn
@@ -43,6 +46,7 @@ class ColumnFacts:
     high: Any = None
     mean_length: float = 0.0
     max_length: int = 0
+    lookalike: str = ""
 
     @property
     def name(self) -> str:
@@ -88,8 +92,7 @@ def column_facts(raw: RawColumn, column: pa.ChunkedArray) -> ColumnFacts:
     if raw.type not in TYPES or not len(present):
         return ColumnFacts(raw, len(values), num_blanks, num_infinite, 0)
     bounds = pc.min_max(present).as_py()
-    lengths = pc.utf8_length(present) if raw.type == "string" else None
-    return ColumnFacts(
+    facts = ColumnFacts(
         raw,
         len(values),
         num_blanks,
@@ -97,8 +100,15 @@ def column_facts(raw: RawColumn, column: pa.ChunkedArray) -> ColumnFacts:
         pc.count_distinct(present).as_py(),
         bounds["min"],
         bounds["max"],
-        0.0 if lengths is None else pc.mean(lengths).as_py(),
-        0 if lengths is None else pc.max(lengths).as_py(),
+    )
+    if raw.type != "string":
+        return facts
+    lengths = pc.utf8_length(present)
+    return replace(
+        facts,
+        mean_length=pc.mean(lengths).as_py(),
+        max_length=pc.max(lengths).as_py(),
+        lookalike=lookalike(present),
     )
 
 

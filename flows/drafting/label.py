@@ -108,8 +108,14 @@ def _fault(facts: ColumnFacts, sample: Sample) -> str:
             f"{MOST_BLANKS:.0%}; take these records out of the files{advice}"
         )
     if facts.raw.type == "string" and facts.num_distinct > min(MAX_CLASSES, max(2, facts.num_records // 2)):
-        return f"has {facts.num_distinct:,} different words in {facts.num_records:,} records: expected classes"
+        found = f"{facts.num_distinct:,} different words in {facts.num_records:,} records"
+        return f"has {found}: expected classes{_hint(facts)}"
     return ""
+
+
+def _hint(facts: ColumnFacts) -> str:
+    """Return what words that look like numbers need, behind a semicolon; empty if they look like words."""
+    return f"; {facts.lookalike}" if facts.lookalike else ""
 
 
 def _are_classes(facts: ColumnFacts, counts: Counter[Any]) -> bool:
@@ -140,4 +146,4 @@ def _classes_comment(facts: ColumnFacts, counts: Counter[Any]) -> str:
     frequent = sorted(counts, key=lambda value: (-counts[value], value))
     shown = ", ".join(f"{value} ({counts[value] / counts.total():.0%})" for value in frequent[:MAX_SHOWN])
     more = ", ..." if len(frequent) > MAX_SHOWN else ""
-    return f"{facts.num_distinct} classes: {shown}{more}{facts.blanks}"
+    return f"{facts.num_distinct} classes: {shown}{more}{facts.blanks}{_hint(facts)}"

@@ -114,8 +114,8 @@ PredictNonFinite = Literal["error", "keep"]
 """There is no ``drop``: the predictions have a row for each row of the input."""
 
 PREDICT_NON_FINITE = (
-    "Rows with a blank, NaN or infinite cell; keep: predict them, blanks as NaN, and report how many they are; "
-    "error: refuse the input."
+    "Rows with a blank, NaN or infinite cell; keep: predict them, blanks as NaN, and report how many they are, while "
+    "those whose prediction is NaN are rows that cannot be predicted; error: refuse the input."
 )
 
 

@@ -154,8 +154,6 @@ def _local_cluster(num_workers: int, scratch: str, timeout_secs: float) -> Itera
         timeout_secs = stop_clock.limited(CLOSE_TIMEOUT_SECS)
         try:
             cluster.close(timeout=timeout_secs)
-        except AssertionError:  # Dask's, of a nanny that was asked to end before: its process is killed already
-            _kill_workers(cluster)
         except TimeoutError:
             _log.warning("the Dask cluster on this machine did not end within %g s", timeout_secs)
             _kill_workers(cluster)
@@ -171,11 +169,13 @@ def kill_local_workers() -> None:
 
 def _kill_workers(cluster: SpecCluster) -> None:
     """End the processes of a cluster of our own at once: a role in it may be in the middle of a long call."""
+    assert cluster.loop is not None, "it runs in a thread of its own"
     for nanny in list(cluster.workers.values()):
-        nanny.close_gracefully(reason="psflow-ends")  # else it would start a process in the place of the killed one
-        if nanny.pid is not None:
+        pid = nanny.pid
+        cluster.loop.add_callback(nanny.close)  # else it would start a process in the place of the killed one
+        if pid is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(nanny.pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
 
 
 @contextmanager

@@ -150,8 +150,12 @@ def scan_input(
     Raises
     ------
     InputError
-        As `Scan` does, and for what `learn` refuses; if a row has such a cell and the policy is ``error``, or every row
-        has one and it is ``drop``; if there is no record in the part.
+        As `Scan` does, and for what `learn` refuses; if every row has such a cell and the policy is ``drop``; if there
+        is no record in the part.
+
+    Notes
+    -----
+    With ``error`` the input is that of ``keep``, and the caller refuses it, once it knows what has been learned.
     """
     cells = _Cells()
     learning = None if learn is None else _Learning(learn)
@@ -172,10 +176,9 @@ def scan_input(
         tell(chunk.done_bytes, chunk.num_bytes)
     index = scan.index()
     found = cells.found(index, is_dropped=non_finite == "drop")
-    if found.num_rows and non_finite == "error":
-        raise InputError(found.faults())
     if learning is not None and learning.error is not None:
-        raise located(learning.error, index, learning.error.row)
+        refused = found.faults() if found.num_rows and non_finite == "error" else ()
+        raise InputError((*refused, *located(learning.error, index, learning.error.row).faults))
     if not sum(kept) and not found.num_rows:
         raise InputError((f"{where}: part {part} has none of the {num_records} records; make it larger",))
     if not sum(kept):

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.data.arrays import Array, Columns, named_arrays, num_rows
-from psflow.ps_runtime.errors import did_you_mean
+from psflow.ps_runtime.errors import InputError, did_you_mean
+from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = [
     "ALL_FINITE",
@@ -21,6 +22,7 @@ __all__ = [
     "NonFinite",
     "NonFiniteCells",
     "NonFiniteColumn",
+    "NonFiniteError",
     "Source",
     "non_finite_cells",
     "policy_faults",
@@ -156,6 +158,13 @@ class NonFiniteCells:
 
 
 ALL_FINITE = NonFiniteCells()
+
+
+@dataclass(eq=False)
+class NonFiniteError(InputError):
+    """An input has cells that its policy refuses; `schema` is that of the input with them."""
+
+    schema: InputSchema
 
 
 def non_finite_cells(

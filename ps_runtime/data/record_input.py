@@ -17,7 +17,7 @@ from psflow.ps_runtime.columns.raw import TYPES, RawColumn
 from psflow.ps_runtime.columns.reading import fits
 from psflow.ps_runtime.data.as_in_training import as_in_training
 from psflow.ps_runtime.data.input_scan import scan_input
-from psflow.ps_runtime.data.non_finite import NonFinite
+from psflow.ps_runtime.data.non_finite import NonFinite, NonFiniteError
 from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.record_dataset import Batching, RecordDataset
 from psflow.ps_runtime.data.scanned_input import Asked, ScannedInput, digest_of, model_digest
@@ -105,8 +105,8 @@ class RecordInput:
         Raises
         ------
         InputError
-            If the files cannot be read, for a cell that `non_finite` refuses, or if the options do not go with the
-            columns.
+            If the files cannot be read, or the options do not go with the columns; a NonFiniteError for cells that
+            `non_finite` refuses.
         """
         scan, known = self.scan(self._asked)
         if faults := missing_faults(where, "key column", self.key_columns, list(known)):
@@ -151,7 +151,7 @@ class RecordInput:
             drops=non_finite == "drop",
             part=self.part,
         )
-        return RecordDataset(scanned, self.batching)
+        return _judged(RecordDataset(scanned, self.batching), non_finite)
 
     def open(self, schema: InputSchema, non_finite: NonFinite, where: str, *, needs_labels: bool) -> RecordDataset:
         """Open a further input of a model that was trained on record files.
@@ -198,7 +198,7 @@ class RecordInput:
             drops=non_finite == "drop",
             part=self.part,
         )
-        return RecordDataset(scanned, self.batching)
+        return _judged(RecordDataset(scanned, self.batching), non_finite)
 
     def asked(self, non_finite: NonFinite) -> Asked:
         """Return what is asked of the files, whatever they hold; how they are batched does not count."""
@@ -286,6 +286,13 @@ class RecordInput:
             others = (*apart, *self.key_columns)
             return [*(name for name in known if name not in others and not PANDAS_INDEX.fullmatch(name)), *apart]
         return [*self.features, *apart]
+
+
+def _judged(opened: RecordDataset, non_finite: NonFinite) -> RecordDataset:
+    """Return an input that was scanned; NonFiniteError if it has cells that `non_finite` refuses."""
+    if non_finite == "error" and opened.non_finite.num_rows:
+        raise NonFiniteError(opened.non_finite.faults(), opened.schema())
+    return opened
 
 
 def _listed(paths: str | Sequence[str]) -> tuple[str, ...]:

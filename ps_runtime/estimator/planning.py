@@ -13,6 +13,7 @@ from psflow.ps_runtime.data.arrays import num_rows as count_rows
 from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import InputContext, call_input_fn, open_input
+from psflow.ps_runtime.data.non_finite import NonFiniteError
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError, LabelError, ModelFnError, UsageError
 from psflow.ps_runtime.estimator.user_code import user_code
@@ -209,16 +210,10 @@ def _training_input(
     """Open the training input; where it is its cells that are refused, raise InputError with those of all inputs."""
     try:
         return _Input(train_spec, ModeKeys.TRAIN, caller, "train", None, kept, context)
-    except InputError as error:
-        if train_spec.non_finite == "keep":
-            raise
+    except NonFiniteError as error:
         refused = error
-    # What is wrong with it otherwise is raised again, and leaves nothing to hold the others against.
-    whole = _Input(replace(train_spec, non_finite="keep"), ModeKeys.TRAIN, caller, "train", None, kept, context)
     try:
-        opened = whole.opened
-        schema = opened.schema() if isinstance(opened, SplittableInput) else whole.schema(whole.first_batch())
-        _eval_inputs(caller, eval_specs, schema, kept)
+        _eval_inputs(caller, eval_specs, refused.schema, kept)
     except InputError as error:
         raise InputError(tuple(dict.fromkeys([*refused.faults, *error.faults]))) from error.__cause__
     raise refused

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.tensor_file import write_tensors
 from psflow.ps_runtime.columns.example import example_record
 from psflow.ps_runtime.config.environment import telemetry_off
 from psflow.ps_runtime.errors import ModelFnError
@@ -72,8 +74,9 @@ class MlflowModelWriter:
         modules = {module_of_optimizer(rule) for rule in _optimizers_in(bundle.params)}
         code = RequiredCode(source, tuple(sorted(modules)))
         with tempfile.TemporaryDirectory(prefix="psflow-export-") as temporary:
-            model, beside = Path(temporary, "model"), Path(temporary, "code")
+            model, beside, script = Path(temporary, "model"), Path(temporary, "code"), Path(temporary, SCRIPT.name)
             _write_model(model, bundle, source)
+            shutil.copyfile(SCRIPT, script)  # MLflow gives a copy the rights of the original
             for below, path in code.files.items():
                 (beside / below).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, beside / below)
@@ -82,7 +85,7 @@ class MlflowModelWriter:
                 with _refusals_of_the_disk():
                     mlflow.pyfunc.save_model(
                         directory,
-                        python_model=str(SCRIPT),
+                        python_model=str(script),
                         artifacts={"model": str(model)},
                         code_paths=[str(path) for path in sorted(beside.iterdir())],
                         pip_requirements=sorted({*map(_pinned, required), *code.requirements()}),
@@ -165,9 +168,10 @@ def check_exportable(model_fn: Callable[..., Any], params: Mapping[str, Any]) ->
     Raises
     ------
     ModelFnError
-        If model_fn has no file or is not at its top level, or if a parameter cannot be written as JSON.
+        If model_fn has no file or is not at its top level, if a file of the user imports all names of psflow, or if a
+        parameter cannot be written as JSON.
     """
-    source_of(model_fn)
+    RequiredCode(source_of(model_fn), has_engine=False)
     _encoded(dict(params), "params")
 
 
@@ -181,16 +185,12 @@ def checkpoint_of(directory: str) -> tuple[int, float] | None:
 
 
 def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource) -> None:
-    from safetensors.numpy import save_file
-
     folder.mkdir()
-    variables = {name: np.require(value, requirements="C") for name, value in bundle.values.variables.items()}
-    save_file(
-        {name: v.astype(v.dtype.newbyteorder("=")) for name, v in variables.items()}, folder / "variables.safetensors"
-    )
+    files = FileStore(str(folder))
+    write_tensors(files, "variables.safetensors", bundle.values.variables)
     tables = bundle.values.tables.values()
     for index, table in enumerate(tables):
-        save_file(_created(table), folder / f"table_{index}.safetensors")
+        write_tensors(files, f"table_{index}.safetensors", _created(table))
     config = {
         "name": bundle.name,
         "global_step": bundle.global_step,
@@ -206,10 +206,7 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource) -> N
 def _created(table: Table) -> dict[str, NDArray[Any]]:
     """Return the rows that training created; the others follow from the description of the table."""
     waiting = "candidate"  # for their admission, which only training knows
-    return {
-        what: np.ascontiguousarray(array[:0] if what.startswith(waiting) else array)
-        for what, array in table.tensors().items()
-    }
+    return {what: array[:0] if what.startswith(waiting) else array for what, array in table.tensors().items()}
 
 
 def _pinned(distribution: str) -> str:

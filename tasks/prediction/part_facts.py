@@ -44,7 +44,7 @@ class PartFacts:
     sha256 : str
         Checksum of its file.
     not_finite_rows : int
-        Predicted rows with a blank, NaN or infinite cell.
+        Predicted rows, none of them a reject, with a blank, NaN or infinite cell.
     not_finite : mapping of str to CellCount
         Such cells by column.
     """

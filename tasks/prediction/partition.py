@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.config.environment import telemetry_off
@@ -30,6 +31,8 @@ from psflow.tasks.prediction.rows import Block, Fault, OnFault, Rows
 
 __all__ = ["PredictionWork", "predict_partition"]
 
+NotFinite = Mapping[str, NDArray[np.bool_]]
+"""Which rows of a block have a cell that is not finite, by column."""
 NOT_FINITE = "a blank, NaN or infinite cell in {}, which non_finite refuses"
 
 
@@ -72,7 +75,7 @@ def predict_partition(work: PredictionWork, part: Partition) -> PartFacts:
         record that cannot be read.
     ModelFnError
         If a prediction is not what the model's signature says; or, with ``stop``, of the first record on which it
-        fails.
+        fails, or of which it predicts NaN.
 
     Notes
     -----
@@ -118,26 +121,23 @@ def _write(
     schema = work.columns.schema()
     with PartWriter(stream, schema, work.columns.output_format) as writer:
         for block in rows.blocks(part, rejects):
-            judged = _judged(block, rows, work.source.non_finite == "error", rejects, found)
+            columns = rows.not_finite(block)
+            is_refused = columns and work.source.non_finite == "error"
+            judged = _without_refused(block, columns, rows, rejects) if is_refused else block
+            predicted: list[NDArray[np.int64]] = []
             for batch, predictions in predicted_batches(model.loaded, rows, judged, model.batch_rows, rejects):
                 writer.write(work.columns.table(batch.keys, predictions, len(batch), schema))
+                predicted.append(batch.records)
                 del batch, predictions
+            if columns:
+                found.count(rows, block.records, columns, predicted)
             del block, judged  # before another one is in memory
     return writer.num_rows
 
 
-def _judged(block: Block, rows: Rows, is_refused: bool, on_fault: OnFault | None, found: _Found) -> Block:
-    """Return a block without what is refused for a cell that is not finite; count what is kept."""
-    columns = rows.not_finite(block)
-    if not columns:
-        return block
+def _without_refused(block: Block, columns: NotFinite, rows: Rows, on_fault: OnFault | None) -> Block:
+    """Return a block without the rows that have a cell that is not finite."""
     faulty = np.logical_or.reduce(list(columns.values()))
-    if not is_refused:
-        found.num_rows += int(faulty.sum())
-        for name, which in columns.items():
-            if which.any():
-                found.add(name, int(which.sum()), *rows.place(int(block.records[which.argmax()])))
-        return block
     for row in np.flatnonzero(faulty).tolist():
         reason = NOT_FINITE.format(", ".join(name for name, which in columns.items() if which[row]))
         record = int(block.records[row])
@@ -149,14 +149,22 @@ def _judged(block: Block, rows: Rows, is_refused: bool, on_fault: OnFault | None
 
 @dataclass
 class _Found:
-    """Counts rows and cells that are not finite."""
+    """Counts rows that were predicted though they have cells that are not finite, and these cells."""
 
     num_rows: int = 0
     columns: dict[str, CellCount] = field(default_factory=dict)
 
-    def add(self, name: str, cells: int, file: str, row: int) -> None:
-        known = self.columns.get(name, CellCount(0, file, row))
-        self.columns[name] = CellCount(known.cells + cells, known.file, known.first_row)
+    def count(
+        self, rows: Rows, records: NDArray[np.int64], columns: NotFinite, predicted: Sequence[NDArray[np.int64]]
+    ) -> None:
+        """Count those of some records that are among the `predicted` ones."""
+        is_predicted = np.isin(records, np.concatenate([records[:0], *predicted]))
+        self.num_rows += int((np.logical_or.reduce(list(columns.values())) & is_predicted).sum())
+        for name, faulty in columns.items():
+            which = faulty & is_predicted
+            if which.any():
+                known = self.columns.get(name) or CellCount(0, *rows.place(int(records[which.argmax()])))
+                self.columns[name] = replace(known, cells=known.cells + int(which.sum()))
 
 
 class _Rejects:
@@ -219,7 +227,7 @@ def _rows(work: PredictionWork) -> Rows:
         assert schema.preprocessing is not None, "it was counted for a model that preprocesses"
         rows: Rows = RecordRows(index, schema.preprocessing)
     else:
-        rows = open_rows(replace(work.source, non_finite="keep"), schema)  # `_judged` sees to the others
+        rows = open_rows(replace(work.source, non_finite="keep"), schema)  # `_without_refused` sees to the others
     if rows.digest() != work.digest:
         raise InputError((f"{work.source} has changed, or differs on this Dask worker; run the command again",))
     return rows

@@ -45,12 +45,12 @@ def predicted_batches(
     size : int
         Records that are predicted at once.
     on_fault : callable or None
-        Takes a record that the model fails on, which is left out; None: it is an error.
+        Takes a record that the model fails on, or predicts NaN of, which is left out; None: it is an error.
 
     Raises
     ------
     ModelFnError
-        If the model fails on a record, which it names.
+        If the model fails on a record, or predicts NaN of it; the error names the record.
     """
     for start in range(0, len(block), size):
         yield from _predicted(model, rows, block[start : start + size], on_fault)
@@ -65,7 +65,7 @@ def _predicted(model: Any, rows: Rows, block: Block, on_fault: OnFault | None) -
     except Exception as error:  # of classes that only the process knows which has loaded the model
         reason = f"the model raised {type(error).__name__}: {error}"
     else:
-        yield block, predictions
+        yield from _without_nan(rows, block, predictions, on_fault)
         return
     if len(block) > 1:
         middle = len(block) // 2
@@ -76,6 +76,45 @@ def _predicted(model: Any, rows: Rows, block: Block, on_fault: OnFault | None) -
     if on_fault is None:
         raise ModelFnError((f"{rows.located(record)}: {reason}",))  # without a context, which would travel with it
     on_fault(Fault(record, reason, cells_of(block)))
+
+
+def _without_nan(
+    rows: Rows, block: Block, predictions: Predictions, on_fault: OnFault | None
+) -> Iterator[tuple[Block, Predictions]]:
+    """Yield the records of a block of which no prediction is NaN: the class of such logits would be a made-up one.
+
+    Infinity may be meant, such as the logarithm of a probability of 0.
+    """
+    nan = _nan_rows(predictions, len(block))
+    if not nan:
+        yield block, predictions
+        return
+    faulty = np.logical_or.reduce(list(nan.values()))
+    for row in np.flatnonzero(faulty).tolist():
+        one = block[row : row + 1]
+        record = int(one.records[0])
+        reason = f"the model predicted NaN as {', '.join(repr(name) for name, which in nan.items() if which[row])}"
+        if on_fault is None:
+            cells = [name for name, which in rows.not_finite(one).items() if which.any()]
+            where = f" of a blank, NaN or infinite cell in {', '.join(cells)}" if cells else ""
+            advice = "correct the row, or set on_error to reject"
+            raise ModelFnError((f"{rows.located(record)}: {reason}{where}; {advice}",))
+        on_fault(Fault(record, reason, cells_of(one)))
+    if not faulty.all():
+        kept = {
+            name: array[~faulty] if array.shape[:1] == (len(block),) else array for name, array in predictions.items()
+        }
+        yield block.without(faulty), kept
+
+
+def _nan_rows(predictions: Predictions, num_rows: int) -> dict[str, NDArray[np.bool_]]:
+    """Return which rows are NaN, by prediction; of those that have none there is nothing."""
+    found: dict[str, NDArray[np.bool_]] = {}
+    for name, array in predictions.items():
+        is_of_rows = array.dtype.kind in "fc" and array.shape[:1] == (num_rows,)
+        if is_of_rows and np.isnan(np.vdot(array, array)):  # a sum of squares: NaN if and only if one of them is
+            found[name] = np.asarray(np.isnan(array).reshape(num_rows, -1).any(axis=1))
+    return found
 
 
 def cells_of(block: Block) -> Any:

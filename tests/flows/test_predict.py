@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,10 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from psflow.flows import predict as flows_predict
 from psflow.flows.parameters.predict import PredictParameters
 from psflow.flows.predict import dry_run, predict, prepared
+from psflow.flows.starting import invocation
+from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.data.digits import read_digits
-from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.canned.dnn import dnn_classifier
 from psflow.ps_runtime.model.spec import ModeKeys
@@ -21,9 +25,10 @@ from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.roles.events import Export
 from psflow.tasks.exports.writer import MlflowModelWriter
 from psflow.tasks.prediction import partitions
+from psflow.tasks.prediction.folder import PredictionFolder
 from psflow.tasks.prediction.part_facts import PartFacts, all_not_finite
 from psflow.tasks.prediction.partition import predict_partition
-from psflow.tasks.prediction.plan import PredictionPlan
+from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
 from psflow.tasks.tracking import Tracker, prepare_store
 from tests.new_databases import copy_store
 
@@ -144,19 +149,51 @@ def test_a_dry_run_tells_what_would_be_done_and_writes_nothing(model: Any, table
         assert dry_run(PredictParameters.model_validate(asked))["predictions"][0]["finished_parts"] == 1
 
 
-def test_rows_with_a_blank_are_predicted_and_reported_or_refused(model: Any, table: str, tmp_path: Path) -> None:
+def test_the_loser_of_a_race_for_an_output_is_refused_before_its_flow_begins(
+    model: Any, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    winner = PredictionFolder(str(tmp_path / "out")).claim()
+
+    def planned(*arguments: Any) -> PredictionPlan:
+        """Let another command take the output, once this one has found it free."""
+        plan = plan_prediction(*arguments)
+        winner.__enter__()
+        return plan
+
+    monkeypatch.setattr(flows_predict, "plan_prediction", planned)
+    monkeypatch.setattr(invocation, "head_start", lambda: nullcontext(SimpleNamespace(server=None)))
+    monkeypatch.setattr(invocation, "prefect_api", lambda server: pytest.fail("the flow begins"))
+    cluster = {"address": "tls://127.0.0.1:1"}  # nothing is started for one of others
+    asked = {"model": model.path, "input": table, "output": str(tmp_path / "out"), "cluster": cluster}
+    words = rf"the output {tmp_path}/out is being written by {ProcessId.current()} since 20.* UTC; wait for it to end"
+    try:
+        with pytest.raises(UsageError, match=words):
+            predict(PredictParameters.model_validate(asked))
+    finally:
+        winner.__exit__(None, None, None)
+    assert not PredictionFolder(str(tmp_path / "out")).record()
+
+
+def test_rows_with_a_blank_of_which_nothing_is_predicted_are_refused_or_rejected(
+    model: Any, table: str, tmp_path: Path
+) -> None:
     lines = Path(table).read_text().splitlines()
     cells = lines[2].split(",")
     lines[2] = ",".join([cells[0], "", "inf", *cells[3:]])
     Path(table).write_text("\n".join(lines))
     asked = {"model": model.path, "input": table, "output": str(tmp_path / "out")}
-    with prepared(PredictParameters(**asked)) as found:
-        [plan] = found.plans
-        facts = all_not_finite(computed(plan))
-    assert (plan.rows.num_records, facts["rows"]) == (360, 1)
-    place = {"cells": 1, "first_row": 3, "file": table}
-    assert facts["columns"] == {f"column 'pixel_7_{x}'": place for x in (6, 7)}
-    assert len(read_parts(tmp_path / "out")) == 360
+    with (
+        prepared(PredictParameters(**asked)) as found,
+        pytest.raises(
+            ModelFnError, match=r"digits\.csv, row 3 .*: the model predicted NaN as 'logits', 'probabilities'"
+        ),
+    ):
+        computed(found.plans[0])
+    with prepared(PredictParameters(**asked, on_error="reject")) as found:
+        [facts] = computed(found.plans[0])
+    assert (facts.rows, facts.rejects) == (359, 1)
+    assert all_not_finite([facts]) == {"rows": 0, "columns": {}}
+    assert len(read_parts(tmp_path / "out")) == 359
     words = r"digits\.csv: column 'pixel_7_6' has 1 cell that is blank, NaN or infinite, the first in row 3"
     with pytest.raises(InputError, match=words), prepared(PredictParameters(**asked, non_finite="error")):
         pass

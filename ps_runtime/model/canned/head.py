@@ -116,7 +116,9 @@ class ClassifierHead(Head):
         return measured | {
             "accuracy_baseline": metrics.accuracy_baseline(class_ids, weights),
             "auc": metrics.auc(class_ids, positive, weights),
-            "auc_precision_recall": metrics.auc(class_ids, positive, weights, curve="PR"),
+            "auc_precision_recall": metrics.auc(
+                class_ids, positive, weights, curve="PR", summation_method="careful_interpolation"
+            ),
             "label/mean": metrics.mean(class_ids, weights),
             "precision": metrics.precision(class_ids, guesses, weights),
             "prediction/mean": metrics.mean(positive, weights),

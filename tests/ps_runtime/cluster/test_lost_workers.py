@@ -14,9 +14,10 @@ from typing import Any
 
 import psutil
 import pytest
+from distributed import Status
 
 from psflow import TrainSpec
-from psflow.ps_runtime.cluster import presence
+from psflow.ps_runtime.cluster import connecting, presence
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.connecting import kill_local_workers, open_cluster
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
@@ -146,3 +147,21 @@ def test_workers_of_clusters_of_this_process_can_be_killed_by_who_waits_no_more(
         kill_local_workers()
         worker.wait(200)
     kill_local_workers()
+
+
+def test_workers_that_are_killed_while_their_cluster_closes_leave_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_cluster(None, 2, 300):
+        [cluster] = connecting._open
+        first, last = cluster.workers.values()
+        close_last, kills = last.close, [kill_local_workers]
+
+        async def close(**options: Any) -> object:
+            if kills:
+                kill = kills.pop()
+                await first.finished()
+                kill()
+            return await close_last(**options)
+
+        monkeypatch.setattr(last, "close", close)
+    assert not kills
+    assert {first.status, last.status} == {Status.closed}

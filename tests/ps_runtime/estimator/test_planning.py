@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.columns.options import ColumnOptions
+from psflow.ps_runtime.data.record_formats import Csv
+from psflow.ps_runtime.data.scan_progress import told_of_scans
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.estimator.planning import plan_evaluations, plan_job
 from psflow.ps_runtime.model.caller import ModelCaller
@@ -21,6 +25,7 @@ from psflow.ps_runtime.specs.input import InputSpec
 from tests.ps_runtime.estimator.regression import X, batches, records, regression, shuffled
 
 NOTHING_KEPT = KeptInputs("nowhere")
+NUMBER = {"x": ColumnOptions(type="float64")}
 
 
 def any_labels(labels, where, input_schema):
@@ -190,6 +195,36 @@ def test_the_cells_of_every_input_are_told_together():
     first, second = caught.value.faults
     assert "features['x'] has 2 cells that are blank, NaN or infinite, the first in row 7" in first
     assert "the first in row 9" in second
+
+
+def test_an_input_fn_whose_cells_are_refused_is_called_once():
+    calls = []
+
+    def counted():
+        calls.append(1)
+        return holed(7)()
+
+    with pytest.raises(InputError, match="the first in row 7"):
+        plan(counted)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [
+        (["1,a", ",b", "3,a"], r"train\.csv: column 'x' has 1 cell that is blank, .* row 3"),
+        (["1,a", "2,b", "3,"], r"train\.csv: column 'y' has 1 cell that is blank, .* row 4"),
+    ],
+)
+def test_record_files_that_are_refused_are_scanned_once_with_those_of_evaluations(tmp_path, cells, words):
+    for name, lines in {"train": cells, "eval": ["4,a", ",a"]}.items():
+        (tmp_path / f"{name}.csv").write_text("\n".join(["x,y", *lines]) + "\n")
+    scanned = []
+    inputs = [Csv(str(tmp_path / f"{name}.csv"), label="y", columns=NUMBER).read for name in ("train", "eval")]
+    with told_of_scans(lambda told: scanned.append(told.where)), pytest.raises(InputError, match=words) as caught:
+        plan(*inputs)
+    assert scanned == ["the train input", "the eval input"]
+    assert re.search(r"eval\.csv: column 'x' has 1 cell that is blank, .* row 3", caught.value.faults[1])
 
 
 def test_an_input_is_planned_without_the_rows_that_are_left_out():

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import shutil
+import stat
 import subprocess
 import sys
 import textwrap
@@ -75,6 +77,18 @@ def dnn_export(dnn: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("dnn") / "model"
     MlflowModelWriter().write(str(path), dnn)
     return path
+
+
+def test_the_umask_alone_decides_who_reads_an_export(dnn: Any, tmp_path: Path) -> None:
+    umask = 0o027
+    before = os.umask(umask)
+    try:
+        MlflowModelWriter().write(str(tmp_path / "model"), dnn)
+    finally:
+        os.umask(before)
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "model").rglob("*")}
+    assert tmp_path / "model" / "artifacts" / "model" / "variables.safetensors" in modes
+    assert modes == {path: (0o777 if path.is_dir() else 0o666) & ~umask for path in modes}
 
 
 def push(table: Table, ids: list[int], times: int = 1) -> None:
@@ -366,6 +380,34 @@ def test_model_fn_without_a_file() -> None:
 def test_model_fn_inside_a_function(user_model: Any) -> None:
     with pytest.raises(ModelFnError, match="move it to the top level"):
         check_exportable(user_model.outer(), {})
+
+
+@pytest.mark.parametrize(
+    ("own", "beside", "words"),
+    [
+        (
+            "import json\nfrom psflow import *\n",
+            "",
+            r"star_model\.py, line 2: from psflow import \* would take all of training into the export; import what "
+            r"the file uses: from psflow import EstimatorSpec, get_variable$",
+        ),
+        ("import star_parts\n", "from psflow import *\n", r"star_parts\.py, line 1: .*; import what the file uses$"),
+        ("if TYPE_CHECKING:\n    from psflow import *\nfrom math import *\nfrom star_parts import *\n", "", None),
+    ],
+)
+def test_all_names_of_psflow_are_refused_before_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, beside: str, words: str | None
+) -> None:
+    body = "def model_fn(features, mode):\n    return EstimatorSpec(mode, predictions=get_variable('w', ()))\n"
+    (tmp_path / "star_model.py").write_text(own + body)
+    (tmp_path / "star_parts.py").write_text(beside)
+    namespace: dict[str, Any] = {"__name__": "star_model"}
+    exec(compile(body, str(tmp_path / "star_model.py"), "exec"), namespace)
+    if words is None:
+        check_exportable(namespace["model_fn"], {})
+        return
+    with pytest.raises(ModelFnError, match=words):
+        check_exportable(namespace["model_fn"], {})
 
 
 def test_model_fn_that_is_no_function() -> None:

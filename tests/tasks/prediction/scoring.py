@@ -32,6 +32,15 @@ class Sums:
         return {"sum": a + b, "both": np.stack([a, b], axis=1)}
 
 
+class FilledSums(Sums):
+    """Takes NaN for 0."""
+
+    def predict(self, context: Any, rows: Any) -> dict[str, Any]:
+        return super().predict(
+            context, {name: np.nan_to_num(np.asarray(rows[name], np.float32)) for name in ("a", "b")}
+        )
+
+
 def trained(tmp_path: Path) -> InputSchema:
     """Return the schema of a training on numbers `a` and `b`, with keys `id`."""
     path = tmp_path / "train.csv"

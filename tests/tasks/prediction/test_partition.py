@@ -22,7 +22,7 @@ from psflow.tasks.prediction.partition import predict_partition
 from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
 from psflow.tasks.prediction.predictor import batch_rows, predicted_batches
 from psflow.tasks.prediction.rows import Block, Fault
-from tests.tasks.prediction.scoring import Sums, info, trained
+from tests.tasks.prediction.scoring import FilledSums, Sums, info, trained
 
 LINES = "id,a,b\nu,1,2\nv,3,4\nw,5,6\nx,7,8\n"
 
@@ -38,7 +38,7 @@ def plan(tmp_path: Path, text: str | bytes, monkeypatch: pytest.MonkeyPatch, **o
     schema = trained(tmp_path)
     (tmp_path / "in.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
     non_finite = options.pop("non_finite", "keep")
-    model = module._Model(info(schema), Sums(), 3)
+    model = module._Model(info(schema), options.pop("loaded", Sums()), 3)
     monkeypatch.setattr(module, "_model", lambda path, uri: model)
     source = prediction_input(str(tmp_path / "in.csv"), non_finite=non_finite)
     made = plan_prediction(model.info, source, PredictionOptions(**options), str(tmp_path / "out"))
@@ -71,6 +71,12 @@ def test_a_part_is_the_same_however_often_it_is_written(tmp_path: Path, monkeypa
         (LINES + "y,no,9\n", r"in\.csv, row 6 .*: column 'a' expects a number, got 'no'", InputError),
         (LINES + "y,9\nz,1,2\n", r"in\.csv, row 6 .*: expected 3 cells, got 2: 'y,9'", InputError),
         (LINES + "y,1,13\n", r"in\.csv, row 6 .*: the model raised ValueError: 13 is no number", ModelFnError),
+        (
+            LINES + "y,9,\nz,1,2\n",
+            r"in\.csv, row 6 .*: the model predicted NaN as 'sum', 'both' of a blank, NaN or infinite cell in column "
+            "'b'; correct the row, or set on_error to reject$",
+            ModelFnError,
+        ),
     ],
 )
 def test_the_first_row_that_cannot_be_predicted_is_named(
@@ -90,12 +96,14 @@ def test_rows_that_cannot_be_predicted_are_rejected_and_the_others_predicted(
     text = 'id,a,b\nu,1,2\nbad,no,2\n"new\nline",1,13\nshort,1\nlong,1,2,3\nv,3,4\nw,,6\n'
     made = plan(tmp_path, text, monkeypatch, on_error="reject")
     facts = predict_partition(made.work, made.parts[0])
-    assert (facts.rows, facts.rejects, facts.num_records) == (3, 4, 7)
+    assert (facts.rows, facts.rejects, facts.num_records) == (2, 5, 7)
+    assert (facts.not_finite_rows, facts.not_finite) == (0, {})
     table = pq.read_table(tmp_path / "out")
-    assert table["id"].to_pylist() == ["u", "v", "w"]
-    np.testing.assert_array_equal(table["sum"].to_numpy(), np.array([3, 7, np.nan], np.float32))
+    assert table.select(["id", "sum"]).to_pydict() == {"id": ["u", "v"], "sum": [3, 7]}
     found = {line["row"]: line for line in rejects(tmp_path)}
-    assert {row: line["record"] for row, line in found.items()} == {3: 1, 4: 2, 5: 3, 6: 4}
+    assert {row: line["record"] for row, line in found.items()} == {3: 1, 4: 2, 5: 3, 6: 4, 8: 6}
+    assert found[8]["cells"] == {"id": "w", "a": None, "b": 6.0}
+    assert found[8]["reason"] == "the model predicted NaN as 'sum', 'both'"
     assert found[3]["text"] == "bad,no,2\n"
     assert "expects a number, got 'no'" in found[3]["reason"]
     assert found[4]["cells"] == {"id": "new\nline", "a": 1.0, "b": 13.0}
@@ -103,7 +111,7 @@ def test_rows_that_cannot_be_predicted_are_rejected_and_the_others_predicted(
     assert "expected 3 cells, got 2" in found[5]["reason"]
     assert "got 4" in found[6]["reason"]
     assert {line["file"] for line in found.values()} == {str(tmp_path / "in.csv")}
-    assert [one.rejects for one in made.complete()] == [4]
+    assert [one.rejects for one in made.complete()] == [5]
 
 
 def test_a_partition_of_nothing_but_rejects_is_a_part_without_rows(
@@ -118,7 +126,7 @@ def test_a_partition_of_nothing_but_rejects_is_a_part_without_rows(
 @pytest.mark.parametrize("on_error", ["stop", "reject"])
 def test_blanks_are_counted_or_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_error: str) -> None:
     text = "id,a,b\nu,1,2\nv,,inf\nw,,6\n"
-    kept = plan(tmp_path, text, monkeypatch, on_error=on_error)
+    kept = plan(tmp_path, text, monkeypatch, on_error=on_error, loaded=FilledSums())
     facts = predict_partition(kept.work, kept.parts[0])
     assert (facts.rows, facts.not_finite_rows) == (3, 2)
     counts = {name: (count.cells, count.first_row) for name, count in facts.not_finite.items()}
@@ -163,6 +171,29 @@ def test_arrays_are_read_again_and_compared(tmp_path: Path, monkeypatch: pytest.
     np.savez(path, a=np.arange(4, dtype=np.float32), b=np.zeros(4, np.float32))
     with pytest.raises(InputError, match=r"in\.npz has changed, or differs on this Dask worker; run the command again"):
         predict_partition(made.work, made.parts[0])
+
+
+@pytest.mark.parametrize("bad", [set(), {0}, {2}, {0, 1, 2}])
+def test_no_row_is_written_of_which_a_prediction_is_nan_that_nobody_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: set[int]
+) -> None:
+    class Classifier:
+        def predict(self, context: Any, rows: Any) -> dict[str, Any]:
+            logits = np.array([[-np.inf, 1], [3, 4], [5, np.inf]], np.float32)
+            logits[sorted(bad), 1] = np.nan
+            return {"sum": logits.argmax(axis=1).astype(np.float32), "logits": logits}
+
+    text = "id,a,b\nu,1,2\nv,3,4\nw,5,6\n"
+    options = {"predict_keys": ("sum",), "on_error": "reject", "loaded": Classifier()}
+    made = plan(tmp_path, text, monkeypatch, **options)
+    facts = predict_partition(made.work, made.parts[0])
+    assert (facts.rows, facts.rejects) == (3 - len(bad), len(bad))
+    assert pq.read_table(tmp_path / "out")["id"].to_pylist() == [id for row, id in enumerate("uvw") if row not in bad]
+    assert {line["record"] for line in rejects(tmp_path)} == bad if bad else not (tmp_path / "out/_rejects").exists()
+    stopping = replace(made.work, on_error="stop")
+    if bad:
+        with pytest.raises(ModelFnError, match=rf"row {min(bad) + 2} .*: the model predicted NaN as 'logits'; correct"):
+            predict_partition(stopping, made.parts[0])
 
 
 class Locating:

@@ -16,7 +16,7 @@ from psflow.tasks.prediction.window import Partitions, predicted_parts
 from tests.leak_guard import no_leaks
 from tests.tasks.prediction.scoring import facts, part
 
-NUM_PARTS, NUM_SLOTS = 100, 2
+NUM_PARTS, NUM_SLOTS = 200, 2
 
 
 @pytest.fixture

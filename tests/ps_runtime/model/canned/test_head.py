@@ -115,6 +115,25 @@ def test_metrics_of_two_classes():
     assert results == pytest.approx(expected, abs=2e-3)
 
 
+def test_metrics_of_two_classes_are_those_of_tensorflow():
+    """`tf.estimator.BinaryClassHead` of TensorFlow 2.15.1, evaluated on these logits in batches of 3."""
+    logits = np.array([-3.2, -1.1, -0.4, 0.3, 0.9, 1.7, 2.5, -2.0], np.float32)
+    labels = np.array([0, 1, 0, 1, 0, 1, 1, 0])
+    results = measured(ClassifierHead(2), labels, np.stack([np.zeros(8, np.float32), logits], axis=1), batch=3)
+    expected = {
+        "accuracy": 0.75,
+        "accuracy_baseline": 0.5,
+        "auc": 0.8125,
+        "auc_precision_recall": 0.8369187,
+        "average_loss": 0.5136771,
+        "label/mean": 0.5,
+        "precision": 0.75,
+        "prediction/mean": 0.4830612,
+        "recall": 0.75,
+    }
+    assert results == pytest.approx(expected, abs=1e-6)
+
+
 @pytest.mark.parametrize("labels", [LABELS, LABELS[:, None], LABELS.astype(np.float32), LABELS[:0]])
 def test_labels_of_a_whole_data_set_pass(labels):
     HEAD.check_labels(labels, "the train input")
