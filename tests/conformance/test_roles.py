@@ -15,7 +15,7 @@ from psflow import metrics, summary
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.roles.events import Checkpoint, FirstStep, Metrics, PsListening, Restored
+from psflow.ps_runtime.roles.events import Checkpoint, FirstStep, Metrics, PsListening, Restored, SummaryFile
 from tests.conformance.programs import line, rows
 from tests.ps_runtime.roles.conftest import RoleThreads, roles  # noqa: F401  (a fixture)
 
@@ -185,6 +185,43 @@ def test_a_job_that_goes_on_restores_and_reports_what_it_did_itself(tmp_path):
     assert told["steps"] == 5
     assert told["steps_per_sec"] == pytest.approx(5 / told["secs"], rel=1e-3, abs=1e-3)
     assert told["examples_per_sec"] == pytest.approx(2 * 5 / told["secs"], rel=1e-3, abs=1e-3)
+
+
+class Telling(psflow.SessionRunHook):
+    """Tells what model_fn has summed up, and how many gradients an update takes."""
+
+    def after_run(self, run_context, run_values):
+        session = run_context.session
+        session.report(session.global_step, {"gradients": session.gradients_per_step})
+        for name, content in session.file_summaries.items():
+            session.put_file(session.global_step, name + content.suffix, content.content(session.global_step))
+
+
+@pytest.mark.parametrize(("consistency", "num_gradients"), [(psflow.Async(), 1), (psflow.Sync(), 3)])
+def test_what_hooks_of_a_worker_tell_is_under_its_name(tmp_path, consistency, num_gradients):
+    def model_fn(features, labels, mode):
+        psflow.get_variable("w", initializer=0.0)
+        summary.text("note", "seen")
+        op = psflow.GradientDescent(learning_rate=1.0).apply_gradients({"w": np.float32(-1)})
+        return psflow.EstimatorSpec(mode, loss=np.float32(0), train_op=op)
+
+    threads, config = HeardThreads(), psflow.RunConfig(tf_random_seed=1, consistency=consistency)
+    estimator = psflow.Estimator(model_fn, tmp_path / "model", config)
+    spec = psflow.TrainSpec(endless, 6, [Noting(), Telling()])
+    with Attempt(estimator, spec, None, num_ps=2, num_workers=2) as attempt:
+        threads.train(attempt.job())
+    threads.join()
+    told = {(event.role, event.file) for event in threads.events if isinstance(event, SummaryFile)}
+    workers = ["worker-0", "worker-1"]
+    assert told == {
+        ("chief-0", "summaries/note.md"),
+        *((name, f"summaries/role/{name}/note.md") for name in workers),
+    }
+    numbers = {(e.role, k, v) for e in threads.events if isinstance(e, Metrics) for k, v in e.values.items()}
+    assert {number for number in numbers if number[1].endswith("gradients")} == {
+        ("chief-0", "gradients", num_gradients),
+        *((name, f"role/{name}/gradients", num_gradients) for name in workers),
+    }
 
 
 # What travels to them
