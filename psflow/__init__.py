@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.model.profiler_hook import ProfilerHook
     from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
     from psflow.ps_runtime.model.saver_hook import CheckpointSaverHook
+    from psflow.ps_runtime.model.scaffold import Saver, Scaffold
     from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
     from psflow.ps_runtime.model.sparse import SparseGradient
     from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
@@ -73,6 +74,11 @@ if TYPE_CHECKING:
         PiecewiseConstant,
         PolynomialDecay,
         RMSProp,
+    )
+    from psflow.ps_runtime.partitioners import (
+        fixed_size_partitioner,
+        min_max_variable_partitioner,
+        variable_axis_size_partitioner,
     )
     from psflow.ps_runtime.roles.events import (
         Checkpoint,
@@ -138,6 +144,7 @@ _MODULES = {
     ".ps_runtime.model.profiler_hook": ["ProfilerHook"],
     ".ps_runtime.model.reporting_hooks": ["StepCounterHook", "SummarySaverHook"],
     ".ps_runtime.model.saver_hook": ["CheckpointSaverHook"],
+    ".ps_runtime.model.scaffold": ["Saver", "Scaffold"],
     ".ps_runtime.model.scope": ["get_or_create_global_step", "get_variable"],
     ".ps_runtime.model.sparse": ["SparseGradient"],
     ".ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
@@ -153,6 +160,11 @@ _MODULES = {
         "PiecewiseConstant",
         "PolynomialDecay",
         "RMSProp",
+    ],
+    ".ps_runtime.partitioners": [
+        "fixed_size_partitioner",
+        "min_max_variable_partitioner",
+        "variable_axis_size_partitioner",
     ],
     ".ps_runtime.roles.events": [
         "Checkpoint",
@@ -250,6 +262,8 @@ __all__ = [
     "RoleEnded",
     "RoleStarted",
     "RunConfig",
+    "Saver",
+    "Scaffold",
     "Scaling",
     "SecondOrStepTimer",
     "SessionRunArgs",
@@ -268,6 +282,7 @@ __all__ = [
     "WarmStartSettings",
     "better",
     "embedding_lookup",
+    "fixed_size_partitioner",
     "get_or_create_global_step",
     "get_variable",
     "gradient_buffer",
@@ -277,6 +292,7 @@ __all__ = [
     "make_early_stopping_hook",
     "make_stop_at_checkpoint_step_hook",
     "metrics",
+    "min_max_variable_partitioner",
     "optimizers",
     "read_eval_metrics",
     "stop_if_higher_hook",
@@ -285,6 +301,7 @@ __all__ = [
     "stop_if_no_increase_hook",
     "summary",
     "train_and_evaluate",
+    "variable_axis_size_partitioner",
 ]
 
 

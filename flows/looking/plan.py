@@ -145,6 +145,7 @@ def _tell_input(seen: _Plan, attempt: Attempt) -> None:
     examples = {name: dataset.num_records for name, dataset in datasets.items()}
     shown = "; ".join(f"{name}: {number:,} examples" for name, number in examples.items())
     seen.tell("input", shown or "generators", examples)
+    _tell_epoch(seen, attempt)
     found = {name: dataset.non_finite for name, dataset in datasets.items() if dataset.non_finite.num_rows}
     if found:
         seen.tell(
@@ -158,6 +159,20 @@ def _tell_input(seen: _Plan, attempt: Attempt) -> None:
         _tell_columns(seen, schema.preprocessing)
     if attempt.plan.ignored:
         seen.tell("ignored", "; ".join(attempt.plan.ignored), list(attempt.plan.ignored))
+
+
+def _tell_epoch(seen: _Plan, attempt: Attempt) -> None:
+    """Say how large an epoch is where each replica reads all of the training input."""
+    read = attempt.plan.input
+    if read.each_worker_reads_all:
+        num_replicas = attempt.num_workers + 1
+        number = None if read.num_records is None else num_replicas * read.num_records
+        seen.tell(
+            "epoch",
+            f"each of {num_replicas} replicas reads the whole training input"
+            + ("" if number is None else f": {number:,} examples"),
+            {"each_worker_reads_all": True, "replicas": num_replicas, "examples": number},
+        )
 
 
 def _tell_columns(seen: _Plan, learned: Preprocessing) -> None:

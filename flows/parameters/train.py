@@ -56,6 +56,11 @@ class TrainingParameters(FlowParameters):
         KINDS[Async.name].model_validate({"name": Async.name}),
         description="How the pushes of several replicas become updates.",
     )
+    each_worker_reads_all: Annotated[bool, OnResume.LEARNED] = Field(
+        False,
+        description="false: all replicas share the training input, so that each example is used once an epoch; true: "
+        "the chief and each worker read all of it for themselves, as in TensorFlow's Estimator.",
+    )
 
     @model_validator(mode="before")
     @classmethod

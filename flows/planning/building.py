@@ -70,6 +70,7 @@ def build_training(parameters: TrainParameters) -> Training:
             _input_fn(parameters.input.train, "input.train", seed),
             train.max_steps,
             non_finite=parameters.input.train.non_finite,
+            each_worker_reads_all=train.each_worker_reads_all,
         ),
         tuple(_eval_specs(parameters, seed)),
     )

@@ -19,7 +19,7 @@ from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["FORMAT_VERSION", "MAX_MANIFEST_BYTES", "Manifest"]
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 MAX_MANIFEST_BYTES = 256 << 20
 
 
@@ -176,7 +176,10 @@ def _variable_faults(model: ModelSpec) -> list[str]:
     for variable in model.variables:
         is_shape = all(type(n) is int and n >= 0 for n in variable.shape)
         is_trained = variable.optimizer is None or variable.optimizer in range(len(model.optimizers))
-        if not isinstance(variable.name, str) or variable.dtype not in DTYPES or not is_shape or not is_trained:
+        slices = variable.num_slices
+        is_sliced = slices is None or (is_shape and type(slices) is int and 1 <= slices <= max(1, variable.num_rows))
+        is_known = isinstance(variable.name, str) and variable.dtype in DTYPES
+        if not (is_known and is_shape and is_trained and is_sliced):
             faults.append(f"{variable} cannot be")
     return faults
 

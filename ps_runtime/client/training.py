@@ -21,7 +21,7 @@ from psflow.ps_runtime.specs.input import RecordRange
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.variables import ModelSpec
 
-__all__ = ["Grant", "JobEnd", "TrainingClient"]
+__all__ = ["HOLD_TIMEOUT_SECS", "Grant", "JobEnd", "TrainingClient"]
 
 HOLD_TIMEOUT_SECS = 7200.0
 GOOD_BYE_SECS = 5.0
@@ -223,6 +223,10 @@ class TrainingClient:
                 raise InputError((error.reason,)) from error
             raise
         return bytes(reply.body) if reply.kind is Kind.BATCH else None  # rows are pulled while it is in use
+
+    def end_input(self, num_batches: int) -> None:
+        """Tell ps-0 that the stream which this replica reads for itself has ended after `num_batches`. Blocks."""
+        self._shards[0].request(Message(Kind.INPUT_ENDED, step=num_batches), "take the end", REPLY_TIMEOUT_SECS)
 
     def request_cut(self) -> None:
         """Ask for a cut as soon as the tickets given are used. For the chief alone."""

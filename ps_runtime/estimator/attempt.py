@@ -104,7 +104,8 @@ class Attempt:
         self._estimator = estimator
         self._config, self._train_spec = apply_saver_hook(estimator.config, train_spec, estimator.model_dir)
         self._num_ps = num_ps
-        self._num_workers = num_workers
+        self.num_workers = num_workers
+        """Beside the chief."""
         if num_workers:
             check_waiters(self._config, self._train_spec)
         transport_named(transport)  # an unknown one is refused before anything is started
@@ -124,6 +125,9 @@ class Attempt:
             estimator.check_labels,
             self._kept,
         )
+        scaffold = self.plan.built.spec.scaffold
+        if scaffold is not None and scaffold.saver is not None:
+            self._config = scaffold.saver.applied_to(self._config)
         check_model_dir(estimator.model_dir, self.plan.model)
         if fork is not None:
             fork.check(self.plan.model)
@@ -228,7 +232,7 @@ class Attempt:
             input=self.plan.input,
             seed=self.seed,
             num_ps=self._num_ps,
-            num_workers=self._num_workers,
+            num_workers=self.num_workers,
             transport=self._transport,
             writer=writer,
             finished_step=self.record.facts.get("finished_step") if self._reads_again else None,
@@ -270,7 +274,7 @@ class Attempt:
 
     def _collect_garbage(self) -> None:
         """Remove the checkpoints that only waited for their evaluation."""
-        config = self._estimator.config
+        config = self._config
         CheckpointStore(self.model_dir).collect_garbage(
             config.keep_checkpoint_max, config.keep_checkpoint_every_n_hours, time.time()
         )

@@ -19,7 +19,7 @@ from psflow.ps_runtime.errors import InputError, LabelError, ModelFnError, Usage
 from psflow.ps_runtime.estimator.user_code import user_code
 from psflow.ps_runtime.model.best import is_better
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
-from psflow.ps_runtime.model.evaluation import as_numbers, batches_of, evaluate, first_rows
+from psflow.ps_runtime.model.evaluation import as_numbers, batches_of, check_servable, first_rows
 from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import ModeKeys
@@ -108,7 +108,7 @@ def plan_job(
         replace(built.model, schema=schema),
         frozenset(name for name, declared in built.declared.items() if declared.trainable),
         tuple(replace(op.optimizer, learning_rate=math.nan) for op in built.spec.train_ops),
-        _input_spec(training.opened, num_replicas),
+        _input_spec(training.opened, num_replicas, each_worker_reads_all=train_spec.each_worker_reads_all),
         _datasets({"train": training, **evaluated}),
         training.called,
         built,
@@ -265,6 +265,7 @@ def _check_modes(caller: ModelCaller, spec: EvalSpec, batch: Batch, model: Model
     features = first_rows(batch[0])
     built = _first_call(caller, (features, None), ModeKeys.PREDICT, seed)
     _same_model(caller, model, built, ModeKeys.PREDICT, where)
+    check_servable(built.spec, caller.name)
     _check_predictions(caller, built.spec.predictions, count_rows(features))
 
 
@@ -325,16 +326,24 @@ def _check_exporters(caller: ModelCaller, built: BuiltModel, batch: Batch, eval_
         return
     values = ModelValues.initial(built.model, built.initial_values)
     with user_code(caller.model_fn, ModelFnError, f"in {ModeKeys.EVAL} mode"):
-        metrics = as_numbers(evaluate(caller, iter([batch]), values, 0, None))
+        spec = caller.apply(*batch, ModeKeys.EVAL, values, 0)
+        measured = {name: metric.result() for name, metric in spec.metrics.items()}
+        metrics = as_numbers({**measured, "loss": float(spec.loss), "global_step": 0})
     for exporter in exporters:
         with user_code(exporter.compare_fn, UsageError, f"over the metrics {', '.join(sorted(metrics))}"):
             is_better(exporter.compare_fn, metrics, metrics)
 
 
-def _input_spec(opened: Any, num_replicas: int) -> InputSpec:
+def _input_spec(opened: Any, num_replicas: int, *, each_worker_reads_all: bool) -> InputSpec:
     if not isinstance(opened, SplittableInput):
-        return InputSpec(None)
+        return InputSpec(None, each_worker_reads_all=each_worker_reads_all)
     num_batches = -(-opened.num_records // opened.batch_size)
     wanted = max(MAX_SPLIT_BATCHES, SPLIT_WINDOWS * opened.window_records // opened.batch_size)
     split_batches = max(1, min(wanted, num_batches // (SPLITS_PER_REPLICA * num_replicas)))
-    return InputSpec(opened.num_records, opened.batch_size, opened.num_epochs, split_batches)
+    return InputSpec(
+        opened.num_records,
+        opened.batch_size,
+        opened.num_epochs,
+        split_batches,
+        each_worker_reads_all=each_worker_reads_all,
+    )

@@ -10,7 +10,9 @@ from typing import Any
 from psflow.ps_runtime.errors import NanLossError
 from psflow.ps_runtime.metrics import Metric
 from psflow.ps_runtime.model.hooks import Fetches, HookCalls, SessionRunArgs, SessionRunHook, pick
+from psflow.ps_runtime.model.scaffold import Scaffold
 from psflow.ps_runtime.model.scope import read_only
+from psflow.ps_runtime.model.session_start import check_ready
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.model.values import ModelValues
 
@@ -120,22 +122,32 @@ class BatchHooks:
         if self._calls is not None:
             self._calls.before_run(self._args)
 
-    def called(self, of_model: Sequence[SessionRunHook], fetches: Fetches) -> None:
-        """After the call: begin, if it was the first.
+    def called(self, scaffold: Scaffold | None, of_model: Sequence[SessionRunHook], fetches: Fetches) -> bool:
+        """After the call: begin, if it was the first. Return whether to call again, as the model is prepared only now.
 
         Parameters
         ----------
+        scaffold : Scaffold or None
+            That of the EstimatorSpec.
         of_model : sequence of SessionRunHook
             Those of the EstimatorSpec.
         fetches : str, or sequence or mapping of them
             What the loop itself wants of each batch.
+
+        Raises
+        ------
+        UsageError
+            If the scaffold says that the model is not ready.
         """
-        if self._calls is None:
-            self._args = SessionRunArgs(fetches)
-            self._calls = HookCalls((*self._given, *of_model), self._session, self._session.table_names)
-            self._calls.begin()
-            self._calls.after_create_session()
-            self._calls.before_run(self._args)
+        if self._calls is not None:
+            return False
+        self._args = SessionRunArgs(fetches)
+        self._calls = HookCalls((*self._given, *of_model), self._session, self._session.table_names)
+        self._calls.begin()
+        is_prepared = check_ready(scaffold, self._session)
+        self._calls.after_create_session()
+        self._calls.before_run(self._args)
+        return is_prepared
 
     def after_batch(self) -> bool:
         """After a batch; return whether a hook asks to stop."""

@@ -191,7 +191,7 @@ def _model_spec(
     if faults:
         raise ModelFnError(tuple(faults))
     return ModelSpec(
-        tuple(VariableSpec(n, d.shape, d.dtype, optimizer_of.get(n)) for n, d in declared.items()),
+        tuple(VariableSpec(n, d.shape, d.dtype, optimizer_of.get(n), d.num_slices) for n, d in declared.items()),
         tuple(op.optimizer.config() for op in train_ops),
         tuple(replace(table, optimizer=optimizer_of.get(n)) for n, table in tables.items()),
     )

@@ -33,6 +33,7 @@ __all__ = [
     "OpenedEvaluation",
     "as_numbers",
     "batches_of",
+    "check_servable",
     "evaluate",
     "first_rows",
     "input_digest",
@@ -111,7 +112,8 @@ def evaluate(
     for features, labels in itertools.islice(batches_of(opened), steps):
         calls.before_batch()
         spec = session.spec = caller.apply(features, labels, ModeKeys.EVAL, values, global_step)
-        calls.called(spec.evaluation_hooks, "loss")
+        if calls.called(spec.scaffold, spec.evaluation_hooks, "loss"):
+            spec = session.spec = caller.apply(features, labels, ModeKeys.EVAL, values, global_step)
         check_loss(spec.loss, caller.name)
         measured: dict[str, Metric] = {**spec.metrics, "loss": mean(np.asarray([spec.loss]))}
         if merged and measured.keys() != merged.keys():
@@ -153,8 +155,27 @@ def as_numbers(results: Mapping[str, Any]) -> dict[str, float]:
 
 
 def predict_batch(caller: ModelCaller, features: Any, values: ModelValues, global_step: int) -> dict[str, NDArray[Any]]:
-    """Return the predictions for a batch, each of shape (batch, ...)."""
-    return _predictions(caller.apply(features, None, ModeKeys.PREDICT, values, global_step))
+    """Return the predictions of an export for a batch, each of shape (batch, ...); see `check_servable`."""
+    spec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
+    check_servable(spec, caller.name)
+    return _predictions(spec)
+
+
+def check_servable(spec: EstimatorSpec, name: str) -> None:
+    """Refuse a model that an export cannot serve, because only a session prepares it.
+
+    Raises
+    ------
+    ModelFnError
+        If `spec`, of PREDICT, has a scaffold with `local_init_fn`.
+    """
+    if spec.scaffold is not None and spec.scaffold.local_init_fn is not None:
+        raise ModelFnError(
+            (
+                f"{name} has a Scaffold with local_init_fn in {ModeKeys.PREDICT} mode, which no export calls; prepare "
+                "in model_fn what predictions need, or leave the exporters out",
+            )
+        )
 
 
 def predict_batches(
@@ -174,7 +195,8 @@ def predict_batches(
     for features, _ in batches_of(opened):
         calls.before_batch()
         spec = session.spec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
-        calls.called(spec.prediction_hooks, list(_predictions(spec)))
+        if calls.called(spec.scaffold, spec.prediction_hooks, list(_predictions(spec))):
+            spec = session.spec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
         is_over = calls.after_batch()
         yield spec.predictions
         if is_over:

@@ -18,6 +18,7 @@ from psflow.ps_runtime.initializers import Initializer, constant, glorot_uniform
 from psflow.ps_runtime.model.lookups import Lookups
 from psflow.ps_runtime.model.summary_files import FileSummary
 from psflow.ps_runtime.model.tables import RowSource
+from psflow.ps_runtime.partitioners import Partitioner, num_slices
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.tables.initial_rows import initial_rows
 from psflow.ps_runtime.tracing import plain
@@ -49,9 +50,11 @@ class Declared:
     shape: tuple[int, ...]
     dtype: str
     trainable: bool
+    num_slices: int | None = None
 
     def __str__(self) -> str:
-        return f"{self.dtype}{list(self.shape)}{'' if self.trainable else ', not trainable'}"
+        slices = "" if self.num_slices is None else f", in {self.num_slices} slices"
+        return f"{self.dtype}{list(self.shape)}{'' if self.trainable else ', not trainable'}{slices}"
 
 
 @dataclass
@@ -114,8 +117,9 @@ class BuildScope(ModelScope):
         if name in self.tables:
             raise _is_table(name)
         if name in self.declared:
-            if self.declared[name] != declared:
-                raise _differs(name, declared, self.declared[name])
+            known = self.declared[name]
+            if declared not in (known, replace(known, num_slices=None)):  # who asks again may leave its slices out
+                raise _differs(name, declared, known)
             return self.values[name]
         value = np.asarray(initializer(declared.shape, np.dtype(declared.dtype), variable_rng(self.seed, name)))
         if (value.shape, value.dtype.name) != (declared.shape, declared.dtype):
@@ -274,6 +278,7 @@ def get_variable(
     initializer: Initializer | ArrayLike | None = None,
     *,
     trainable: bool | None = None,
+    partitioner: Partitioner | None = None,
 ) -> Any:
     """Return the value of a variable of the model; the first call in a mode creates it.
 
@@ -290,6 +295,9 @@ def get_variable(
         first value itself, which decides the shape. Left out: `glorot_uniform`.
     trainable : bool, optional
         Whether an optimizer may change it; it may if left out.
+    partitioner : callable ``(shape, dtype) -> slices of each axis``, optional
+        Says into how many slices of rows several ps share the variable, such as `fixed_size_partitioner`. Its value
+        and its gradient stay whole. Left out: large variables are split by their bytes.
 
     Returns
     -------
@@ -300,7 +308,7 @@ def get_variable(
     ------
     ModelFnError
         Outside a model_fn; for a new name, or another shape or dtype, after the first call; for a name, shape or dtype
-        that no variable can have; for a shape beside a value.
+        that no variable can have; for a shape beside a value; for slices along another axis than 0.
     """
     if initializer is None:
         initializer = glorot_uniform
@@ -311,6 +319,9 @@ def get_variable(
         declared = _declared(*asked)
     except TypeError:  # a part of it cannot be a key
         declared = _declared.__wrapped__(*asked)
+    if partitioner is not None:
+        slices = num_slices(name, declared.shape, np.dtype(declared.dtype), partitioner)
+        declared = replace(declared, num_slices=slices)
     return current_scope("get_variable").variable(name, declared, initializer)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from psflow.ps_runtime.errors import ModelFnError, ModelFnTypeError
 from psflow.ps_runtime.metrics import Metric
 from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.scaffold import Scaffold
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
@@ -46,6 +47,8 @@ class EstimatorSpec:
         Metrics of this batch; an evaluation merges those of all batches. ``loss`` and ``global_step`` are reserved.
     training_hooks, training_chief_hooks, evaluation_hooks, prediction_hooks : sequence of SessionRunHook, or None
         Taken from the first call in their mode.
+    scaffold : Scaffold, optional
+        How a session begins, and which checkpoints are kept; taken from the first call in its mode.
 
     Raises
     ------
@@ -64,6 +67,7 @@ class EstimatorSpec:
     training_chief_hooks: Sequence[SessionRunHook] = ()
     evaluation_hooks: Sequence[SessionRunHook] = ()
     prediction_hooks: Sequence[SessionRunHook] = ()
+    scaffold: Scaffold | None = None
 
     def __post_init__(self) -> None:
         faults = ArgumentFaults("EstimatorSpec.", ModelFnError, ModelFnTypeError)
@@ -77,6 +81,8 @@ class EstimatorSpec:
             given = getattr(self, name)
             if given != ():
                 object.__setattr__(self, name, faults.items(name, given, SessionRunHook, "SessionRunHook"))
+        if self.scaffold is not None and not isinstance(self.scaffold, Scaffold):
+            faults.add_type("scaffold", "a psflow.Scaffold or None", self.scaffold)
         faults.raise_any()
 
     @property

@@ -33,6 +33,11 @@ class TrainSpec:
     non_finite : {"error", "drop", "keep"}
         What becomes of rows with a blank, NaN or infinite cell, in features or labels: they are refused, left out, or
         given to model_fn.
+    each_worker_reads_all : bool
+        False: all replicas share the input, so that each example is used once an epoch. True: the chief and each worker
+        read the whole input for themselves, so that an epoch of W replicas is W times the data, and training without
+        `max_steps` ends when each has read all of it. A shuffled data set has an order of its own for each replica; a
+        generator runs in each of them, and may differ by its ``input_context``.
 
     Raises
     ------
@@ -45,9 +50,11 @@ class TrainSpec:
     hooks: Sequence[SessionRunHook] = ()
     saving_listeners: Sequence[CheckpointSaverListener] = ()
     non_finite: NonFinite = "error"
+    each_worker_reads_all: bool = False
 
     def __post_init__(self) -> None:
         faults = ArgumentFaults("TrainSpec.")
+        faults.flag("each_worker_reads_all", self.each_worker_reads_all)
         faults.add(*policy_faults("TrainSpec.non_finite", self.non_finite))
         faults.callable("input_fn", self.input_fn)
         max_steps = faults.steps("max_steps", self.max_steps)

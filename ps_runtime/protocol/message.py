@@ -89,6 +89,7 @@ class Kind(IntEnum):
     STATISTICS = 19
     SHARE = 20
     PULL_ROWS = 21
+    INPUT_ENDED = 22
     # replies, from a ps to a role
     DONE = 128
     PARAMETERS = 129

@@ -1,4 +1,4 @@
-"""How a training replica gets the batch that it was granted."""
+"""How a training replica gets the batch that it was granted, of an input that the job shares out or of a data set."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ __all__ = ["BatchReader"]
 Batch = tuple[Any, Any]
 """Features and labels."""
 
+MAX_EPOCHS = 2**32
+"""No replica comes so far: from here on the orders of epochs are those of the next replica."""
+
 
 class BatchReader:
     """Reads granted batches: from the replica's own data set, or from the one reader of a stream.
@@ -26,11 +29,14 @@ class BatchReader:
         What the input_fn gave; an iterator is left alone here, because its one reader is on ps-0.
     client : TrainingClient
         Pulls, pushes and asks for tickets in the name of this replica.
+    own_orders : int
+        Which orders of a shuffled data set this replica reads: 0 where all replicas share an epoch, else its number.
     """
 
-    def __init__(self, opened: SplittableInput | Iterator[Batch], client: TrainingClient) -> None:
+    def __init__(self, opened: SplittableInput | Iterator[Batch], client: TrainingClient, own_orders: int = 0) -> None:
         self._dataset = opened if isinstance(opened, SplittableInput) else None
         self._client = client
+        self._first_order = own_orders * MAX_EPOCHS
 
     def first(self) -> Batch | None:
         """Return the first batch of all, without using it up; None if a stream is empty."""
@@ -40,12 +46,13 @@ class BatchReader:
     def read(self, records: RecordRange) -> Batch | None:
         """Return the batch of `records`; None if the stream ended before it."""
         if self._dataset is not None:
-            return self._dataset.read(records.epoch, records.start, records.stop)
+            return self._dataset.read(self._first_order + records.epoch, records.start, records.stop)
         body = self._client.fetch(records.start)
         return None if body is None else decode_batch(body)
 
     def first_non_finite_cell(self, records: RecordRange, batch: Batch) -> str:
         """Return column and row of a blank, NaN or infinite cell of the batch of `records`; empty if there is none."""
         if self._dataset is not None:
-            return self._dataset.first_non_finite_cell(records.epoch, records.start, records.stop)
+            order = self._first_order + records.epoch
+            return self._dataset.first_non_finite_cell(order, records.start, records.stop)
         return non_finite_cells(*batch, source=Source(f"batch {records.start}"))[0].first

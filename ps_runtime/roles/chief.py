@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.client.saving import SavingClient
@@ -15,12 +17,14 @@ from psflow.ps_runtime.client.shard_client import Dial, ShardClients
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.errors import InputError, StoppedError
 from psflow.ps_runtime.model.caller import BuiltModel
+from psflow.ps_runtime.model.session_start import first_values
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.batches import BatchReader
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import FirstStep, Restored
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.roles.saver import Saver
+from psflow.ps_runtime.roles.own_stream import OwnStream
+from psflow.ps_runtime.roles.saver import ChiefSaver
 from psflow.ps_runtime.roles.session import MonitoredSession, build_model
 from psflow.ps_runtime.roles.trainer import open_client, open_session, open_shards, sample_of, train
 from psflow.ps_runtime.roles.warm_checkpoint import write_warm_checkpoint
@@ -56,7 +60,7 @@ class Chief:
     _context: RoleContext
     _client: TrainingClient
     _shards: ShardClients
-    _saver: Saver
+    _saver: ChiefSaver
     _start: dict[str, Any]
     """The counters of the job as it was opened."""
     _started: float = field(default_factory=time.monotonic)
@@ -92,7 +96,7 @@ def open_chief(
         saving_shards = stack.enter_context(open_shards(job, context, dials, Purpose.SAVE, check_saver))
         saving = SavingClient(saving_shards, job.model, RESTORE_TIMEOUT_SECS)
         store = CheckpointStore(job.model_dir)
-        saver = Saver(job, saving, context, store)
+        saver = ChiefSaver(job, saving, context, store)
         stack.callback(saver.await_end)  # its connections are in use until then
         stack.callback(is_over.set)
 
@@ -122,15 +126,20 @@ def _give_values(
         return _restore(context, saving, latest)
     if session.built is None:
         reader = session.reader
-        assert isinstance(reader, BatchReader)
+        assert isinstance(reader, BatchReader | OwnStream)
         batch = reader.first()
         if batch is None:
             raise InputError(("the input_fn for training returned no batch",))
         session.built = build_model(session.caller, batch, job.seed, job.model)
+    built, tables = session.built, [table.name for table in job.model.tables]
+
+    def prepared(values: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
+        return first_values(built.spec.scaffold, values, tables)
+
     if job.warm_start is not None:
-        first = write_warm_checkpoint(job, job.warm_start, session.built.initial_values, store)
+        first = write_warm_checkpoint(job, job.warm_start, built.initial_values, store, prepared)
         return _restore(context, saving, first)
-    saving.initialize(session.built.initial_values)
+    saving.initialize(prepared(built.initial_values))
     if job.config.saves_checkpoints:
         saving.request_cut()
     return -1
@@ -146,7 +155,7 @@ def _restore(context: RoleContext, saving: SavingClient, step: int) -> int:
 class _ChiefWork:
     """What the chief does after each of its steps."""
 
-    def __init__(self, job: JobSpec, context: RoleContext, client: TrainingClient, saver: Saver) -> None:
+    def __init__(self, job: JobSpec, context: RoleContext, client: TrainingClient, saver: ChiefSaver) -> None:
         self._context = context
         self._client = client
         self._saver = saver

@@ -74,7 +74,7 @@ class PsParts:
         self._stream: StreamReader | None = None
         job_requests = None
         if index == 0:
-            if job.input.is_stream:
+            if job.input.has_one_reader:
                 self._stream = StreamReader(job, post)
             job_requests = JobRequests(_job_machine(job), self._stream, shard)
             if self._stream is not None:

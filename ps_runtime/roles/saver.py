@@ -20,13 +20,13 @@ from psflow.ps_runtime.roles.events import Checkpoint
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.saving_session import SavingSession
 
-__all__ = ["Saver"]
+__all__ = ["ChiefSaver"]
 
 END_SECS = 10.0
 """How long a chief that has failed waits for a listener, or for a file being committed."""
 
 
-class Saver:
+class ChiefSaver:
     """Turns cuts into checkpoints.
 
     Parameters

@@ -14,6 +14,7 @@ from psflow.ps_runtime.errors import ModelFnError, NanGradientError, NanLossErro
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.gradients import GradientFn, StepResult
 from psflow.ps_runtime.model.hooks import Fetches, HookCalls, SessionRunArgs, SessionRunHook, pick
+from psflow.ps_runtime.model.scaffold import Scaffold
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.roles.step_session import StepSession, StepValues
 from psflow.ps_runtime.roles.step_source import InTurn, OneAhead, Reader, StepSource, Work, next_work
@@ -78,6 +79,8 @@ class MonitoredSession:
         Makes the hooks of this replica from the first call of model_fn.
     on_step : callable
         Called after each step with the session: the role's own work.
+    await_ready : callable
+        Takes the scaffold of model_fn and `step_session`; returns once this replica may train.
     pipeline_depth : int
         0, or 1: the next batch is read and its values pulled while a gradient is computed.
 
@@ -95,6 +98,7 @@ class MonitoredSession:
     step_session: StepSession
     hooks_of: HooksOf
     on_step: Callable[[MonitoredSession], None]
+    await_ready: Callable[[Scaffold | None, StepSession], None] = lambda scaffold, session: None
     pipeline_depth: int = 0
 
     def __post_init__(self) -> None:
@@ -119,6 +123,7 @@ class MonitoredSession:
         self.hooks.begin()
         self.client.pull()
         self._has_begun = True
+        self.await_ready(self.built.spec.scaffold, self.step_session)
         self.hooks.after_create_session()
         return self
 

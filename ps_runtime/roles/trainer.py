@@ -3,30 +3,36 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients
-from psflow.ps_runtime.client.training import TrainingClient
+from psflow.ps_runtime.client.training import HOLD_TIMEOUT_SECS, TrainingClient
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
+from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.basic_hooks import GlobalStepWaiterHook, NanTensorHook
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.hooks import SessionRunHook
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
+from psflow.ps_runtime.model.session_start import await_ready
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles.batches import BatchReader
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.events import FirstStep, SummaryFile
 from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.roles.own_stream import OwnStream
 from psflow.ps_runtime.roles.role_metrics import Sample
 from psflow.ps_runtime.roles.session import MonitoredSession
 from psflow.ps_runtime.roles.step_session import StepSession
-from psflow.ps_runtime.specs.roles import Role
+from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.run_config import RunConfig
 
 __all__ = ["open_client", "open_session", "open_shards", "run_worker", "sample_of", "train"]
@@ -84,13 +90,26 @@ def open_shards(
 def open_client(job: JobSpec, shards: ShardClients) -> TrainingClient:
     """Return the client that this replica trains with."""
     config = job.config
-    return TrainingClient(shards, job.model, config.session_creation_timeout_secs, in_place=config.consistency.in_place)
+    return TrainingClient(
+        shards,
+        job.model,
+        config.session_creation_timeout_secs,
+        # who has read its own input waits for those that have not, as long as they train
+        math.inf if job.input.each_worker_reads_all else HOLD_TIMEOUT_SECS,
+        in_place=config.consistency.in_place,
+    )
 
 
 def open_session(
     job: JobSpec, context: RoleContext, client: TrainingClient, on_step: Callable[[MonitoredSession], None]
 ) -> MonitoredSession:
-    """Open the replica's input and return the session that will train on it."""
+    """Open the replica's input and return the session that will train on it.
+
+    Raises
+    ------
+    InputError
+        If the input cannot be read, or is another one than where the job was planned.
+    """
     opened = open_input(
         job.train_spec.input_fn,
         InputContext(job.num_workers + 1, context.role.replica),
@@ -114,15 +133,47 @@ def open_session(
     )
     return MonitoredSession(
         client=client,
-        reader=BatchReader(opened, client),
+        reader=_reader(job, context.role, opened, client),
         caller=ModelCaller(job.model_fn, job.params, job.config, job.model.schema),
         model=job.model,
         seed=job.seed,
         step_session=step_session,
         hooks_of=lambda built: _hooks(job, context, built),
         on_step=on_step,
+        await_ready=lambda scaffold, session: await_ready(
+            scaffold,
+            session,
+            str(context.role),
+            Deadline(job.config.session_creation_timeout_secs),
+            context.check,
+        ),
         pipeline_depth=int(is_pipelined),
     )
+
+
+def _reader(
+    job: JobSpec, role: RoleId, opened: SplittableInput | Iterator[Any], client: TrainingClient
+) -> BatchReader | OwnStream:
+    """Return what reads the batches of this replica's grants."""
+    num_records = opened.num_records if isinstance(opened, SplittableInput) else None
+    if num_records != job.input.num_records:
+        here, planned = (_size_of(number) for number in (num_records, job.input.num_records))
+        raise InputError(
+            (
+                f"the train input is {here} in {role}, and was {planned} where the job was planned; return the same "
+                "data in every process, or, for data of its own in each replica, batches of a generator and "
+                "each_worker_reads_all=True of TrainSpec",
+            )
+        )
+    if not job.input.each_worker_reads_all:
+        return BatchReader(opened, client)
+    if isinstance(opened, SplittableInput):
+        return BatchReader(opened, client, role.replica)
+    return OwnStream(opened, client)
+
+
+def _size_of(num_records: int | None) -> str:
+    return "a generator" if num_records is None else f"{num_records:,} records"
 
 
 def sample_of(session: MonitoredSession, shards: ShardClients) -> Sample:

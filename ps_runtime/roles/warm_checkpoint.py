@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.model.warm_start import WarmSource, WarmStart, warm_rows, warm_value
 from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.roles.job_spec import JobSpec
-from psflow.ps_runtime.server.input_position import InputPosition
+from psflow.ps_runtime.server.input_positions import InputPositions
 from psflow.ps_runtime.server.shard import ShardArrays
 from psflow.ps_runtime.specs.layout import ShardLayout, piece_views, place
 from psflow.ps_runtime.specs.tables import TableSpec
@@ -29,7 +29,11 @@ logger = logging.getLogger(__name__)
 
 
 def write_warm_checkpoint(
-    job: JobSpec, warm_start: WarmStart, initial_values: Mapping[str, NDArray[Any]], store: CheckpointStore
+    job: JobSpec,
+    warm_start: WarmStart,
+    initial_values: Mapping[str, NDArray[Any]],
+    store: CheckpointStore,
+    prepared: Callable[[Mapping[str, NDArray[Any]]], Mapping[str, NDArray[Any]]] = lambda values: values,
 ) -> int:
     """Write a checkpoint of step 0 with values of another job, slots as at a cold start; return its step. Blocks.
 
@@ -43,6 +47,8 @@ def write_warm_checkpoint(
         Those of all variables at a cold start.
     store : CheckpointStore
         Of the model_dir of the job; no checkpoint is in it.
+    prepared : callable
+        Returns what the variables begin with, from those values and the warm ones among them.
 
     Raises
     ------
@@ -57,8 +63,9 @@ def write_warm_checkpoint(
         values = dict(initial_values)
         for name in sources.keys() & values.keys():
             values[name] = warm_value(reader, sources[name], values[name], job.seed)
-        records = [_write_shard(job, layout, values, sources, reader, store) for layout in place(job.model, job.num_ps)]
-    cut = Cut(0, {}, InputPosition(job.input).to_facts(), 0)
+        first = prepared(values)
+        records = [_write_shard(job, layout, first, sources, reader, store) for layout in place(job.model, job.num_ps)]
+    cut = Cut(0, {}, InputPositions(job.input, job.num_workers + 1).to_facts(), 0)
     store.commit(Manifest.of(cut.step, job.model, cut.to_facts(), records))
     _log(job, warm_start, source)
     return cut.step

@@ -305,7 +305,7 @@ class PsHandler:
             self.left.add(who.replica)
         if self.job_requests is None or who.purpose is not Purpose.TRAIN:
             return done
-        return [*done, *self.job_requests.lost(who.replica, who.incarnation)]
+        return [*done, *self.job_requests.left(who.replica, who.incarnation)]
 
     def _statistics(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         return [(peer, Message.of(Kind.DONE, self.statistics()))]

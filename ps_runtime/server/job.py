@@ -14,7 +14,7 @@ from typing import Any
 
 from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.server.cut_protocol import CutProtocol
-from psflow.ps_runtime.server.input_position import InputPosition
+from psflow.ps_runtime.server.input_positions import InputPositions
 from psflow.ps_runtime.server.instructions import (
     CutReady,
     Decided,
@@ -25,7 +25,7 @@ from psflow.ps_runtime.server.instructions import (
     Phase,
     Refusal,
 )
-from psflow.ps_runtime.server.peers import replica_name
+from psflow.ps_runtime.server.peers import CHIEF, replica_name
 from psflow.ps_runtime.server.replicas import Replica, Replicas
 from psflow.ps_runtime.server.updates import BatchTicket, Updates
 from psflow.ps_runtime.specs.consistency import Async, Consistency
@@ -63,10 +63,10 @@ class Job:
     num_shards: int = 1
     stop_reason: str | None = field(default=None, init=False)
     num_examples: int = field(default=0, init=False)
-    input: InputPosition = field(init=False)
+    input: InputPositions = field(init=False)
 
     def __post_init__(self) -> None:
-        self.input = InputPosition(self.input_spec)
+        self.input = InputPositions(self.input_spec, self.num_replicas)
         self._updates = Updates(self.consistency, self.num_replicas, self.num_shards)
         self._replicas = Replicas()
         self._waiting: dict[int, None] = {}
@@ -76,9 +76,9 @@ class Job:
 
     def restore(self, cut: Cut) -> None:
         """Take up a job where `cut` left it. Only while opening. ValueError if `cut` is not sound."""
-        position = InputPosition.restored(self.input_spec, cut.input)
+        positions = InputPositions.restored(self.input_spec, self.num_replicas, cut.input)
         self._cuts.restore(cut.step)
-        self.input = position
+        self.input = positions
         if cut.step == self.finished_step:
             self.input.begin_again()
         self._updates.global_step = cut.step
@@ -99,6 +99,7 @@ class Job:
             known = None
         if known is None:
             known = self._replicas.join(replica, incarnation)
+            self.input.came(replica)
             self._tell_living()
         return known.sequence
 
@@ -166,7 +167,7 @@ class Job:
         records = ticket.records
         if ticket.is_void:
             return RecordRange(records.epoch, records.start, records.start)
-        self.input.commit(records)
+        self.input.of(replica).commit(records)
         self.num_examples += num_examples
         return records
 
@@ -180,13 +181,24 @@ class Job:
         self._waiting.pop(replica, None)
         self._tell_living()
 
+    def left(self, replica: int, incarnation: int) -> None:
+        """Take note that `replica` will not come back: nobody waits for what only it would read."""
+        life = self._replicas.living.get(replica)
+        if life is not None and life.incarnation == incarnation:
+            self.input.left(replica)
+        self.lost(replica, incarnation)
+
     def end_stream(self, num_records: int) -> None:
-        """Take note that the stream has ended: tickets for records beyond its end return."""
-        self.input.end_stream(num_records)
+        """Take note that the stream that all share has ended: tickets for records beyond its end return."""
+        self.input.of(CHIEF).end_stream(num_records)
         for life in self._replicas.living.values():
-            for ticket in [t for t in life.tickets if t.records.start >= num_records]:
-                life.tickets.remove(ticket)
-                self._updates.unused(ticket)
+            self._return_beyond(life, num_records)
+
+    def end_own_stream(self, replica: int, incarnation: int, num_records: int) -> None:
+        """Take note that the stream that `replica` reads for itself has ended. Repeats do nothing."""
+        life = self._replicas.get(replica, incarnation)
+        self.input.of(replica).end_stream(num_records)
+        self._return_beyond(life, num_records)
 
     def return_tickets(self, replica: int, incarnation: int) -> None:
         """Take back the tickets of a replica that will not use them; the replica waits."""
@@ -303,13 +315,19 @@ class Job:
     def _take_back(self, replica: int, life: Replica) -> None:
         for ticket in life.tickets:
             self._updates.unused(ticket)
-            self.input.give_back(replica, None if ticket.is_void else ticket.records)
-        self.input.give_back(replica, None)
+            self.input.of(replica).give_back(replica, None if ticket.is_void else ticket.records)
+        self.input.of(replica).give_back(replica, None)
         life.tickets.clear()
+
+    def _return_beyond(self, life: Replica, num_records: int) -> None:
+        """Take back the tickets for records beyond the end of a stream."""
+        for ticket in [t for t in life.tickets if t.records.start >= num_records]:
+            life.tickets.remove(ticket)
+            self._updates.unused(ticket)
 
     def _settle(self, decided: list[Decided], void: list[BatchTicket]) -> list[Instruction]:
         for ticket in void:
-            self.input.put_back(ticket.replica, ticket.records)
+            self.input.of(ticket.replica).put_back(ticket.replica, ticket.records)
         return list(decided)
 
     def _train(self) -> list[Instruction]:
@@ -355,7 +373,7 @@ class Job:
             return True
         if not self._updates.has_room(replica, self._cuts.last_ticket_step):
             return True
-        records = self.input.take(replica)
+        records = self.input.of(replica).take(replica)
         if records is None:
             return False
         ticket = BatchTicket(replica, self.global_step, records)

@@ -12,7 +12,7 @@ from psflow.ps_runtime.protocol.payloads import GRANT
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.instructions import CutReady, Decided, Granted, JobFinished, NoTicket, Refusal
 from psflow.ps_runtime.server.job import Job
-from psflow.ps_runtime.server.peers import Peer
+from psflow.ps_runtime.server.peers import CHIEF, Peer
 from psflow.ps_runtime.server.shard import Shard
 
 __all__ = ["JobRequests", "Stream"]
@@ -59,6 +59,7 @@ class JobRequests:
             Kind.NEXT: self._next,
             Kind.STOP: self._stop,
             Kind.FETCH: self._fetch,
+            Kind.INPUT_ENDED: self._input_ended,
             Kind.OPEN: self._open,
             Kind.AWAIT_CUT: self._await_cut,
             Kind.REQUEST_CUT: self._request_cut,
@@ -102,10 +103,14 @@ class JobRequests:
         return True
 
     def lost(self, replica: int, incarnation: int) -> list[Reply]:
-        """Take note that a life of a replica is over: it left, or did not come back."""
+        """Take note that a life of a replica is over: it did not come back."""
         self.job.lost(replica, incarnation)
-        self.absent = {peer: life for peer, life in self.absent.items() if life != (replica, incarnation)}
-        return self.due()
+        return self._over(replica, incarnation)
+
+    def left(self, replica: int, incarnation: int) -> list[Reply]:
+        """Take note that a life of a replica is over: it said good-bye."""
+        self.job.left(replica, incarnation)
+        return self._over(replica, incarnation)
 
     def disconnected(self, peer: int, who: Peer) -> list[Reply]:
         """Take note that a connection is gone. A training replica may come back with another one."""
@@ -146,7 +151,7 @@ class JobRequests:
 
     def batch_read(self, index: int, batch: bytes) -> list[Reply]:
         """Take a batch of the stream."""
-        if not self.job.input.was_used(index):
+        if not self.job.input.of(CHIEF).was_used(index):
             self._batches[index] = batch
         return self._fetched()
 
@@ -182,11 +187,22 @@ class JobRequests:
         index = message.step
         if self._stream is None or index < 0:
             raise ProtocolError(who.name, f"FETCH of batch {index}, but the input of this job has no such batch")
-        if self.job.input.was_used(index) or not self.job.input.was_handed_out(index):
+        position = self.job.input.of(who.replica)
+        if position.was_used(index) or not position.was_handed_out(index):
             raise Refusal("batch", f"batch {index} of the input is not for {who.name}")
         self._stream.want(index)
         self._fetching[peer] = index
         return self._fetched()
+
+    def _input_ended(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
+        who.must_train(message)
+        spec = self.job.input_spec
+        if not spec.is_stream or spec.has_one_reader or message.step < 0:
+            raise ProtocolError(
+                who.name, f"INPUT_ENDED after {message.step} batches, but it reads no stream of this job for itself"
+            )
+        self.job.end_own_stream(who.replica, who.incarnation, message.step)
+        return [(peer, Message(Kind.DONE)), *self.due()]
 
     def _open(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         who.must_be_chief(message)
@@ -219,6 +235,10 @@ class JobRequests:
         return self._news()
 
     # Inside
+
+    def _over(self, replica: int, incarnation: int) -> list[Reply]:
+        self.absent = {peer: life for peer, life in self.absent.items() if life != (replica, incarnation)}
+        return self.due()
 
     def _answer(self, replica: int, message: Message, replies: list[Reply]) -> None:
         peer = self._waiting.pop(replica, None)

@@ -69,6 +69,11 @@ class ArgumentFaults:
         if given is not None and not isinstance(given, str):
             self.add_type(name, "a str or None", given)
 
+    def flag(self, name: str, given: Any) -> None:
+        """Refuse what is neither True nor False."""
+        if not isinstance(given, bool):
+            self.add_type(name, "True or False", given)
+
     def steps(self, name: str, given: Any) -> int | None:
         """Return a number of steps, greater than 0, or None; ``1e4`` is such a number, 5.5 is not."""
         if given is None:
@@ -79,6 +84,14 @@ class ArgumentFaults:
         elif number <= 0:
             self.add(f"{self._where}{name} should be greater than 0, got {given}")
         return number
+
+    def whole(self, name: str, given: Any, *, at_least: int) -> None:
+        """Refuse what is no whole number, or less than `at_least`."""
+        number = whole_number(given)
+        if number is None:
+            self.add_type(name, "a whole number", given)
+        elif number < at_least:
+            self.add(f"{self._where}{name} should be {at_least} or more, got {given}")
 
     def number(self, name: str, given: Any, *, above_zero: bool = False) -> None:
         """Refuse what is no number, or one that is negative; NaN is no number."""

@@ -23,17 +23,26 @@ class InputSpec:
         None: for ever.
     split_batches : int
         Batches of an input split: what one worker reads in one go.
+    each_worker_reads_all : bool
+        Whether each replica reads the whole input for itself; else all replicas share it, so that each record is used
+        once an epoch.
     """
 
     num_records: int | None
     batch_size: int = 1
     num_epochs: int | None = 1
     split_batches: int = 8
+    each_worker_reads_all: bool = False
 
     @property
     def is_stream(self) -> bool:
-        """Whether one reader deals out the batches, because the input cannot be split."""
+        """Whether the input can only be read from its start, and not be split."""
         return self.num_records is None
+
+    @property
+    def has_one_reader(self) -> bool:
+        """Whether one reader beside ps-0 deals out the batches: the replicas share a stream."""
+        return self.is_stream and not self.each_worker_reads_all
 
 
 class RecordRange(NamedTuple):

@@ -78,13 +78,14 @@ def piece_views(layout: ShardLayout, buffer: NDArray[np.uint8]) -> list[NDArray[
 def place(model: ModelSpec, num_ps: int) -> tuple[ShardLayout, ...]:
     """Place the variables of `model` on `num_ps` shards, by bytes.
 
-    Variables larger than a fair share are split by rows; then the largest piece goes to the emptiest shard.
+    Variables larger than a fair share are split by rows, and those of a partitioner as it says, unless there is one
+    shard for all; then the largest piece goes to the emptiest shard.
     Deterministic: every role computes the same layouts.
     """
     fair_share = max(MIN_PIECE_BYTES, math.ceil(model.nbytes / num_ps))
     order = {v.name: i for i, v in enumerate(model.variables)}
     optimizer_of = {v.name: v.optimizer for v in model.variables}
-    pieces = [piece for v in model.variables for piece in _split(v, fair_share)]
+    pieces = [piece for v in model.variables for piece in _split(v, _num_pieces(v, fair_share, num_ps))]
     emptiest = [(0, index) for index in range(num_ps)]
     shards: list[list[Piece]] = [[] for _ in range(num_ps)]
     for piece in sorted(pieces, key=lambda p: (-p.nbytes, order[p.variable], p.row_start)):
@@ -94,8 +95,15 @@ def place(model: ModelSpec, num_ps: int) -> tuple[ShardLayout, ...]:
     return tuple(_lay_out(index, pieces, order, optimizer_of) for index, pieces in enumerate(shards))
 
 
-def _split(variable: VariableSpec, max_nbytes: int) -> list[Piece]:
-    num_pieces = min(variable.num_rows, math.ceil(variable.nbytes / max_nbytes)) or 1
+def _num_pieces(variable: VariableSpec, max_nbytes: int, num_ps: int) -> int:
+    if num_ps == 1:
+        return 1
+    if variable.num_slices is not None:
+        return variable.num_slices
+    return min(variable.num_rows, math.ceil(variable.nbytes / max_nbytes)) or 1
+
+
+def _split(variable: VariableSpec, num_pieces: int) -> list[Piece]:
     bounds = [variable.num_rows * i // num_pieces for i in range(num_pieces + 1)]
     return [
         Piece(

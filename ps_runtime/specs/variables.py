@@ -31,12 +31,15 @@ class VariableSpec:
         A numpy dtype name, such as ``float32``.
     optimizer : int or None
         Index into `ModelSpec.optimizers`; None for a variable that is not trainable.
+    num_slices : int or None
+        Into how many slices of rows several ps share it, at most one for each row; None: as its bytes say.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     optimizer: int | None
+    num_slices: int | None = None
 
     @property
     def nbytes(self) -> int:

@@ -79,6 +79,7 @@ def test_arguments_have_the_places_and_defaults_of_the_original(of, places):
 def test_a_train_spec_needs_an_input_alone():
     spec = TrainSpec(rows)
     assert (spec.input_fn, spec.max_steps, spec.hooks, spec.saving_listeners) == (rows, None, (), ())
+    assert spec.each_worker_reads_all is False
 
 
 def test_an_eval_spec_needs_an_input_alone():
@@ -150,6 +151,13 @@ def test_steps_are_whole(kind, name, steps):
         kind(rows, **{name: steps})
     shown = f"{type(steps).__name__} {steps!r}"
     assert caught.value.faults == (f"{kind.__name__}.{name} should be a whole number or None, got {shown}",)
+
+
+@pytest.mark.parametrize(("given", "shown"), [(1, "int 1"), ("yes", "str 'yes'"), (None, "None")])
+def test_whether_each_worker_reads_all_is_true_or_false(given, shown):
+    with pytest.raises(TypeError) as caught:
+        TrainSpec(rows, each_worker_reads_all=given)
+    assert caught.value.faults == (f"TrainSpec.each_worker_reads_all should be True or False, got {shown}",)
 
 
 @pytest.mark.parametrize("kind", [TrainSpec, EvalSpec])

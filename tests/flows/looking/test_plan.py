@@ -74,6 +74,14 @@ def test_each_canned_model_is_planned(model: str, num_variables: int) -> None:
     assert model.startswith(f"{{name: {facts['model']['name']}")
 
 
+def test_where_each_worker_reads_all_the_size_of_an_epoch_is_told() -> None:
+    assert "epoch" not in plan(["t.yaml"]).facts
+    answer = plan(["t.yaml", "train.each_worker_reads_all=true", "cluster.workers=2"])
+    assert answer.facts["faults"] == []
+    assert answer.facts["epoch"] == {"each_worker_reads_all": True, "replicas": 3, "examples": 9}
+    assert "epoch        each of 3 replicas reads the whole training input: 9 examples" in (answer.lines or [])
+
+
 def test_a_job_that_is_there_is_resumed_or_done() -> None:
     settings = read_settings(["t.yaml"])
     training = build_training(parse_parameters(settings.values, settings.origins))

@@ -70,8 +70,8 @@ def entry(manifest: Manifest, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"format": 4}, "format 4, expected 6; read it with the psflow that wrote it"),
-        ({"format": 7}, "format 7, expected 6; read it with the psflow that wrote it"),
+        ({"format": 6}, "format 6, expected 7; read it with the psflow that wrote it"),
+        ({"format": 8}, "format 8, expected 7; read it with the psflow that wrote it"),
         ({"extra": 1}, "the manifest: expected format, step"),
         ({"step": -1}, "step: expected a whole number >= 0, got -1"),
         ({"step": True}, "step: expected a whole number >= 0, got True"),
@@ -118,7 +118,7 @@ def test_a_model_that_cannot_be_is_refused_before_anything_is_allocated(manifest
     model["variables"][0]["dtype"] = "object"
     with pytest.raises(CheckpointError, match=r"VariableSpec\(name='kernel'.* cannot be"):
         Manifest.from_json(forge(manifest, model=model))
-    for change in ({"shape": [-5, 3]}, {"optimizer": 9}):
+    for change in ({"shape": [-5, 3]}, {"optimizer": 9}, {"num_slices": 0}, {"num_slices": 6}, {"num_slices": 1.5}):
         with pytest.raises(CheckpointError, match=r"VariableSpec\(name='kernel'.* cannot be"):
             Manifest.from_json(forge(manifest, model=changed(manifest, **change)))
     model["variables"][0] |= {"dtype": "float32", "shape": [10**12, 3]}

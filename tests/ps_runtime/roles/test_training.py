@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError, StoppedError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.hooks import SessionRunHook
+from psflow.ps_runtime.model.scaffold import Scaffold
+from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.training import TrainSpec
+from psflow.ps_runtime.partitioners import fixed_size_partitioner
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.roles.chief import run_chief
+from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Sync
 from psflow.ps_runtime.specs.roles import Role
 from psflow.ps_runtime.specs.run_config import RunConfig
 from tests.ps_runtime.estimator.regression import (
@@ -22,6 +28,8 @@ from tests.ps_runtime.estimator.regression import (
     NUM_RECORDS,
     BatchRows,
     FailAt,
+    X,
+    Y,
     arrays_of,
     batches,
     records,
@@ -39,8 +47,9 @@ def make(tmp_path):
     )
 
 
-def train(roles, estimator, input_fn=shuffled, max_steps=12, hooks=(), **size):
-    with Attempt(estimator, TrainSpec(input_fn, max_steps, hooks), None, **size) as attempt:
+def train(roles, estimator, input_fn=shuffled, max_steps=12, hooks=(), each_worker_reads_all=False, **size):
+    spec = TrainSpec(input_fn, max_steps, hooks, each_worker_reads_all=each_worker_reads_all)
+    with Attempt(estimator, spec, None, **size) as attempt:
         return roles.train(attempt.job())
 
 
@@ -71,6 +80,21 @@ def test_an_interrupted_job_goes_on_with_the_same_bits_on_another_number_of_ps(r
     assert arrays_of(there.model_dir, 12) == arrays_of(make("here").model_dir, 12)
 
 
+def sliced(features, labels, mode):
+    """As `regression`, which finds its variable: of two rows, each a slice of its own."""
+    get_variable("w", (2,), partitioner=fixed_size_partitioner(2))
+    return regression(features, labels, mode)
+
+
+def test_slices_change_no_bit_and_a_job_goes_on_with_others(roles, make, tmp_path):
+    make("here").train(shuffled, max_steps=12)
+    there = make("there")
+    config = RunConfig(tf_random_seed=1, save_checkpoints_steps=5)
+    train(roles, Estimator(sliced, there.model_dir, config), max_steps=8, num_ps=2)
+    train(roles, there, num_ps=3)
+    assert arrays_of(there.model_dir, 12) == arrays_of(make("here").model_dir, 12)
+
+
 class SharedRows(BatchRows):
     """Keeps the rows that all replicas see; each has its own copy of a hook on a cluster, but not here."""
 
@@ -90,6 +114,83 @@ def test_replicas_share_an_epoch_so_that_each_example_is_used_once(roles, make, 
     assert steps_of(estimator.model_dir)[-1] == NUM_BATCHES
     assert reports.keys() == {"chief-0", "worker-0", "worker-1", "ps-0"}
     assert {report["exit"] for report in reports.values()} == {"finished"}
+
+
+@pytest.mark.parametrize("input_fn", [records, batches])
+def test_where_each_worker_reads_all_every_replica_uses_each_example_once(roles, make, input_fn):
+    seen = SharedRows()
+    estimator = make()
+    reports = train(roles, estimator, input_fn, None, [seen], each_worker_reads_all=True, num_workers=2)
+    assert sorted(seen.rows) == sorted([*range(NUM_RECORDS)] * 3)
+    assert steps_of(estimator.model_dir)[-1] == 3 * NUM_BATCHES
+    job = reports["chief-0"]["statistics"]["job"]
+    assert (job["examples"], job["epochs_completed"], job["repeats"], job["misses"]) == (3 * NUM_RECORDS, 1, 0, 0)
+    assert {report["exit"] for report in reports.values()} == {"finished"}
+
+
+@pytest.mark.parametrize("input_fn", [records, batches])
+@pytest.mark.parametrize(
+    ("consistency", "pipeline_depth"), [(Async(), 1), (BoundedStaleness(1), 0), (Sync(), 0), (Sync(2), 0)]
+)
+def test_each_consistency_uses_all_that_each_replica_reads(roles, make, consistency, pipeline_depth, input_fn):
+    config = RunConfig(tf_random_seed=1, consistency=consistency, pipeline_depth=pipeline_depth)
+    estimator = Estimator(regression, make().model_dir, config)
+    reports = train(roles, estimator, input_fn, None, each_worker_reads_all=True, num_workers=2, num_ps=2)
+    job = reports["chief-0"]["statistics"]["job"]
+    assert (job["examples"], job["epochs_completed"], job["repeats"], job["misses"]) == (3 * NUM_RECORDS, 1, 0, 0)
+
+
+@pytest.mark.parametrize("input_fn", [records, batches])
+def test_each_replica_that_reads_all_goes_on_where_the_checkpoint_left_it(roles, make, input_fn):
+    estimator = make()
+    first, second = SharedRows(), SharedRows()
+    size = {"each_worker_reads_all": True, "num_workers": 1}
+    train(roles, estimator, input_fn, 8, [first], **size)
+    train(roles, estimator, input_fn, None, [second], **size)
+    assert len(first.rows) == 8 * 4
+    assert sorted([*first.rows, *second.rows]) == sorted([*range(NUM_RECORDS)] * 2)
+
+
+def part(input_context):
+    rows = range(input_context.input_pipeline_id, NUM_RECORDS, input_context.num_input_pipelines)
+    yield from (records().read(0, row, row + 1) for row in rows)
+
+
+def test_a_generator_may_give_each_replica_a_part_of_its_own(roles, make):
+    seen = SharedRows()
+    train(roles, make(), part, None, [seen], each_worker_reads_all=True, num_workers=1)
+    assert sorted(seen.rows) == list(range(NUM_RECORDS))
+
+
+@pytest.mark.parametrize("each_worker_reads_all", [True, False])
+def test_a_data_set_of_another_size_than_planned_is_refused(roles, make, each_worker_reads_all):
+    sizes = iter([NUM_RECORDS, 12])
+
+    def input_fn():
+        return Dataset({"x": X[:12], "row": np.arange(12)}, Y[:12]) if next(sizes) == 12 else records()
+
+    words = "the train input is 12 records in chief-0, and was 40 records where the job was planned; return the same"
+    with pytest.raises(InputError, match=words):
+        train(roles, make(), input_fn, each_worker_reads_all=each_worker_reads_all)
+
+
+def test_each_replica_is_prepared_and_the_chief_alone_sets_first_values(roles, make):
+    calls = []
+
+    def model_fn(features, labels, mode):
+        scaffold = Scaffold(
+            init_fn=lambda scaffold, session: calls.append("init"),
+            local_init_fn=lambda session: calls.append(("local", session.is_chief)),
+            ready_fn=lambda session: calls.append(("ready", session.is_chief)),
+        )
+        return replace(regression(features, labels, mode), scaffold=scaffold)
+
+    config = RunConfig(tf_random_seed=1, save_checkpoints_steps=50)
+    estimator = Estimator(model_fn, make().model_dir, config)
+    train(roles, estimator, records, None, each_worker_reads_all=True, num_workers=1)
+    both = [(what, is_chief) for what in ("local", "ready") for is_chief in (True, False)]
+    assert calls[0] == "init"
+    assert sorted(calls[1:]) == sorted(both)
 
 
 def test_replicas_stop_at_exactly_max_steps(roles, make):

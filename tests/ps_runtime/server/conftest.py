@@ -173,7 +173,7 @@ def servers_of() -> Callable[..., Servers]:
     ) -> Servers:
         input_spec = input_spec or InputSpec(1000, batch_size=1, num_epochs=None)
         job = Job(input_spec, max_steps, save_steps, num_shards=num_ps)
-        return Servers(model, num_ps, job, saved or {}, is_stream=input_spec.is_stream)
+        return Servers(model, num_ps, job, saved or {}, is_stream=input_spec.has_one_reader)
 
     return make
 

@@ -85,7 +85,9 @@ BIG = st.sampled_from([0, 1, 2, 3, 2**63 - 1])
 @given(data=st.data())
 def test_garbage_ends_a_peer_and_nothing_else(servers_of, data):
     """Each message is answered, held or refused; a refusal changes nothing, and no other error comes out."""
-    input_spec = data.draw(st.sampled_from([InputSpec(None), InputSpec(30)]))
+    input_spec = data.draw(
+        st.sampled_from([InputSpec(None), InputSpec(30), InputSpec(None, each_worker_reads_all=True)])
+    )
     job = StartedJob(servers_of, input_spec=input_spec)
     if data.draw(st.booleans()):
         job.open()

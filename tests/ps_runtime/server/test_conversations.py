@@ -391,6 +391,18 @@ def test_beyond_the_end_there_is_no_batch_and_no_ticket(stream):
     assert (told.kind, told.step) == (Kind.FINAL_CUT, 1)
 
 
+def test_a_stream_of_its_own_ends_the_job_when_its_replica_says_so(servers_of):
+    talk = Talk(servers_of(MODEL, input_spec=InputSpec(None, each_worker_reads_all=True)))
+    chief = talk.come()
+    granted(talk.say(chief, Message(Kind.NEXT)))
+    assert granted(talk.push(chief)) == 1
+    for _ in range(2):  # a connection may break before the answer
+        assert talk.say(chief, Message(Kind.INPUT_ENDED, step=1)).kind is Kind.DONE
+    assert talk.say(chief, Message(Kind.NEXT)) is None
+    told = talk.say(talk.saver, Message(Kind.AWAIT_CUT))
+    assert (told.kind, told.step) == (Kind.FINAL_CUT, 1)
+
+
 def test_a_stream_that_ends_while_a_cut_is_copied_still_ends_the_job(stream):
     chief = stream.come()
     granted(stream.say(chief, Message(Kind.NEXT)))

@@ -16,7 +16,8 @@ from psflow.ps_runtime.server.instructions import CutReady, Granted, JobFinished
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 
-REPLICAS = st.integers(0, 2)
+NUM_REPLICAS = 3
+REPLICAS = st.integers(0, NUM_REPLICAS - 1)
 MAX_EVENTS = 500
 
 
@@ -25,7 +26,7 @@ class World:
     """What has happened, told plainly: lives and their pushes, records used, tickets out."""
 
     sequences: dict[tuple[int, int], int] = field(default_factory=dict)
-    used: Counter[tuple[int, int]] = field(default_factory=Counter)
+    used: Counter[tuple[int, int, int]] = field(default_factory=Counter)
     step: int = 0
     incarnations: dict[int, int] = field(default_factory=dict)
     asking: set[int] = field(default_factory=set)
@@ -40,25 +41,30 @@ class JobMachine(RuleBasedStateMachine):
         num_epochs=st.integers(1, 2),
         split_batches=st.integers(1, 3),
         is_stream=st.booleans(),
+        reads_all=st.booleans(),
         max_steps=st.one_of(st.none(), st.integers(1, 25)),
         save_steps=st.one_of(st.none(), st.integers(1, 6)),
         is_open=st.sampled_from([True, True, True, False]),
     )
-    def begin(self, num_records, batch_size, num_epochs, split_batches, is_stream, max_steps, save_steps, is_open):
+    def begin(
+        self, num_records, batch_size, num_epochs, split_batches, is_stream, reads_all, max_steps, save_steps, is_open
+    ):
         if is_stream:
-            self.spec = InputSpec(None, split_batches=split_batches)
-            self.num_batches = self.num_records = num_records
+            self.spec = InputSpec(None, split_batches=split_batches, each_worker_reads_all=reads_all)
+            num_batches = num_records
         else:
-            self.spec = InputSpec(num_records, batch_size, num_epochs, split_batches)
-            self.num_records = num_records
-            self.num_batches = num_epochs * math.ceil(num_records / batch_size)
+            self.spec = InputSpec(num_records, batch_size, num_epochs, split_batches, each_worker_reads_all=reads_all)
+            num_batches = num_epochs * math.ceil(num_records / batch_size)
+        self.num_records, self.num_queues = num_records, NUM_REPLICAS if reads_all else 1
+        self.num_batches = self.num_queues * num_batches
         self.max_steps, self.save_steps = max_steps, save_steps
-        self.job = Job(self.spec, max_steps, save_steps)
+        self.job = Job(self.spec, max_steps, save_steps, num_replicas=NUM_REPLICAS)
         self.world = World()
-        self.newest = dict.fromkeys(range(3), 0)
+        self.newest = dict.fromkeys(range(NUM_REPLICAS), 0)
         self.saved: tuple[Cut, Counter] | None = None
         self.told: CutReady | None = None
-        self.saver_waits = self.is_stopped = self.stream_has_ended = False
+        self.saver_waits = self.is_stopped = False
+        self.ended: set[int] = set()
         self.set_boundary()
         if is_open:
             self.open()
@@ -116,7 +122,7 @@ class JobMachine(RuleBasedStateMachine):
         records = world.tickets.pop(replica)
         assert self.job.push(*life, world.sequences[life] + 1, 7) == records
         world.sequences[life] += 1
-        world.used.update((records.epoch, record) for record in range(records.start, records.stop))
+        world.used.update(self.keys(replica, records))
         world.step += 1
         world.asking.add(replica)
         self.settle()
@@ -162,6 +168,14 @@ class JobMachine(RuleBasedStateMachine):
         self.drop(replica)
         self.newest[replica] += 1
         self.settle()
+
+    def keys(self, replica, records):
+        """Yield what a batch uses up: records of the queue of `replica`, which may be that of all."""
+        for record in range(records.start, records.stop):
+            yield self.queue(replica), records.epoch, record
+
+    def queue(self, replica):
+        return replica if self.spec.each_worker_reads_all else 0
 
     def is_beyond(self, replica):
         """Whether a ticket is for a batch that the stream turns out not to have."""
@@ -236,12 +250,19 @@ class JobMachine(RuleBasedStateMachine):
                 self.job.finish()
 
     @precondition(lambda self: self.spec.is_stream)
-    @rule()
-    def stream_ends(self):
+    @rule(replica=REPLICAS)
+    def stream_ends(self, replica):
         """Take note of the end: nobody can have used what lies beyond it."""
-        self.job.end_stream(self.num_records)
-        self.stream_has_ended = True
-        self.world.tickets = {m: r for m, r in self.world.tickets.items() if r.start < self.num_records}
+        if not self.spec.each_worker_reads_all:
+            self.job.end_stream(self.num_records)
+        elif replica in self.world.incarnations:
+            self.job.end_own_stream(replica, self.world.incarnations[replica], self.num_records)
+        else:
+            return
+        self.ended.add(self.queue(replica))
+        self.world.tickets = {
+            m: r for m, r in self.world.tickets.items() if r.start < self.num_records or self.queue(m) not in self.ended
+        }
         self.settle()
 
     @rule()
@@ -257,7 +278,7 @@ class JobMachine(RuleBasedStateMachine):
     def restore(self, is_open):
         """Kill everything; begin again from the last cut, maybe with replicas that were there before."""
         cut, used = self.saved
-        self.job = Job(self.spec, self.max_steps, self.save_steps)
+        self.job = Job(self.spec, self.max_steps, self.save_steps, num_replicas=NUM_REPLICAS)
         self.job.join(0, 0)  # the chief is there before it restores: an old life of it goes, a living one stays
         self.job.restore(Cut.from_facts(cut.to_facts()))
         was_there = 0 in self.job.replicas
@@ -266,7 +287,8 @@ class JobMachine(RuleBasedStateMachine):
         if was_there:
             self.world.incarnations[0] = self.newest[0] = 0
             self.world.sequences.setdefault((0, 0), 0)
-        self.told, self.saver_waits, self.is_stopped, self.stream_has_ended = None, False, False, False
+        self.told, self.saver_waits, self.is_stopped = None, False, False
+        self.ended = set()
         self.set_boundary()
         if is_open:
             self.open()
@@ -283,7 +305,7 @@ class JobMachine(RuleBasedStateMachine):
                     known = self.world.tickets.setdefault(replica, records)
                     assert known == records, "the ticket that is out is told again"
                     if self.spec.is_stream and records.start >= self.num_records:
-                        assert not self.stream_has_ended
+                        assert self.queue(replica) not in self.ended
                 case JobFinished(replica, step):
                     assert (replica in self.world.asking, step) == (True, self.world.step)
                     self.world.asking.remove(replica)
@@ -315,7 +337,7 @@ class JobMachine(RuleBasedStateMachine):
 
     @invariant()
     def tickets_do_not_overlap(self):
-        out = Counter((r.epoch, i) for r in self.world.tickets.values() for i in range(r.start, r.stop))
+        out = Counter(key for m, records in self.world.tickets.items() for key in self.keys(m, records))
         assert all(count == 1 for count in (out + self.world.used).values())
 
     def teardown(self):
@@ -330,24 +352,25 @@ class JobMachine(RuleBasedStateMachine):
                 self.finish()
             if self.job.is_finished and not self.world.asking:
                 break
-            for replica in range(3):
+            for replica in range(NUM_REPLICAS):
                 if replica not in self.world.incarnations:
                     self.join(replica, False)
                 if replica in self.world.tickets and self.is_beyond(replica):
-                    self.stream_ends()
+                    self.stream_ends(replica)
                 if replica in self.world.tickets:
                     self.push(replica)
                 elif not self.job.is_finished:
                     self.ask(replica)
-            if self.spec.is_stream and self.world.step >= self.num_records:
-                self.stream_ends()
+            if self.spec.is_stream and self.world.step >= self.num_batches:
+                for replica in range(NUM_REPLICAS):
+                    self.stream_ends(replica)
         assert self.job.is_finished, self.job.statistics()
         assert self.job.input.num_repeats == self.job.input.num_misses == 0
         if not self.is_stopped:
             assert self.world.step == min(self.num_batches, self.max_steps or math.inf)
         if self.world.step == self.num_batches:
-            assert len(self.world.used) == self.num_records * (self.spec.num_epochs or 1)
-            if self.stream_has_ended or not self.spec.is_stream:
+            assert len(self.world.used) == self.num_queues * self.num_records * (self.spec.num_epochs or 1)
+            if len(self.ended) == self.num_queues or not self.spec.is_stream:
                 assert self.job.input.epochs_completed == self.spec.num_epochs
 
 

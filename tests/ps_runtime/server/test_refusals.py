@@ -143,12 +143,24 @@ def test_some_things_only_the_chief_may_say(job, kind):
     job.breaks(f"{kind.name} is for the chief alone", job.worker[0], Message(kind), replica=1)
 
 
-@pytest.mark.parametrize("kind", [Kind.NEXT, Kind.STOP, Kind.FETCH, Kind.PUSH])
+@pytest.mark.parametrize("kind", [Kind.NEXT, Kind.STOP, Kind.FETCH, Kind.INPUT_ENDED, Kind.PUSH])
 def test_some_things_only_who_trains_may_say(job, kind):
     job.breaks(f"{kind.name} is for training replicas alone", job.saver[0], Message(kind))
 
 
-@pytest.mark.parametrize("kind", [Kind.NEXT, Kind.STOP, Kind.FETCH, Kind.OPEN, Kind.AWAIT_CUT, Kind.RESUME, Kind.WATCH])
+ASKED_OF_PS_0 = [
+    Kind.NEXT,
+    Kind.STOP,
+    Kind.FETCH,
+    Kind.INPUT_ENDED,
+    Kind.OPEN,
+    Kind.AWAIT_CUT,
+    Kind.RESUME,
+    Kind.WATCH,
+]
+
+
+@pytest.mark.parametrize("kind", ASKED_OF_PS_0)
 def test_only_ps_0_speaks_for_the_job(job, kind):
     job.breaks(f"this ps does not accept {kind.name}", job.chief[1], Message(kind), ps=1)
 
@@ -249,6 +261,21 @@ def test_an_input_that_can_be_split_is_not_fetched(job):
 def test_no_stream_has_a_negative_batch(servers_of, index):
     job = StartedJob(servers_of, input_spec=InputSpec(None)).open()
     job.breaks("has no such batch", job.chief[0], Message(Kind.FETCH, step=index))
+
+
+OWN_STREAM = InputSpec(None, each_worker_reads_all=True)
+
+
+@pytest.mark.parametrize(("spec", "step"), [(InputSpec(9), 3), (InputSpec(None), 3), (OWN_STREAM, -1)])
+def test_only_a_stream_of_its_own_ends_for_a_replica(servers_of, spec, step):
+    job = StartedJob(servers_of, input_spec=spec).open()
+    words = f"INPUT_ENDED after {step} batches, but it reads no stream of this job for itself"
+    job.breaks(words, job.chief[0], Message(Kind.INPUT_ENDED, step=step))
+
+
+def test_a_stream_of_its_own_is_not_fetched(servers_of):
+    job = StartedJob(servers_of, input_spec=OWN_STREAM).open()
+    job.breaks("has no such batch", job.chief[0], Message(Kind.FETCH, step=0))
 
 
 def test_only_batches_that_were_handed_out_are_fetched(servers_of):

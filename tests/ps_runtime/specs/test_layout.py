@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -20,20 +21,23 @@ from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
 OPTIMIZERS = (Adam(learning_rate=1.0).config(), GradientDescent(learning_rate=1.0).config())
 VARIABLES = st.lists(
     st.builds(
-        lambda shape, dtype, optimizer: (tuple(shape), dtype, optimizer),
+        lambda shape, dtype, optimizer, slices: (
+            tuple(shape),
+            dtype,
+            optimizer,
+            slices and min(slices, max(1, shape[0] if shape else 1)),
+        ),
         st.lists(st.integers(0, 40), max_size=3),
         st.sampled_from(["float32", "float64"]),
         st.sampled_from([0, 1, None]),
+        st.sampled_from([None, None, 1, 2, 7]),
     ),
     max_size=8,
 )
 
 
-def model_of(*variables: tuple[tuple[int, ...], str, int | None]) -> ModelSpec:
-    return ModelSpec(
-        tuple(VariableSpec(f"v{i}", shape, dtype, optimizer) for i, (shape, dtype, optimizer) in enumerate(variables)),
-        OPTIMIZERS,
-    )
+def model_of(*variables: tuple[Any, ...]) -> ModelSpec:
+    return ModelSpec(tuple(VariableSpec(f"v{i}", *facts) for i, facts in enumerate(variables)), OPTIMIZERS)
 
 
 @settings(max_examples=150)
@@ -103,6 +107,18 @@ def test_a_large_variable_is_split_by_rows_and_spread():
     shards = place(model_of(((1000, 100), "float32", 0), ((10,), "float32", 0)), 4)
     rows = [[p.row_stop - p.row_start for p in shard.pieces if p.variable == "v0"] for shard in shards]
     assert rows == [[250]] * 4
+
+
+@pytest.mark.parametrize(("num_slices", "pieces"), [(1, [1, 0, 0]), (2, [1, 1, 0]), (3, [1, 1, 1]), (7, [3, 2, 2])])
+def test_a_partitioner_says_into_how_many_slices_a_variable_is_split(num_slices, pieces):
+    for num_rows in (7, 100_000):
+        shards = place(model_of(((num_rows, 4), "float32", 0, num_slices)), 3)
+        assert sorted((len(shard.pieces) for shard in shards), reverse=True) == pieces
+
+
+def test_one_ps_holds_every_variable_whole():
+    [shard] = place(model_of(((7,), "float32", 0, 7)), 1)
+    assert [piece.shape for piece in shard.pieces] == [(7,)]
 
 
 def test_a_small_variable_stays_whole():

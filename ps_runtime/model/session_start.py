@@ -1,0 +1,147 @@
+"""The begin of a session: first values, and whether a replica is ready, as the Scaffold of its model_fn says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import ModelFnError, ModelFnTypeError, UsageError, WaitTimeoutError, did_you_mean
+from psflow.ps_runtime.finite import first_non_finite
+from psflow.ps_runtime.model.hooks import Fetches, pick
+from psflow.ps_runtime.model.scaffold import Scaffold
+
+__all__ = ["InitialSession", "await_ready", "check_ready", "first_values"]
+
+PAUSE_SECS = 0.25
+"""Between two calls of `ready_fn`."""
+
+
+@final
+class InitialSession:
+    """The first values of a job, as `init_fn` sees them: it may replace those of variables.
+
+    Parameters
+    ----------
+    values : mapping of str to array
+        Of all variables.
+    table_names : sequence of str
+        Tables of the model, whose rows have no values yet.
+    """
+
+    global_step = 0
+
+    def __init__(self, values: Mapping[str, NDArray[Any]], table_names: Sequence[str]) -> None:
+        self.values = dict(values)
+        self._table_names = table_names
+
+    def run(self, fetches: Fetches) -> Any:
+        """Return variables, or ``global_step``, in the structure of `fetches`; UsageError for an unknown name."""
+        known = {name: value.copy() for name, value in self.values.items()}
+        return pick(fetches, {**known, "global_step": self.global_step}, self._table_names)
+
+    def load(self, name: str, value: ArrayLike) -> None:
+        """Have a variable begin with `value`.
+
+        Raises
+        ------
+        ModelFnError
+            If there is no such variable, or `value` has another shape, a dtype that does not fit, or a number that is
+            not finite.
+        """
+        known = self.values.get(name)
+        if known is None:
+            is_table = " is a table, whose rows begin as its initializer says"
+            reason = is_table if name in self._table_names else f" is no variable{did_you_mean(name, self.values)}"
+            raise ModelFnError((f"init_fn: {name!r}{reason}",))
+        given = np.asarray(value)
+        if given.shape != known.shape or not np.can_cast(given.dtype, known.dtype, "same_kind"):
+            expected, got = (f"{array.dtype}{list(array.shape)}" for array in (known, given))
+            raise ModelFnError((f"init_fn: variable {name!r} is {expected}, got {got}",))
+        with np.errstate(over="ignore"):  # what is too large is infinite, and refused
+            loaded = given.astype(known.dtype, order="C")
+        if loaded.dtype.kind == "f" and (found := first_non_finite(loaded)) is not None:
+            raise ModelFnError((f"init_fn: variable {name!r} got {found[1]}, expected finite numbers",))
+        self.values[name] = loaded
+
+
+def first_values(
+    scaffold: Scaffold | None, values: Mapping[str, NDArray[Any]], table_names: Sequence[str]
+) -> Mapping[str, NDArray[Any]]:
+    """Return what the variables of a new job begin with: `values`, and what `init_fn` loads in their place."""
+    if scaffold is None or scaffold.init_fn is None:
+        return values
+    session = InitialSession(values, table_names)
+    scaffold.init_fn(scaffold, session)
+    return session.values
+
+
+def check_ready(scaffold: Scaffold | None, session: Any) -> bool:
+    """Prepare an evaluation or a prediction; return whether there was something to prepare.
+
+    Raises
+    ------
+    UsageError
+        If `ready_fn` says that it is not ready.
+    """
+    if scaffold is None:
+        return False
+    if scaffold.local_init_fn is not None:
+        scaffold.local_init_fn(session)
+    reason = _why_not_ready(scaffold, session)
+    if reason is not None:
+        raise UsageError((f"the model is not ready, as ready_fn of its Scaffold says: {reason}",))
+    return scaffold.local_init_fn is not None
+
+
+def await_ready(
+    scaffold: Scaffold | None,
+    session: Any,
+    role: str,
+    deadline: Deadline,
+    check: Callable[[], None],
+    pause: Callable[[float], None] = time.sleep,
+) -> None:
+    """Prepare the session of a replica, and wait until it is ready to train. Blocks.
+
+    Parameters
+    ----------
+    scaffold : Scaffold or None
+        None: there is nothing to do.
+    session : object
+        What hooks see.
+    role : str
+        Who waits, for the error.
+    deadline : Deadline
+        How long.
+    check : callable
+        Called before each pause; raises to end the role.
+    pause : callable
+        Takes the seconds between two calls of `ready_fn`.
+
+    Raises
+    ------
+    WaitTimeoutError
+        If it does not become ready in time; it says what `ready_fn` said last.
+    """
+    if scaffold is None:
+        return
+    if scaffold.local_init_fn is not None:
+        scaffold.local_init_fn(session)
+    while (reason := _why_not_ready(scaffold, session)) is not None:
+        if deadline.has_passed:
+            raise WaitTimeoutError(role, "become ready", deadline.timeout_secs, f"ready_fn says: {reason}")
+        check()
+        pause(min(PAUSE_SECS, deadline.remaining_secs))
+
+
+def _why_not_ready(scaffold: Scaffold, session: Any) -> str | None:
+    reason = None if scaffold.ready_fn is None else scaffold.ready_fn(session)
+    if reason is not None and (not isinstance(reason, str) or not reason):
+        said = "None once the session is ready, else a sentence that says why not"
+        raise ModelFnTypeError((f"ready_fn of a Scaffold should return {said}; got {reason!r}",))
+    return reason

@@ -1,0 +1,71 @@
+"""How a training replica reads a stream that no other replica reads for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from psflow.ps_runtime.client.training import TrainingClient
+from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.specs.input import RecordRange
+
+__all__ = ["OwnStream"]
+
+Batch = tuple[Any, Any]
+"""Features and labels."""
+
+
+class OwnStream:
+    """Reads the granted batches of a stream of this replica's own, from its start.
+
+    Batches that an earlier attempt has used are read and dropped.
+
+    Parameters
+    ----------
+    batches : iterator of (features, labels)
+        What the input_fn gave.
+    client : TrainingClient
+        Tells ps-0 of the end.
+    """
+
+    def __init__(self, batches: Iterator[Batch], client: TrainingClient) -> None:
+        self._batches = batches
+        self._client = client
+        self._num_read = 0
+        self._last: Batch | None = None
+
+    def first(self) -> Batch | None:
+        """Return the first batch of all, without using it up; None if the stream is empty."""
+        return self.read(RecordRange(0, 0, 1))
+
+    def read(self, records: RecordRange) -> Batch | None:
+        """Return the batch of `records`; None, and ps-0 knows of it, if the stream ended before it.
+
+        Raises
+        ------
+        InputError
+            If the input_fn failed.
+        """
+        # Each ticket is used or comes back before the next one: no batch before the last one is asked for.
+        assert records.start >= self._num_read - 1, f"batch {records.start} after {self._num_read} were read"
+        while self._num_read <= records.start:
+            batch = self._next()
+            if batch is None:
+                self._client.end_input(self._num_read)
+                return None
+            self._last = batch
+            self._num_read += 1
+        return self._last
+
+    def first_non_finite_cell(self, records: RecordRange, batch: Batch) -> str:
+        """Return column and row of a blank, NaN or infinite cell of the batch of `records`; empty if there is none."""
+        return non_finite_cells(*batch, source=Source(f"batch {records.start}"))[0].first
+
+    def _next(self) -> Batch | None:
+        try:
+            return next(self._batches, None)
+        except InputError:
+            raise
+        except Exception as error:  # the user's generator may raise anything
+            raise InputError((f"the input_fn failed: {type(error).__name__}: {error}",)) from error
