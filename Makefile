@@ -11,9 +11,11 @@ PEERS_PYTHON ?= python3.11
 TEST_PROCESSES ?= 2
 # a module is of one process, so that its fixtures are made once; tests/conftest.py says which modules come first
 SPREAD = -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder
+# the rooms by the folders that they are: compileall does not follow the links in psflow/
+PACKAGES = flows tasks ps_runtime psflow benchmarks
 BENCHES ?= mlp dense embedding input predict checkpoint startup memory scaling
 
-.PHONY: venv test coverage test-browser acceptance check mutate demo bench bench-peers clean
+.PHONY: venv compiled test coverage test-browser acceptance check mutate demo bench bench-peers clean
 
 venv: $(STAMP)
 
@@ -24,15 +26,17 @@ $(STAMP): pyproject.toml constraints.txt
 		{ echo "'$(PYTHON)' has no venv module; install it (on Debian: apt install python3-venv)" >&2; exit 1; }
 	"$(PYTHON)" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-# once: where PYTHONDONTWRITEBYTECODE is set, each process would compile them anew, 0.4 s of a start
-	$(BIN)/python -m compileall -q psflow benchmarks
 	touch $@
 
-test: venv
+# Where PYTHONDONTWRITEBYTECODE is set, each process would compile anew what was changed, 0.4 s of a start
+compiled: venv
+	$(BIN)/python -m compileall -q $(PACKAGES)
+
+test: compiled
 	$(BIN)/python -m pytest $(SPREAD)
 
 # Lines and branches that make test runs, in all processes
-coverage: venv
+coverage: compiled
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run -m pytest $(SPREAD)
 	$(BIN)/python -m coverage combine --quiet
@@ -44,11 +48,11 @@ test-browser: venv
 
 # What takes minutes: schedules, kills, measured times. PSFLOW_STOP=all has every scene meet every signal and every state
 # of the servers (tests/acceptance/test_stop.py), half an hour more
-acceptance: venv
+acceptance: compiled
 	$(BIN)/python -m pytest tests/acceptance -m "not measured" $(SPREAD)
 	$(BIN)/python -m pytest tests/acceptance -m measured
 
-check: venv
+check: compiled
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

@@ -23,9 +23,9 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.model.best import BestRecord, better
-from psflow.ps_runtime.model.evaluation import batches_of, first_rows, predict_batch, read_values
+from psflow.ps_runtime.model.evaluation import batches_of, first_rows, read_values
+from psflow.ps_runtime.model.export_bundle import ExportBundle
 from psflow.ps_runtime.model.export_directory import ExportDirectory
-from psflow.ps_runtime.model.exporters import ExportBundle
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.tasks.exports.exported import BEST, Exported, Registration, add_export, moved_best
@@ -176,15 +176,12 @@ def _write(path: str, plan: ExportPlan) -> None:
         kept=KeptInputs(plan.training.model_dir).earlier("eval"),
     )
     features, _ = next(iter(batches_of(opened)))
-    example = first_rows(features)
-    bundle = ExportBundle(
+    bundle = ExportBundle.of(
+        estimator.caller.reading(schema),
+        values,
+        plan.step,
+        first_rows(features),
         name=spec.name or "model",
-        global_step=plan.step,
-        values=values,
-        model_fn=estimator.model_fn,
-        params=dict(estimator.params),
-        features=example,
-        predictions=predict_batch(estimator.caller.reading(schema), example, values, plan.step),
         metrics=dict(plan.metrics),
         saved_at=plan.saved_at,
         schema=schema,

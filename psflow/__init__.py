@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.estimator.monitored import MonitoredTrainingSession
     from psflow.ps_runtime.estimator.warm_start_settings import VocabInfo, WarmStartSettings
     from psflow.ps_runtime.keys import Key
-    from psflow.ps_runtime.model import summary
+    from psflow.ps_runtime.model import export, summary
     from psflow.ps_runtime.model.basic_hooks import (
         FinalOpsHook,
         GlobalStepWaiterHook,
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.model.saver_hook import CheckpointSaverHook
     from psflow.ps_runtime.model.scaffold import Saver, Scaffold
     from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
+    from psflow.ps_runtime.model.serving_receiver import placeholder
     from psflow.ps_runtime.model.sparse import SparseGradient
     from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
     from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
@@ -146,6 +147,7 @@ _MODULES = {
     ".ps_runtime.model.saver_hook": ["CheckpointSaverHook"],
     ".ps_runtime.model.scaffold": ["Saver", "Scaffold"],
     ".ps_runtime.model.scope": ["get_or_create_global_step", "get_variable"],
+    ".ps_runtime.model.serving_receiver": ["placeholder"],
     ".ps_runtime.model.sparse": ["SparseGradient"],
     ".ps_runtime.model.spec": ["EstimatorSpec", "ModeKeys"],
     ".ps_runtime.optimizers": [
@@ -188,6 +190,7 @@ _MODULES = {
     ".tasks.exports.training": ["train_and_evaluate"],
 }
 _SUBMODULES = {
+    "export": ".ps_runtime.model.export",
     "initializers": ".ps_runtime.initializers",
     "layers": ".ps_runtime.layers",
     "losses": ".ps_runtime.losses",
@@ -282,6 +285,7 @@ __all__ = [
     "WarmStartSettings",
     "better",
     "embedding_lookup",
+    "export",
     "fixed_size_partitioner",
     "get_or_create_global_step",
     "get_variable",
@@ -294,6 +298,7 @@ __all__ = [
     "metrics",
     "min_max_variable_partitioner",
     "optimizers",
+    "placeholder",
     "read_eval_metrics",
     "stop_if_higher_hook",
     "stop_if_lower_hook",

@@ -201,7 +201,7 @@ def test_what_estimator_is_said_to_lack_is_not_there() -> None:
     said = {name for cell in cells for name in re.findall(r"`([a-z_]+)`", cell.partition(" beyond ")[0])}
     kinds = (psflow.Estimator, psflow.EstimatorSpec, psflow.EvalSpec, psflow.RunConfig)
     there = {name for kind in kinds for name in (*dir(kind), *inspect.signature(kind).parameters)}
-    assert {"export_outputs", "init_op", "master"} <= said
+    assert {"receiver_tensors_alternatives", "init_op", "master"} <= said
     assert said.isdisjoint(there | set(Role))
 
 

@@ -85,7 +85,11 @@ def _eval_specs(parameters: TrainParameters, seed: int) -> Iterator[EvalSpec]:
         _input_fn(parameters.input.eval, "input.eval", seed),
         first.steps,
         first.name,
-        exporters=BestExporter("best", better(best.metric, best.mode, "best.metric"), best.exports_to_keep),
+        exporters=BestExporter(
+            "best",
+            compare_fn=better(best.metric, best.mode, "best.metric"),
+            exports_to_keep=best.exports_to_keep,
+        ),
         start_delay_secs=first.start_delay_secs,
         throttle_secs=first.throttle_secs,
         non_finite=parameters.input.eval.non_finite,

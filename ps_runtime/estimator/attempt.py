@@ -24,7 +24,7 @@ from psflow.ps_runtime.estimator.planning import JobPlan, plan_job
 from psflow.ps_runtime.estimator.warm_start import plan_warm_start
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.exporters import ModelWriter
+from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.training import EvalSpecs, TrainSpec, all_eval_specs
 from psflow.ps_runtime.model.warm_start import WarmStart

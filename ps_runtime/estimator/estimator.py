@@ -6,11 +6,10 @@ import copy
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
@@ -18,33 +17,31 @@ from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.data.enforcement import Enforcement, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.non_finite import NonFinite
-from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.arguments import check_params, check_texts, checked_config, checked_keys, checked_steps
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
+from psflow.ps_runtime.estimator.checkpoint_values import table_rows, variable_names, variable_value
 from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.estimator.predictions import choose, examples_of
+from psflow.ps_runtime.estimator.saved_model import check_arguments, receiver_fn_of, save_model
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings, warm_start_settings
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import evaluate, predict_batches, read_values
+from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.hooks import SessionRunHook, as_hooks
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
-from psflow.ps_runtime.model.lookups import integer_ids
-from psflow.ps_runtime.model.scope import GLOBAL_STEP
+from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.training import TrainSpec
-from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
-from psflow.ps_runtime.specs.tables import TableSpec
 
 __all__ = ["Estimator"]
 
 logger = logging.getLogger(__name__)
 
 InputFn = Callable[..., Any]
-
-MAX_WHOLE_TABLE_BYTES = 2**26
 
 
 class Estimator:
@@ -267,6 +264,67 @@ class Estimator:
             else:
                 yield chosen
 
+    def export_saved_model(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        serving_input_receiver_fn: ServingInputReceiverFn | None = None,
+        assets_extra: Mapping[str, Any] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+        experimental_mode: ModeKeys = ModeKeys.PREDICT,
+        *,
+        writer: ModelWriter | None = None,
+    ) -> str:
+        """Export a checkpoint as a model that runs where psflow is not installed. Blocks.
+
+        Parameters
+        ----------
+        export_dir_base : str or path
+            A local folder; the export becomes ``<export_dir_base>/<version>``, with a larger number than any there.
+        serving_input_receiver_fn : callable, optional
+            Makes what the model reads of what clients send; see `psflow.placeholder`. Default: clients send what the
+            training input had.
+        assets_extra : mapping of str to path, optional
+            Files that the export carries as ``assets.extra/<name>``.
+        as_text : bool
+            False: an export has no other form.
+        checkpoint_path : str, optional
+            Directory of a checkpoint; the latest if left out.
+        experimental_mode : ModeKeys
+            PREDICT: an export does nothing else.
+        writer : ModelWriter, optional
+            Writes the model. Default: an MLflow model, which holds the code of model_fn.
+
+        Returns
+        -------
+        str
+            The path of the export, which appears whole or not at all.
+
+        Raises
+        ------
+        NoCheckpointError
+            If there is no checkpoint.
+        UsageError
+            If an argument cannot be, or if the model cannot be exported; an ArgumentTypeError if an argument is of a
+            wrong type.
+        """
+        check_arguments(export_dir_base, serving_input_receiver_fn, assets_extra, as_text, experimental_mode)
+        check_texts(checkpoint_path=checkpoint_path)
+        with self._reader(checkpoint_path) as reader:
+            return save_model(self.caller, reader, export_dir_base, serving_input_receiver_fn, assets_extra, writer)
+
+    def experimental_export_all_saved_models(
+        self,
+        export_dir_base: str | os.PathLike[str],
+        input_receiver_fn_map: Mapping[str, ServingInputReceiverFn],
+        assets_extra: Mapping[str, Any] | None = None,
+        as_text: bool = False,
+        checkpoint_path: str | None = None,
+    ) -> str:
+        """Do as `export_saved_model` with the function of mode ``infer``, the only mode that an export has."""
+        receiver_fn = receiver_fn_of(input_receiver_fn_map)
+        return self.export_saved_model(export_dir_base, receiver_fn, assets_extra, as_text, checkpoint_path)
+
     def eval_dir(self, name: str | None = None) -> str:
         """Return what stands for the evaluations of an EvalSpec, by its name; `read_eval_metrics` reads them."""
         return f"{self.model_dir.rstrip('/')}/{f'eval_{name}' if name else 'eval'}"
@@ -274,7 +332,7 @@ class Estimator:
     def get_variable_names(self) -> list[str]:
         """Return the names of the variables and tables of the latest checkpoint, and ``global_step``, sorted."""
         with self._reader(None) as reader:
-            return _names(reader)
+            return variable_names(reader)
 
     def get_variable_value(self, name: str) -> NDArray[Any]:
         """Return a variable of the latest checkpoint, or a whole table of at most 64 MB as ``(num_rows, dim)``.
@@ -289,19 +347,7 @@ class Estimator:
             If there is no such variable, or it is a larger table; see `get_table_rows`.
         """
         with self._reader(None) as reader:
-            tables = {table.name: table for table in reader.manifest.model.tables}
-            if name not in tables:
-                _check_name(name, _names(reader), "variable")
-                return np.array(reader.manifest.step) if name == GLOBAL_STEP else reader.variable(name)
-            spec = tables[name]
-            if spec.num_rows * spec.row_nbytes > MAX_WHOLE_TABLE_BYTES:
-                raise UsageError(
-                    (
-                        f"table {name!r} has {spec.num_rows} rows of {spec.row_nbytes} bytes, too many to return at "
-                        f"once; read those you need: estimator.get_table_rows({name!r}, ids)",
-                    )
-                )
-            return _rows(reader, spec, np.arange(spec.num_rows))
+            return variable_value(reader, name)
 
     def get_table_rows(self, name: str, ids: Any) -> NDArray[Any]:
         """Return rows of a table of the latest checkpoint.
@@ -326,9 +372,7 @@ class Estimator:
             If there is no such table, or ids are no integers in ``[0, num_rows)``.
         """
         with self._reader(None) as reader:
-            tables = {table.name: table for table in reader.manifest.model.tables}
-            _check_name(name, tables, "table")
-            return _rows(reader, tables[name], integer_ids(name, ids))
+            return table_rows(reader, name, ids)
 
     def latest_checkpoint(self) -> str | None:
         """Return the directory of the latest checkpoint; None if there is none."""
@@ -345,18 +389,3 @@ class Estimator:
 
 def _warn_unused(names: tuple[str, ...]) -> None:
     logger.warning("%s", unused_sentence("the input", names))
-
-
-def _names(reader: CheckpointReader) -> list[str]:
-    model = reader.manifest.model
-    return sorted([GLOBAL_STEP, *(v.name for v in model.variables), *(t.name for t in model.tables)])
-
-
-def _rows(reader: CheckpointReader, spec: TableSpec, ids: NDArray[Any]) -> NDArray[Any]:
-    rows = ModelValues({}, {spec.name: reader.table(spec)}).rows(spec, ids.astype(np.int64).reshape(-1))
-    return rows.reshape((*ids.shape, spec.dim))
-
-
-def _check_name(name: str, known: Collection[str], what: str) -> None:
-    if name not in known:
-        raise UsageError((f"there is no {what} {name!r}{did_you_mean(name, known)}",))

@@ -14,11 +14,12 @@ from psflow.ps_runtime.checkpoint.files import fsync_directory, fsync_tree, lock
 __all__ = ["ExportDirectory"]
 
 _VERSION = re.compile(r"[1-9]\d*")
-_TEMPORARY = ".tmp-"
+_TEMPORARY = ".psflow-tmp-"
+"""Begins the names of directories that are not whole yet; the folder may hold other things, too."""
 
 
 class ExportDirectory:
-    """``model_dir/export/<exporter>``, held by one process at a time; made by `opened`."""
+    """``model_dir/export/<exporter>``, or a folder of the user, held by one process at a time; made by `opened`."""
 
     def __init__(self, path: str) -> None:
         self.path = path

@@ -12,79 +12,22 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
-
-from numpy.typing import NDArray
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.model.best import BestRecord, Better, CompareFn, better, check_compare_fn, is_better
+from psflow.ps_runtime.model.export_bundle import ExportBundle, ModelWriter, add_version, check_export_arguments
 from psflow.ps_runtime.model.export_directory import ExportDirectory
-from psflow.ps_runtime.model.values import ModelValues
-from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
-__all__ = [
-    "BestExporter",
-    "ExportBundle",
-    "ExportResult",
-    "Exporter",
-    "FinalExporter",
-    "LatestExporter",
-    "ModelWriter",
-    "better",
-]
+__all__ = ["BestExporter", "ExportResult", "Exporter", "FinalExporter", "LatestExporter", "better"]
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _SMALLER_LOSS = Better("loss", "min")
-
-
-@dataclass(frozen=True)
-class ExportBundle:
-    """A model at one checkpoint, and what is needed to serve it.
-
-    Parameters
-    ----------
-    name : str
-        Of the model.
-    global_step : int
-        Of the checkpoint.
-    values : ModelValues
-        All variables and tables.
-    model_fn : callable
-        Computes the predictions; it must be defined in a file.
-    params : mapping of str to anything
-        Hyper-parameters, as model_fn takes them.
-    features : array or mapping of str to array
-        A few rows of input, (rows, ...) each.
-    predictions : mapping of str to array
-        What the model says to `features`, (rows, ...) each.
-    metrics : mapping of str to float
-        Result of the evaluation, ``loss`` and ``global_step`` among them; empty if it was not evaluated.
-    saved_at : float
-        When the checkpoint was saved: with its step it tells it from any other of the model_dir.
-    schema : InputSchema
-        Of the training input: what the export reads, and how it scales it.
-    """
-
-    name: str
-    global_step: int
-    values: ModelValues
-    model_fn: Callable[..., Any]
-    params: Mapping[str, Any]
-    features: Any
-    predictions: Mapping[str, NDArray[Any]]
-    metrics: Mapping[str, float]
-    saved_at: float
-    schema: InputSchema
-
-
-class ModelWriter(Protocol):
-    """Knows how to write a servable model."""
-
-    def write(self, directory: str, bundle: ExportBundle) -> None:
-        """Write `bundle` to `directory`, a local path that does not exist yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +63,18 @@ class Exporter(ABC):
     ----------
     name : str
         Unique among the exporters of an EvalSpec; the name of a directory.
+    serving_input_receiver_fn : callable, optional
+        Makes what the model reads of what clients send; see `psflow.placeholder`. Default: clients send what the
+        training input had.
+    assets_extra : mapping of str to path, optional
+        Files that each export carries as ``assets.extra/<name>``; the evaluator reads them.
+    as_text : bool
+        False: an export has no other form.
 
     Raises
     ------
     UsageError
-        If a parameter cannot be.
+        If a parameter cannot be; an ArgumentTypeError if it is of another type.
 
     Notes
     -----
@@ -132,12 +82,18 @@ class Exporter(ABC):
     """
 
     name: str
+    serving_input_receiver_fn: ServingInputReceiverFn | None = None
+    assets_extra: Mapping[str, Any] | None = None
+    as_text: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise UsageError(
                 (f"exporter name {self.name!r}: expected letters, digits, '_', '-' and '.', as it names a directory",)
             )
+        faults = ArgumentFaults(f"exporter {self.name!r}: ")
+        check_export_arguments(faults, self.serving_input_receiver_fn, self.assets_extra, self.as_text)
+        faults.raise_any()
 
     def export(
         self, model_dir: str, bundle: ExportBundle, writer: ModelWriter, *, is_the_final_export: bool
@@ -187,7 +143,8 @@ class Exporter(ABC):
     def _add(
         self, directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, *, is_best: bool = False
     ) -> ExportResult:
-        version = directory.add(lambda path: writer.write(path, bundle))
+        served = replace(bundle, serving_input_receiver_fn=self.serving_input_receiver_fn)
+        version = add_version(directory, served, writer, self.assets_extra)
         return ExportResult(self.name, version, directory.version_path(version), bundle.global_step, is_best)
 
 
@@ -207,8 +164,8 @@ class LatestExporter(Exporter):
 
     Parameters
     ----------
-    name : str
-        Names the directory of the exports.
+    name, serving_input_receiver_fn, assets_extra, as_text
+        See `Exporter`.
     exports_to_keep : int or None
         How many of the newest exports stay; None for all.
     """
@@ -233,8 +190,8 @@ class BestExporter(Exporter):
 
     Parameters
     ----------
-    name : str
-        Names the directory of the exports.
+    name, serving_input_receiver_fn, assets_extra, as_text
+        See `Exporter`.
     compare_fn : callable
         ``compare_fn(best_eval_result, current_eval_result) -> bool``: whether the current metrics are better. It must
         have exactly these arguments. Default: a strictly smaller ``loss``; see also `better`.

@@ -9,6 +9,7 @@ from typing import Any
 
 from psflow.ps_runtime.errors import ModelFnError, ModelFnTypeError
 from psflow.ps_runtime.metrics import Metric
+from psflow.ps_runtime.model.export_outputs import ExportOutput, checked_outputs
 from psflow.ps_runtime.model.hooks import SessionRunHook
 from psflow.ps_runtime.model.scaffold import Scaffold
 from psflow.ps_runtime.optimizers.base import TrainOp
@@ -45,6 +46,9 @@ class EstimatorSpec:
         From `Optimizer.apply_gradients` or `Optimizer.minimize`. Needed in TRAIN.
     eval_metric_ops : mapping of str to Metric, or None
         Metrics of this batch; an evaluation merges those of all batches. ``loss`` and ``global_step`` are reserved.
+    export_outputs : mapping of str to ExportOutput, or None
+        What an export answers with, by the names of its signatures; see `psflow.export`. Looked at in PREDICT. Of
+        several one is ``serving_default``; a single one is that, too. None: it answers with the predictions.
     training_hooks, training_chief_hooks, evaluation_hooks, prediction_hooks : sequence of SessionRunHook, or None
         Taken from the first call in their mode.
     scaffold : Scaffold, optional
@@ -62,6 +66,7 @@ class EstimatorSpec:
     loss: Any = None
     train_op: TrainOp | Sequence[TrainOp] | None = None
     eval_metric_ops: Mapping[str, Metric] | None = None
+    export_outputs: Mapping[str, ExportOutput] | None = None
     _: KW_ONLY
     training_hooks: Sequence[SessionRunHook] = ()
     training_chief_hooks: Sequence[SessionRunHook] = ()
@@ -77,6 +82,8 @@ class EstimatorSpec:
             if not isinstance(op, TrainOp):
                 faults.add_type("train_op", "of an optimizer's apply_gradients or minimize", op)
         self._check_metrics(faults)
+        if self.mode == ModeKeys.PREDICT:
+            object.__setattr__(self, "export_outputs", checked_outputs(self.export_outputs, faults))
         for name in HOOKS:
             given = getattr(self, name)
             if given != ():

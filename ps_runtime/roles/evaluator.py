@@ -21,8 +21,9 @@ from psflow.ps_runtime.client.watching import WatchingClient
 from psflow.ps_runtime.errors import NoBestError
 from psflow.ps_runtime.model.best import best_of, not_finite
 from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.evaluation import OpenedEvaluation, predict_batch, read_values
-from psflow.ps_runtime.model.exporters import BestExporter, ExportBundle, ModelWriter
+from psflow.ps_runtime.model.evaluation import OpenedEvaluation, read_values
+from psflow.ps_runtime.model.export_bundle import ExportBundle, ModelWriter
+from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.training import input_names
 from psflow.ps_runtime.model.values import ModelValues
@@ -199,14 +200,12 @@ class _Evaluator:
         *,
         is_final: bool,
     ) -> None:
-        bundle = ExportBundle(
+        bundle = ExportBundle.of(
+            self._caller,
+            values,
+            step,
+            opened.example,
             name=opened.spec.name or "model",
-            global_step=step,
-            values=values,
-            model_fn=self._job.model_fn,
-            params=dict(self._job.params),
-            features=opened.example,
-            predictions=predict_batch(self._caller, opened.example, values, step),
             metrics=dict(metrics),
             saved_at=saved_at,
             schema=self._schema,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from psflow.ps_runtime.model.exporters import ModelWriter
+from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.model.warm_start import WarmStart
 from psflow.ps_runtime.optimizers import Optimizer

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, InputSchema
 
-__all__ = ["enforce_features", "id_fault", "listed_names", "missing_faults", "scale_features"]
+__all__ = [
+    "enforce_arrays",
+    "enforce_features",
+    "id_fault",
+    "listed_names",
+    "missing_faults",
+    "scale_features",
+    "stacked",
+]
 
 MAX_NAMES = 10
 """Of those that an error lists."""
@@ -56,6 +64,51 @@ def enforce_features(given: Any, schema: InputSchema, where: str) -> Any:
     if faults:
         raise InputError(tuple(faults))
     return features if names else features[""]
+
+
+def enforce_arrays(given: Any, specs: Sequence[ArraySpec], where: str) -> list[NDArray[Any]]:
+    """Return the arrays that `specs` describe out of `given`, in their order, with their dtypes; others are left out.
+
+    Parameters
+    ----------
+    given : mapping of str to array-like, or array-like
+        What a client has sent; one array without a name fits a single spec.
+    specs : sequence of ArraySpec
+        Of numbers, booleans or text, whose dtype is ``str``.
+    where : str
+        What error texts call `given`, such as ``the input``.
+
+    Raises
+    ------
+    InputError
+        With all faults, as `enforce_features` does.
+    """
+    names = [spec.name for spec in specs]
+    if not hasattr(given, "keys"):
+        if len(names) > 1:
+            expected = ", ".join(map(repr, names[:MAX_NAMES]))
+            raise InputError((f"{where} is one array: expected the arrays {expected} by name",))
+        given = {names[0]: given}
+    faults = missing_faults(where, "array", names, list(given))
+    arrays: list[NDArray[Any]] = []
+    for spec in specs if not faults else ():
+        try:
+            column = _objects(given[spec.name]) if spec.dtype == "str" else stacked(given[spec.name])
+        except ValueError:
+            faults.append(f"{where}: array {spec.name!r} has rows of different shapes, expected {list(spec.shape)}")
+        else:
+            array = _cast(column, spec, where, faults, "array")
+            arrays += [] if array is None else [array]
+    if faults:
+        raise InputError(tuple(faults))
+    return arrays
+
+
+def stacked(column: Any) -> NDArray[Any]:
+    """Return a column of a DataFrame as an array, also one whose cells are arrays or lists."""
+    array = np.asarray(column)
+    is_nested = array.dtype == object and len(array) > 0 and isinstance(array[0], np.ndarray | list)
+    return np.stack(list(array)) if is_nested else array
 
 
 def scale_features(features: Any, schema: InputSchema, where: str) -> Any:
@@ -113,13 +166,14 @@ def _single(given: Any, where: str) -> Any:
     return next(iter(given.values()))
 
 
-def _cast(given: Any, spec: ArraySpec, where: str, faults: list[str]) -> NDArray[Any] | None:
+def _cast(given: Any, spec: ArraySpec, where: str, faults: list[str], noun: str = "feature") -> NDArray[Any] | None:
     array: NDArray[Any] = np.atleast_1d(np.asarray(given))
-    what = f"{where}: feature {spec.name!r}" if spec.name else f"{where}: the feature"
+    what = f"{where}: {noun} {spec.name!r}" if spec.name else f"{where}: the {noun}"
     if array.shape[1:] != spec.shape:
         faults.append(f"{what} has rows of shape {list(array.shape[1:])}, expected {list(spec.shape)}")
         return None
-    cast = _cast_values(array, np.dtype(spec.dtype), what, faults)
+    wanted = np.dtype(spec.dtype)
+    cast = _as_text(array, what, faults) if wanted.kind == "U" else _cast_values(array, wanted, what, faults)
     if cast is not None and spec.num_ids and (fault := id_fault(cast, spec.num_ids)) is not None:
         faults.append(f"{what} {fault} as in training")
     return cast
@@ -139,6 +193,22 @@ def _cast_values(array: NDArray[Any], wanted: np.dtype[Any], what: str, faults: 
         value = array[row][~is_kept[row]].flat[0]
         faults.append(f"{what} has {value.item()!r} ({array.dtype}) in row {row}, which {wanted} cannot hold")
     return cast
+
+
+def _objects(column: Any) -> NDArray[Any]:
+    """Return a column of texts as it is: numpy would make text of a number among them."""
+    if isinstance(column, np.ndarray) and column.dtype.kind == "U":
+        return column
+    return np.array([column] if isinstance(column, str) else list(column), dtype=object)
+
+
+def _as_text(array: NDArray[Any], what: str, faults: list[str]) -> NDArray[Any] | None:
+    """Return an array of texts as one of dtype str; nothing else is made text of."""
+    for place, value in np.ndenumerate(array):
+        if not isinstance(value, str):
+            faults.append(f"{what} has {value!r} in row {place[0]}, expected text")
+            return None
+    return array.astype(str)
 
 
 def _is_kept(array: NDArray[Any], cast: NDArray[Any]) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.model.exporters import ModelWriter
+from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, all_eval_specs
 from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.specs.arguments import ArgumentFaults, with_article
@@ -74,8 +74,8 @@ def train_and_evaluate(
     Raises
     ------
     UsageError
-        Whatever is wrong with model, input or model_dir, or if an MLflow model cannot hold model_fn; nothing was
-        started then.
+        Whatever is wrong with model, input or model_dir, or if an MLflow model cannot hold model_fn or a
+        serving_input_receiver_fn; nothing was started then.
     RoleFailedError
         If a role on the cluster failed.
     """
@@ -85,8 +85,10 @@ def train_and_evaluate(
         )
     _check_types(estimator, train_spec, eval_spec)
     eval_specs = all_eval_specs(eval_spec)
-    if writer is None and any(spec.all_exporters for spec in eval_specs):
-        check_exportable(estimator.model_fn, estimator.params)
+    exporters = [exporter for spec in eval_specs for exporter in spec.all_exporters]
+    if writer is None and exporters:
+        serving = [exporter.serving_input_receiver_fn for exporter in exporters]
+        check_exportable(estimator.model_fn, estimator.params, filter(None, serving))
         writer = MlflowModelWriter()
     with Attempt(
         estimator,

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from importlib import metadata
@@ -18,31 +18,23 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.tensor_file import write_tensors
-from psflow.ps_runtime.columns.example import example_record
 from psflow.ps_runtime.config.environment import telemetry_off
 from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.model.serving_receiver import RawServingInput, ServingInputReceiverFn
 from psflow.ps_runtime.optimizers import Optimizer
+from psflow.tasks.exports.receiver import tried_receiver
+from psflow.tasks.exports.signature import input_example, model_signature
 from psflow.tasks.serving.code import ENGINE, ModelFnSource, RequiredCode, module_of_optimizer, source_of
 from psflow.tasks.tracking.store import keep_quiet
 
 if TYPE_CHECKING:
-    import pandas as pd
-    from mlflow.models import ModelSignature
-    from mlflow.types import ColSpec
-
-    from psflow.ps_runtime.columns.preprocessing import Preprocessing
-    from psflow.ps_runtime.columns.reading import Column
-    from psflow.ps_runtime.model.exporters import ExportBundle
+    from psflow.ps_runtime.model.export_bundle import ExportBundle
     from psflow.ps_runtime.tables.table import Table
 
 __all__ = ["MlflowModelWriter", "check_exportable", "checkpoint_of"]
 
 SCRIPT = Path(__file__).parents[1] / "serving" / "pyfunc_model.py"
 ALWAYS_REQUIRED = ("mlflow", "numpy", "safetensors")
-COLUMN_TYPES = {"float32": "float", "float64": "double", "int32": "integer", "int64": "long"}
-"""MLflow's names."""
-STORED_DTYPE = "int64"
-"""Of the values that a model scales itself: whole numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +61,12 @@ class MlflowModelWriter:
 
         keep_quiet()
         source = source_of(bundle.model_fn)
+        serving = bundle.serving_input_receiver_fn
+        receiver = None if serving is None else tried_receiver(serving, bundle.schema)
         preprocessing = bundle.schema.preprocessing
         required = ALWAYS_REQUIRED if preprocessing is None else (*ALWAYS_REQUIRED, "pyarrow")
         modules = {module_of_optimizer(rule) for rule in _optimizers_in(bundle.params)}
-        code = RequiredCode(source, tuple(sorted(modules)))
+        code = _required_code(source, serving, modules)
         with tempfile.TemporaryDirectory(prefix="psflow-export-") as temporary:
             model, beside, script = Path(temporary, "model"), Path(temporary, "code"), Path(temporary, SCRIPT.name)
             _write_model(model, bundle, source)
@@ -89,64 +83,21 @@ class MlflowModelWriter:
                         artifacts={"model": str(model)},
                         code_paths=[str(path) for path in sorted(beside.iterdir())],
                         pip_requirements=sorted({*map(_pinned, required), *code.requirements()}),
-                        signature=_signature(bundle),
-                        input_example=None if preprocessing is None else _input_example(preprocessing),
+                        signature=model_signature(bundle, receiver),
+                        input_example=None if preprocessing is None or receiver else input_example(preprocessing),
                         metadata={"psflow": _metadata(bundle)},
                     )
 
 
 def _metadata(bundle: ExportBundle) -> dict[str, Any]:
-    """Return what people may want to know of an export beside what MLflow says: the types of raw columns, too."""
-    facts = {"global_step": bundle.global_step, "name": bundle.name}
+    """Return what people may want to know of an export beside what MLflow says: signatures, and types of columns."""
+    facts: dict[str, Any] = {"global_step": bundle.global_step, "name": bundle.name}
+    if bundle.signatures:
+        facts["signatures"] = list(bundle.signatures)
     preprocessing = bundle.schema.preprocessing
     if preprocessing is None:
         return facts
     return facts | {"columns": {column.name: column.type for column in preprocessing.raw_columns}}
-
-
-def _signature(bundle: ExportBundle) -> ModelSignature:
-    from mlflow.models import ModelSignature, infer_signature
-    from mlflow.types import ColSpec, Schema
-
-    predictions = bundle.predictions
-    if not isinstance(predictions, Mapping):
-        predictions = {"predictions": predictions}
-    outputs = {name: np.asarray(value) for name, value in predictions.items()}
-    schema, dtype = bundle.schema, bundle.schema.features[0].dtype
-    if schema.preprocessing is not None:
-        filled = schema.preprocessing.filled_columns
-        inputs = Schema([_column_spec(column, column.name in filled) for column in schema.preprocessing.columns])
-        return ModelSignature(inputs, infer_signature(None, outputs).outputs)
-    if not schema.is_table or dtype not in COLUMN_TYPES:
-        return infer_signature(bundle.features, outputs)
-    kind = COLUMN_TYPES[dtype if schema.scaling is None else STORED_DTYPE]
-    columns = Schema([ColSpec(kind, name) for name in schema.columns])
-    return ModelSignature(columns, infer_signature(None, outputs).outputs)
-
-
-def _column_spec(column: Column, is_filled: bool) -> ColSpec:
-    """Return how MLflow calls a raw column: optional where a blank is nothing unusual.
-
-    MLflow would change values on the way: 26.5 of a column of whole numbers becomes 26, the text "no" true, and the
-    number 2026 a time. Other whole numbers than those of its own size it refuses. So it gives the model whatever comes
-    for all columns but those of words, and the model itself judges it.
-    """
-    from mlflow.types import ColSpec, DataType
-    from mlflow.types.schema import AnyType
-
-    required = not (is_filled or column.num_blanks)
-    kind = DataType.string if column.raw.type == "string" else AnyType()  # type: ignore[no-untyped-call]
-    return ColSpec(kind, column.name, required=required)
-
-
-def _input_example(preprocessing: Preprocessing) -> pd.DataFrame:
-    """Return two records that are made up: one in full, and one with blanks where a blank is nothing unusual."""
-    import pandas as pd
-
-    record = example_record(preprocessing)
-    optional = {column.name for column in preprocessing.columns if column.num_blanks} | preprocessing.filled_columns
-    blank = {name: None if name in optional else value for name, value in record.items()}
-    return pd.DataFrame([record, blank] if optional else [record], dtype=object)
 
 
 @contextmanager
@@ -162,17 +113,25 @@ def _refusals_of_the_disk() -> Iterator[None]:
         raise
 
 
-def check_exportable(model_fn: Callable[..., Any], params: Mapping[str, Any]) -> None:
-    """Find out before training whether a model can be exported.
+def check_exportable(
+    model_fn: Callable[..., Any], params: Mapping[str, Any], serving: Iterable[ServingInputReceiverFn] = ()
+) -> None:
+    """Find out before training whether a model can be exported, with serving_input_receiver_fns of exporters.
 
     Raises
     ------
     ModelFnError
-        If model_fn has no file or is not at its top level, if a file of the user imports all names of psflow, or if a
-        parameter cannot be written as JSON.
+        If a function has no file or is not at its top level, if a file of the user imports all names of psflow, or if
+        a parameter cannot be written as JSON.
+    UsageError
+        If a serving_input_receiver_fn fails on its examples, or is where model_fn cannot import it.
     """
-    RequiredCode(source_of(model_fn), has_engine=False)
+    source = source_of(model_fn)
+    _required_code(source, None, has_engine=False)
     _encoded(dict(params), "params")
+    for function in serving:
+        _required_code(source, function, has_engine=False)
+        tried_receiver(function, None)
 
 
 def checkpoint_of(directory: str) -> tuple[int, float] | None:
@@ -182,6 +141,45 @@ def checkpoint_of(directory: str) -> tuple[int, float] | None:
         return int(config["global_step"]), float(config["checkpoint_saved_at"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _required_code(
+    source: ModelFnSource,
+    serving: ServingInputReceiverFn | None,
+    modules: Collection[str] = (),
+    *,
+    has_engine: bool = True,
+) -> RequiredCode:
+    """Return the code of model_fn, of a serving_input_receiver_fn, and of other modules.
+
+    Raises
+    ------
+    ModelFnError
+        If that function is in a file that model_fn could not import; or as `RequiredCode` does.
+    """
+    if serving is None or isinstance(serving, RawServingInput):
+        return RequiredCode(source, tuple(sorted(modules)), has_engine)
+    of_serving = source_of(serving, "serving_input_receiver_fn")
+    code = RequiredCode(source, tuple(sorted({*modules, of_serving.module})), has_engine)
+    if of_serving.path not in code.files.values():
+        raise ModelFnError(
+            (
+                f"serving_input_receiver_fn {of_serving.qualname} is in {of_serving.path}, which model_fn, in "
+                f"{source.path}, cannot import; put both into one module, or side by side",
+            )
+        )
+    return code
+
+
+def _serving_facts(function: ServingInputReceiverFn | None) -> dict[str, Any] | None:
+    """Return a serving_input_receiver_fn as the config of an export has it: by its name, or by its fields."""
+    if function is None:
+        return None
+    if isinstance(function, RawServingInput):
+        facts: dict[str, Any] = _encoded(function, "serving_input_receiver_fn")
+        return facts
+    source = source_of(function, "serving_input_receiver_fn")
+    return {"module": source.module, "qualname": source.qualname}
 
 
 def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource) -> None:
@@ -197,6 +195,7 @@ def _write_model(folder: Path, bundle: ExportBundle, source: ModelFnSource) -> N
         "checkpoint_saved_at": bundle.saved_at,
         "model_fn": {"module": source.module, "qualname": source.qualname},
         "params": _encoded(dict(bundle.params), "params"),
+        "serving_input_receiver_fn": _serving_facts(bundle.serving_input_receiver_fn),
         "tables": [asdict(replace(table.spec, optimizer=None)) for table in tables],
         "schema": bundle.schema.to_facts(),
     }

@@ -126,12 +126,13 @@ def read_model_info(path: str, uri: str, fixed_uri: str, version: str | None) ->
 
     try:
         config: Mapping[str, Any] = json.loads((Path(path) / CONFIG).read_text())
+        receives = config["serving_input_receiver_fn"] is not None
         schema = InputSchema.from_facts(config["schema"])
         model = Model.load(path)
         outputs = tuple(
             Prediction(spec.name, _dtype_of(spec), tuple(spec.shape[1:])) for spec in model.signature.outputs.inputs
         )
-        return ModelInfo(
+        info = ModelInfo(
             uri, fixed_uri, version, path, str(model.model_uuid), int(config["global_step"]), schema, outputs
         )
     except Exception as error:  # it may be any folder, with anything in it
@@ -141,6 +142,14 @@ def read_model_info(path: str, uri: str, fixed_uri: str, version: str | None) ->
                 f"{type(error).__name__} in {path} ({reason_of(error)})",
             )
         ) from None
+    if receives:
+        raise UsageError(
+            (
+                f"{without_secrets(uri)} takes what its serving_input_receiver_fn receives, not rows as training read "
+                "them; give --model an export without such a function",
+            )
+        )
+    return info
 
 
 def _dtype_of(spec: TensorSpec) -> str:

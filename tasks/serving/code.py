@@ -22,12 +22,14 @@ __all__ = ["ModelFnSource", "RequiredCode", "module_of_optimizer", "source_of"]
 ENGINE = "psflow"
 ENGINE_ROOT = Path(ps_runtime.__file__).parents[2]
 ENTRY_POINTS = (
-    "psflow.ps_runtime.columns.frames",
+    "psflow.ps_runtime.errors",
     "psflow.ps_runtime.model.caller",
+    "psflow.ps_runtime.model.export_outputs",
+    "psflow.ps_runtime.model.served_features",
+    "psflow.ps_runtime.model.serving_input",
     "psflow.ps_runtime.model.spec",
     "psflow.ps_runtime.model.values",
     "psflow.ps_runtime.specs.schema",
-    "psflow.ps_runtime.specs.schema_enforcement",
     "psflow.ps_runtime.specs.tables",
     "psflow.ps_runtime.tables.table",
 )
@@ -44,8 +46,8 @@ class ModelFnSource:
     root: Path
 
 
-def source_of(model_fn: Callable[..., Any]) -> ModelFnSource:
-    """Find the file of a model_fn.
+def source_of(model_fn: Callable[..., Any], what: str = "model_fn") -> ModelFnSource:
+    """Find the file of a model_fn, or of another function, which errors call `what`.
 
     Raises
     ------
@@ -57,14 +59,14 @@ def source_of(model_fn: Callable[..., Any]) -> ModelFnSource:
     name = getattr(model_fn, "__qualname__", repr(model_fn))
     if not inspect.isfunction(function):
         kind = type(model_fn).__name__
-        raise ModelFnError((f"model_fn {name} is a {kind}: expected a function or a method, for the export",))
+        raise ModelFnError((f"{what} {name} is a {kind}: expected a function or a method, for the export",))
     if "<" in name:
-        raise ModelFnError((f"model_fn {name} cannot be exported: move it to the top level of its module",))
+        raise ModelFnError((f"{what} {name} cannot be exported: move it to the top level of its module",))
     path = Path(function.__code__.co_filename).absolute()
     if not path.is_file():
         raise ModelFnError(
             (
-                f"model_fn {name} has no file (it comes from {function.__code__.co_filename}), so it cannot be "
+                f"{what} {name} has no file (it comes from {function.__code__.co_filename}), so it cannot be "
                 "exported: move it to a module, such as model.py, and import it from there",
             )
         )

@@ -12,7 +12,8 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -44,10 +45,12 @@ class ExportedModel(PythonModel):
         self._config = json.loads((folder / "config.json").read_text())
         code = ExportedCode(folder.parents[1] / "code")
         self._modes = code.load("psflow.ps_runtime.model.spec").ModeKeys
+        self._outputs = code.load("psflow.ps_runtime.model.export_outputs")
         values = code.load("psflow.ps_runtime.model.values").ModelValues
         self._schema = code.load("psflow.ps_runtime.specs.schema").InputSchema.from_facts(self._config["schema"])
-        self._enforcement = code.load("psflow.ps_runtime.specs.schema_enforcement")
-        self._table_of = code.load("psflow.ps_runtime.columns.frames").table_of
+        self._served_features = code.load("psflow.ps_runtime.model.served_features").served_features
+        self._refused = code.load("psflow.ps_runtime.errors").InputError
+        self._serving_input = _serving_input(self._config["serving_input_receiver_fn"], code)
         caller = code.load("psflow.ps_runtime.model.caller").ModelCaller
         reference = self._config["model_fn"]
         model_fn = _resolve(code.load(reference["module"]), reference["qualname"])
@@ -60,47 +63,30 @@ class ExportedModel(PythonModel):
         """Return the predictions, each an array with one row for each row of the input.
 
         `model_input` is a DataFrame with the columns of the training data (others are ignored), or a mapping of
-        feature names to arrays, or one array. Its values are as they are stored: the model itself scales them.
+        feature names to arrays, or one array. Its values are as they are stored: the model itself scales them. A
+        serving_input_receiver_fn makes such values of what it receives. `params` may name a signature.
         """
         features = self._features(model_input)
         step = self._config["global_step"]
-        predictions = self._call.apply(features, None, self._modes.PREDICT, self._values, step).predictions
-        if not isinstance(predictions, Mapping):
-            predictions = {"predictions": predictions}
-        return {name: np.asarray(value) for name, value in predictions.items()}
+        spec = self._call.apply(features, None, self._modes.PREDICT, self._values, step)
+        name = (params or {}).get("signature_name", self._outputs.DEFAULT_SIGNATURE)
+        outputs = self._outputs.outputs_of(spec.export_outputs, spec.predictions)
+        with self._refusals():
+            return dict(self._outputs.served_outputs(outputs, name))
 
     def _features(self, given: Any) -> Any:
         """Bring the input into the form that model_fn was trained on; RefusedInputError where it cannot be."""
-        schema, enforcement = self._schema, self._enforcement
-        if schema.preprocessing is not None:
-            return self._preprocessed(given)
-        is_frame = hasattr(given, "columns") and not isinstance(given, Mapping)
-        try:
-            if is_frame and schema.is_table:
-                columns = list(schema.columns)
-                if faults := enforcement.missing_faults("the input", "column", columns, list(given.columns)):
-                    raise RefusedInputError("\n".join(faults))
-                given = given[columns].to_numpy()
-            elif is_frame:
-                given = {name: _stacked(given[name]) for name in given.columns}
-            features = enforcement.enforce_features(given, schema, "the input")
-            return enforcement.scale_features(features, schema, "the input")
-        except enforcement.InputError as error:
-            raise RefusedInputError(str(error)) from None
+        with self._refusals():
+            if self._serving_input is not None:
+                given = self._serving_input.features(given, "the input")
+            return self._served_features(given, self._schema, "the input")
 
-    def _preprocessed(self, given: Any) -> Any:
-        """Return the features of raw columns: of a table of pyarrow, a DataFrame, or a mapping of arrays."""
-        preprocessing = self._schema.preprocessing
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        """Turn what psflow refuses within the block into a RefusedInputError."""
         try:
-            if not hasattr(given, "column_names"):
-                if not hasattr(given, "keys"):
-                    names = ", ".join(repr(column.name) for column in preprocessing.raw_columns[:10])
-                    raise RefusedInputError(
-                        f"the input is a {type(given).__name__}: expected columns with the names {names}"
-                    )
-                given = self._table_of(given, preprocessing.raw_columns, self._schema.na_values)
-            return preprocessing.apply(given)
-        except self._enforcement.InputError as error:
+            yield
+        except self._refused as error:
             raise RefusedInputError(str(error)) from None
 
 
@@ -207,10 +193,13 @@ def _read_tables(folder: Path, specs: Sequence[Mapping[str, Any]], code: Exporte
     return tables
 
 
-def _stacked(column: Any) -> np.ndarray:
-    """Return a column of a DataFrame as an array, also one whose cells are arrays."""
-    array = np.asarray(column)
-    return np.stack(list(array)) if array.dtype == object and isinstance(array[0], np.ndarray | list) else array
+def _serving_input(facts: Any, code: ExportedCode) -> Any:
+    """Return the serving_input_receiver_fn that config.json describes; None without one."""
+    if facts is None:
+        return None
+    is_function = "qualname" in facts
+    function = _resolve(code.load(facts["module"]), facts["qualname"]) if is_function else _decoded(facts, code)
+    return code.load("psflow.ps_runtime.model.serving_input").ServingInput.of(function)
 
 
 def _resolve(module: Any, qualname: str) -> Any:

@@ -116,14 +116,14 @@ def other_names(best: Any, current: Any) -> bool:
 )
 def test_compare_fn_takes_exactly_its_two_arguments(compare_fn, fault):
     with pytest.raises(ValueError, match=f"^{re.escape(fault)}") as caught:
-        BestExporter("b", compare_fn)
+        BestExporter("b", compare_fn=compare_fn)
     assert isinstance(caught.value, UsageError)
 
 
 @pytest.mark.parametrize("compare_fn", [3, "loss"])
 def test_a_compare_fn_of_another_type_is_an_error_of_type(compare_fn):
     with pytest.raises(TypeError, match=r"^compare_fn: expected a function, got "):
-        BestExporter("b", compare_fn)
+        BestExporter("b", compare_fn=compare_fn)
 
 
 @pytest.mark.parametrize(

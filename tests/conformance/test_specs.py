@@ -341,11 +341,11 @@ def test_an_array_of_one_number_is_a_loss(loss):
     assert spec.loss == 1.0
 
 
-def test_only_the_first_five_fields_have_a_place():
-    spec = EstimatorSpec("train", {"y": 1}, 1.0, OP, {})
-    assert (spec.predictions, spec.loss, spec.train_op) == ({"y": 1}, 1.0, OP)
+def test_only_the_first_six_fields_have_a_place():
+    spec = EstimatorSpec("train", {"y": 1}, 1.0, OP, {}, {"y": 2})
+    assert (spec.predictions, spec.loss, spec.train_op, spec.export_outputs) == ({"y": 1}, 1.0, OP, {"y": 2})
     with pytest.raises(TypeError, match="positional arguments"):
-        EstimatorSpec("train", {"y": 1}, 1.0, OP, {}, [HOOK])
+        EstimatorSpec("train", {"y": 1}, 1.0, OP, {}, None, [HOOK])
 
 
 # train_and_evaluate

@@ -174,10 +174,10 @@ def test_a_disk_that_is_full_at_a_checkpoint(tmp_path: Path) -> None:
 EXPORTED = """
 import json, shutil, sys
 from pathlib import Path
-from types import SimpleNamespace
 import numpy as np
 from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.errors import StorageError
+from psflow.ps_runtime.model.export_bundle import ExportBundle
 from psflow.ps_runtime.model.exporters import LatestExporter
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.tasks.exports.writer import MlflowModelWriter
@@ -185,7 +185,7 @@ from tests.flows.user_models import line
 
 disk = Path(sys.argv[1])
 x = {"x": np.ones(3, np.float32)}
-bundle = SimpleNamespace(
+bundle = ExportBundle(
     name="model", global_step=7, values=ModelValues({"w": np.ones(100_000), "b": np.ones(())}), model_fn=line,
     params={}, features=x, predictions={"y": x["x"]}, metrics={"loss": 0.1}, saved_at=0.5,
     schema=schema_of(x, None),

@@ -20,6 +20,7 @@ from psflow.ps_runtime.data.digits import read_digits
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.canned.dnn import dnn_classifier
+from psflow.ps_runtime.model.export_bundle import ExportBundle
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.roles.events import Export
@@ -41,7 +42,7 @@ def export(path: Path) -> Any:
     rows = {"features": digits.features["features"][:3]}
     caller = ModelCaller(dnn_classifier, PARAMS, None, digits.schema())
     values = ModelValues(caller.build(rows, None, ModeKeys.PREDICT, seed=3).initial_values)
-    bundle = SimpleNamespace(
+    bundle = ExportBundle(
         name="model",
         global_step=40,
         values=values,
@@ -53,7 +54,7 @@ def export(path: Path) -> Any:
         saved_at=0.5,
         schema=digits.schema(),
     )
-    MlflowModelWriter().write(str(path), bundle)  # type: ignore[arg-type]
+    MlflowModelWriter().write(str(path), bundle)
     expected = caller.apply(digits.features, None, ModeKeys.PREDICT, values, 40).predictions
     return SimpleNamespace(path=str(path), class_ids=expected["class_ids"], probabilities=expected["probabilities"])
 
@@ -107,7 +108,8 @@ def test_partitions_are_the_whole(model: Any, table: str, tmp_path: Path, monkey
     agrees(read_parts(tmp_path / "out"), model)
 
 
-@pytest.mark.cluster
+@pytest.mark.cluster(shared=True)
+@pytest.mark.usefixtures("prefect_named")
 def test_registered_model_predicts_on_a_cluster(model: Any, table: str, tmp_path: Path) -> None:
     tracker = Tracker.open(prepare_store(), experiment="digits", run_name="r", registered_model="psflow-digits")
     tracker.handle(Export("best", 40, 1, model.path, True, {}))

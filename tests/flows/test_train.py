@@ -99,7 +99,7 @@ def test_a_users_own_model_and_generator_train_over_tcp_until_the_data_end(proje
     holes = ["input.train.params.holes=true", "input.train.non_finite=drop"]
     held_out = "input.eval={name: 'my_models:held_out', non_finite: drop}"
     roles = ["cluster.ps=2", "cluster.workers=3", "transport=tcp"]
-    answer, said = project.heard("train", conf, *roles, *holes, held_out)
+    answer, said = project.heard("train", conf, *roles, *holes, held_out, "plots=false")
     assert_no_secret_is_told(project, f"{answer}{said}")
     assert answer["final_step"] == 200
     assert answer["max_steps"] is None
@@ -119,4 +119,4 @@ def test_a_users_own_model_and_generator_train_over_tcp_until_the_data_end(proje
 
 def test_ctrl_c_ends_everything_and_the_same_command_resumes(project: Project, digits: str) -> None:
     interrupted(project, signal.SIGINT, digits, group=True)
-    resumed_without_a_doubled_point(project, digits)
+    resumed_without_a_doubled_point(project, digits, "plots=false")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from psflow.flows.parameters.resolved_config import write_config
 from psflow.flows.parameters.train import TrainParameters
@@ -35,15 +34,9 @@ CONFIG = {
 
 
 @pytest.fixture(scope="module")
-def servers(prefect_url: str) -> Iterator[dict[str, Any]]:
+def cluster(prefect_named: None) -> Iterator[dict[str, Any]]:
     """Give the parameters of a Dask cluster; a Prefect server is up, too."""
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        temporary_settings({PREFECT_API_URL: prefect_url}),
-        open_cluster(None, 2, 300) as client,
-        certificates_named(client.security),
-    ):
-        patch.setenv("PREFECT_API_URL", prefect_url)
+    with open_cluster(None, 2, 300) as client, certificates_named(client.security):
         yield {"address": client.scheduler_info()["address"]}
 
 

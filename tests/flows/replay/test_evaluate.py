@@ -25,8 +25,8 @@ from tests.flows.replay.conftest import CONFIG
 STEPS = [0, 2, 4, 6]
 
 
-def replay(trained: Path, servers: dict[str, Any], **values: Any) -> dict[str, Any]:
-    parameters = {"model_dir": str(trained), "cluster": servers, **values}
+def replay(trained: Path, cluster: dict[str, Any], **values: Any) -> dict[str, Any]:
+    parameters = {"model_dir": str(trained), "cluster": cluster, **values}
     return evaluate(EvaluateParameters.model_validate(parameters))
 
 
@@ -54,8 +54,8 @@ def begun_again(trained: Path, facts: dict[str, Any]) -> str:
 
 
 @pytest.mark.cluster(shared=True)
-def test_replay_is_what_one_by_one_is(trained: Path, servers: dict[str, Any]) -> None:
-    facts = replay(trained, servers)
+def test_replay_is_what_one_by_one_is(trained: Path, cluster: dict[str, Any]) -> None:
+    facts = replay(trained, cluster)
     assert (facts["checkpoints"], facts["evals"], facts["num_evaluated"]) == (STEPS, ["eval", "more"], 8)
     assert (facts["num_known"], facts["failed"], facts["record"]) == (0, [], f"{trained}/evaluations.jsonl")
 
@@ -81,31 +81,31 @@ def test_replay_is_what_one_by_one_is(trained: Path, servers: dict[str, Any]) ->
         curve = {p.step: p.value for p in client.get_metric_history(facts["run_id"], f"{prefix}/loss")}
         assert curve == {step: expected[name, step]["loss"] for step in STEPS}
 
-    again = replay(trained, servers)  # there is nothing left to do
+    again = replay(trained, cluster)  # there is nothing left to do
     assert (again["run_id"], again["num_evaluated"], again["num_known"]) == (None, 0, 8)
     assert len(lines(trained)) == 8
 
     client.delete_run(facts["run_id"])  # as if it had been killed between the record and MLflow
     killed = begun_again(trained, facts)
-    told = replay(trained, servers)
+    told = replay(trained, cluster)
     assert (told["run_id"], told["num_evaluated"], told["num_known"]) == (killed, 0, 8)
     assert {p.step for p in client.get_metric_history(killed, "eval_more/loss")} == set(STEPS)
     assert client.get_run(killed).info.status == "FINISHED"
 
-    forced = replay(trained, servers, checkpoints="latest", force=True)
+    forced = replay(trained, cluster, checkpoints="latest", force=True)
     assert (forced["num_evaluated"], len(lines(trained))) == (2, 10)
     assert forced["run_id"] not in (None, facts["run_id"])
 
 
 @pytest.mark.cluster(shared=True)
 def test_one_that_fails_is_told_and_not_recorded_and_the_others_go_on(
-    trained: Path, servers: dict[str, Any], caplog: pytest.LogCaptureFixture
+    trained: Path, cluster: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     file = next(trained.glob("checkpoints/step_00000004/*.safetensors"))
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(EvaluationFailedError, match=r"^step 4 on eval: checkpoint .*\nstep 4 on more: ") as caught:
-        replay(trained, servers)
+        replay(trained, cluster)
     assert [fault["step"] for fault in caught.value.facts["failed"]] == [4, 4]
     assert not any(record.exc_info for record in caplog.records if record.name.startswith("prefect"))
     assert EvaluationLog(str(trained)).evaluated("more") == {0, 2, 6}
@@ -113,26 +113,26 @@ def test_one_that_fails_is_told_and_not_recorded_and_the_others_go_on(
     assert client_of(trained).get_run(child).info.status == "FAILED"
 
     file.write_bytes(whole)
-    facts = replay(trained, servers)
+    facts = replay(trained, cluster)
     assert (facts["num_evaluated"], facts["num_known"], facts["run_id"]) == (2, 6, child)
     assert client_of(trained).get_run(child).info.status == "FINISHED"
 
 
 @pytest.mark.cluster(shared=True)
-def test_a_record_that_cannot_be_written_ends_it(trained: Path, servers: dict[str, Any]) -> None:
+def test_a_record_that_cannot_be_written_ends_it(trained: Path, cluster: dict[str, Any]) -> None:
     (trained / "evaluations.jsonl").mkdir()
     with pytest.raises(StorageError, match=r"evaluations\.jsonl could not be written: Is a directory"):
-        replay(trained, servers, checkpoints="last:2")
+        replay(trained, cluster, checkpoints="last:2")
 
 
 @pytest.mark.cluster(shared=True)
-def test_other_data_need_another_name(trained: Path, servers: dict[str, Any]) -> None:
+def test_other_data_need_another_name(trained: Path, cluster: dict[str, Any]) -> None:
     few = {"format": "csv", "path": str(trained.parent / "few.csv"), "label": "y"}
     (trained.parent / "few.csv").write_text("x,y\n1,3\n2,5\n")
 
     def on_table(name: str, **values: Any) -> dict[str, Any]:
         overrides = ["input.eval=" + json.dumps(few), "evals={}", f"eval.name={name}"]
-        return replay(trained, servers, checkpoints="latest", overrides=overrides, **values)
+        return replay(trained, cluster, checkpoints="latest", overrides=overrides, **values)
 
     first = on_table("few")
     assert on_table("few")["num_known"] == 1

@@ -47,7 +47,7 @@ def evaluated(trained: Path, auc: Mapping[int, float] = AUC) -> None:
         log.append(EvaluationRecord("", step, saved_at[step], {"loss": 1 - value, "auc": value}, 1.0))
 
 
-@pytest.mark.usefixtures("servers")
+@pytest.mark.usefixtures("prefect_named")
 def test_a_checkpoint_is_exported_once(trained: Path) -> None:
     first = make(trained, checkpoint="latest")
     again = make(trained, checkpoint="6")
@@ -58,7 +58,7 @@ def test_a_checkpoint_is_exported_once(trained: Path) -> None:
     assert set(model.predict({"x": np.float32([1.0])})) == {"y"}
 
 
-@pytest.mark.usefixtures("servers")
+@pytest.mark.usefixtures("prefect_named")
 def test_the_best_one_is_chosen_anew_and_moved(trained: Path) -> None:
     evaluated(trained)
 
@@ -83,7 +83,7 @@ def test_the_best_one_is_chosen_anew_and_moved(trained: Path) -> None:
     assert (facts["step"], facts["passed_over"]) == (6, [])  # as good
 
 
-@pytest.mark.usefixtures("servers")
+@pytest.mark.usefixtures("prefect_named")
 def test_a_person_takes_the_alias_from_a_better_training_and_a_pipeline_does_not(trained: Path) -> None:
     evaluated(trained)
     make(trained, metric="auc", mode="max")
@@ -98,7 +98,7 @@ def test_a_person_takes_the_alias_from_a_better_training_and_a_pipeline_does_not
     assert versions(trained) == (2, "1")
 
 
-@pytest.mark.usefixtures("servers")
+@pytest.mark.usefixtures("prefect_named")
 def test_a_better_one_that_is_gone_is_told(trained: Path) -> None:
     evaluated(trained, AUC | {2: 0.95})
     shutil.rmtree(trained / "checkpoints" / "step_00000002")

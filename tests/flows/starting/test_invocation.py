@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -11,7 +10,8 @@ from prefect.client.schemas.objects import State
 from psflow.flows.parameters.base import FlowParameters
 from psflow.flows.starting.invocation import invoke
 from psflow.ps_runtime.errors import FlowFailedError, InputError, RoleFailedError
-from psflow.tasks.prefect_server.api import prefect_api
+
+pytestmark = pytest.mark.usefixtures("prefect_named")
 
 OUTCOMES: dict[str, Any] = {
     "result": {"step": 3},
@@ -30,12 +30,6 @@ def ending(parameters: Named) -> dict[str, Any]:
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _server() -> Iterator[None]:
-    with prefect_api():
-        yield
 
 
 def outcome_of(name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from psflow.ps_runtime.checkpoint.records import write_finished
 from psflow.ps_runtime.errors import BrokenPeerError, InputError, ModelFnError, UsageError
-from psflow.ps_runtime.estimator import estimator as estimator_module
+from psflow.ps_runtime.estimator import checkpoint_values
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.planning import plan_job
 from psflow.ps_runtime.model.caller import ModelCaller
@@ -64,7 +64,7 @@ def test_a_small_table_is_a_variable_to_look_at(estimator):
 
 def test_of_a_large_table_rows_are_looked_at(estimator, monkeypatch):
     whole = expected_rows(estimator, save_checkpoint(estimator, 5, i7=0.5), i7=0.5)
-    monkeypatch.setattr(estimator_module, "MAX_WHOLE_TABLE_BYTES", NUM_ITEMS * DIM * 4 - 1)
+    monkeypatch.setattr(checkpoint_values, "MAX_WHOLE_TABLE_BYTES", NUM_ITEMS * DIM * 4 - 1)
     with pytest.raises(UsageError, match=r"1000 rows of 12 bytes, .*estimator.get_table_rows\('items', ids\)"):
         estimator.get_variable_value("items")
     ids = np.array([[7, 0], [999, 7]], np.int32)

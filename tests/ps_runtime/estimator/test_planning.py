@@ -106,11 +106,11 @@ def test_an_evaluation_with_a_variable_of_another_shape_is_refused():
 
 @pytest.mark.parametrize("metric", ["mae", "loss", "global_step"])
 def test_an_exporter_may_compare_each_metric_of_an_evaluation(metric):
-    plan(eval_fn=batches, exporters=BestExporter("best", better(metric, "min")))
+    plan(eval_fn=batches, exporters=BestExporter("best", compare_fn=better(metric, "min")))
 
 
 def test_an_exporter_of_an_unknown_metric_is_refused_with_the_near_name():
-    exporters = [BestExporter(), BestExporter("other", better("mea", "min"))]
+    exporters = [BestExporter(), BestExporter("other", compare_fn=better("mea", "min"))]
     with pytest.raises(UsageError, match=r"has loss, mae, but no metric 'mea'; did you mean 'mae'\?"):
         plan(eval_fn=records, exporters=exporters)
 
@@ -121,7 +121,7 @@ def test_a_compare_fn_that_fails_is_refused_with_its_line_and_the_metrics():
 
     words = r"larger raised KeyError over the metrics global_step, loss, mae at .*test_planning\.py:\d+: 'auc'"
     with pytest.raises(UsageError, match=words):
-        plan(eval_fn=records, exporters=BestExporter("best", larger))
+        plan(eval_fn=records, exporters=BestExporter("best", compare_fn=larger))
 
 
 # What is called only later

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.errors import CheckpointError, StorageError, UsageError
 from psflow.ps_runtime.model.best import best_of, not_finite
+from psflow.ps_runtime.model.export_bundle import ExportBundle
 from psflow.ps_runtime.model.exporters import (
     BestExporter,
-    ExportBundle,
     Exporter,
     ExportResult,
     FinalExporter,
@@ -69,7 +69,7 @@ def run(exporter: Exporter, model_dir: Any, writer: Writer, step: int, *, final:
 def exported(model_dir: Any, name: str) -> dict[int, int]:
     """Return version -> step of what stands in the exporter's directory, which must hold nothing half done."""
     directory = Path(model_dir, "export", name)
-    assert not [p.name for p in directory.iterdir() if p.name.startswith(".tmp")]
+    assert not [p.name for p in directory.iterdir() if p.name.startswith(".psflow-tmp")]
     return {int(p.name): int((p / "data" / "step").read_text()) for p in directory.iterdir() if p.name.isdigit()}
 
 
@@ -232,7 +232,7 @@ class _Lazy:
 
 
 def test_what_a_killed_life_left_is_removed(tmp_path: Any, writer: Writer) -> None:
-    leftover = tmp_path / "export" / "latest" / ".tmp-0123abcd" / "data"
+    leftover = tmp_path / "export" / "latest" / ".psflow-tmp-0123abcd" / "data"
     leftover.mkdir(parents=True)
     run(LatestExporter("latest"), tmp_path, writer, 1)
     assert exported(tmp_path, "latest") == {1: 1}
@@ -351,5 +351,5 @@ def test_the_record_is_plain_json_and_moves_with_its_directory(tmp_path: Any, wr
 
 
 def test_exporters_travel() -> None:
-    for exporter in (BestExporter(), LatestExporter("l", 3), FinalExporter("f")):
+    for exporter in (BestExporter(), LatestExporter("l", exports_to_keep=3), FinalExporter("f")):
         assert pickle.loads(pickle.dumps(exporter)) == exporter

@@ -60,6 +60,8 @@ def bundle_of(
         metrics={"loss": 0.1},
         saved_at=0.5,
         schema=schema,
+        signatures=(),
+        serving_input_receiver_fn=None,
     )
 
 
@@ -167,10 +169,13 @@ def test_ids_are_looked_up_in_variables_and_tables_of_an_export(tmp_path: Path) 
         model.unwrap_python_model().predict(None, {**features, "some": np.array([0, 9])})
 
 
-def test_function_in_a_file_takes_the_files_beside_it_along(user_model: Any, tmp_path: Path) -> None:
-    bundle = bundle_of(user_model.linear, np.ones(3, np.float32), {"scale": 2.0}, w=np.float32(1.5).reshape(()))
+def test_functions_in_a_file_take_the_files_beside_it_along(user_model: Any, tmp_path: Path) -> None:
+    numbers = np.array([0.5, 2, -1], np.float32)
+    bundle = bundle_of(user_model.linear, numbers, {"scale": 2.0}, w=np.float32(1.5).reshape(()))
+    bundle.serving_input_receiver_fn = user_model.lines
     MlflowModelWriter().write(str(tmp_path / "model"), bundle)
-    agree(predict_elsewhere(tmp_path / "model", "np.ones(3, np.float32)"), bundle.predictions)
+    lines = "pd.DataFrame({'line': ['0.5;red', '2', '-1;']})"
+    agree(predict_elsewhere(tmp_path / "model", lines), bundle.predictions)
     requirements = (tmp_path / "model" / "requirements.txt").read_text()
     assert "scipy==" in requirements
     assert "prefect" not in requirements

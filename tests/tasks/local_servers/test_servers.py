@@ -22,6 +22,7 @@ from psflow.tasks.prefect_server.api import named_api_url, prefect_api
 from psflow.tasks.reaching import prefect_fault
 from psflow.tasks.started_servers import StartedServer, found
 from psflow.tasks.tracking.store import prepare_store
+from tests.new_databases import copy_prefect_database
 
 TIMEOUT_SECS = 280
 
@@ -32,6 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         patch.setenv("PREFECT_HOME", str(place / "prefect"))
+        copy_prefect_database(place / "prefect")
         yield place
         take_down()
 

@@ -33,7 +33,7 @@ from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.model.evaluation import read_values
-from psflow.ps_runtime.model.exporters import ExportBundle
+from psflow.ps_runtime.model.export_bundle import ExportBundle
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.tasks.exports.writer import _write_model

@@ -27,6 +27,7 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.cluster
+@pytest.mark.usefixtures("prefect_database")
 def test_every_state_is_final_when_the_server_has_ended() -> None:
     done = run(
         """
@@ -65,6 +66,7 @@ def test_every_state_is_final_when_the_server_has_ended() -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.usefixtures("prefect_database")
 def test_server_ends_when_the_process_is_killed() -> None:
     done = run(
         """
@@ -95,6 +97,7 @@ def refused(server: LocalPrefectServer) -> bool:
 
 
 @pytest.mark.cluster
+@pytest.mark.usefixtures("prefect_database")
 def test_named_api_is_used_and_left_running() -> None:
     server = LocalPrefectServer()
     try:

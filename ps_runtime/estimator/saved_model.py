@@ -1,0 +1,122 @@
+"""One checkpoint of an Estimator as an export in a folder of the caller's."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from psflow.ps_runtime.checkpoint.file_store import FileStore
+from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.errors import ModelFnError, UsageError
+from psflow.ps_runtime.estimator.model_dir import absolute
+from psflow.ps_runtime.estimator.user_code import user_code
+from psflow.ps_runtime.model.caller import ModelCaller
+from psflow.ps_runtime.model.evaluation import read_values
+from psflow.ps_runtime.model.export_bundle import (
+    ExportBundle,
+    ModelWriter,
+    add_version,
+    check_export_arguments,
+    installed_writer,
+)
+from psflow.ps_runtime.model.export_directory import ExportDirectory
+from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
+from psflow.ps_runtime.model.spec import ModeKeys
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
+from psflow.ps_runtime.specs.schema import InputSchema
+
+__all__ = ["check_arguments", "receiver_fn_of", "save_model"]
+
+logger = logging.getLogger(__name__)
+
+
+def save_model(
+    caller: ModelCaller,
+    reader: CheckpointReader,
+    export_dir_base: str | os.PathLike[str],
+    serving_input_receiver_fn: ServingInputReceiverFn | None,
+    assets_extra: Mapping[str, Any] | None,
+    writer: ModelWriter | None,
+) -> str:
+    """Write the checkpoint of `reader` as the next version in `export_dir_base`; return its path.
+
+    Raises
+    ------
+    UsageError
+        If the folder is not local, or the model cannot be exported.
+    """
+    files = FileStore(absolute(os.fspath(export_dir_base)))
+    if not files.is_local:
+        raise UsageError((f"export_dir_base {export_dir_base}: exports are written to local paths only",))
+    schema = reader.manifest.model.schema
+    assert schema is not None  # which the plan of its training has set
+    values = read_values(reader)
+    with user_code(caller.model_fn, ModelFnError, "in infer mode on a row of zeros"), np.errstate(all="ignore"):
+        bundle = ExportBundle.of(
+            caller.reading(schema),
+            values,
+            reader.manifest.step,
+            _zeros(schema),
+            name="model",
+            metrics={},
+            saved_at=reader.manifest.saved_at,
+            schema=schema,
+            serving_input_receiver_fn=serving_input_receiver_fn,
+        )
+    writer = installed_writer() if writer is None else writer
+    with ExportDirectory.opened(files.root) as directory:
+        path = directory.version_path(add_version(directory, bundle, writer, assets_extra))
+    logger.info("exported step %d to %s", bundle.global_step, path)
+    return path
+
+
+def check_arguments(
+    export_dir_base: Any, serving_input_receiver_fn: Any, assets_extra: Any, as_text: Any, mode: Any
+) -> None:
+    """Raise UsageError if arguments of an export cannot be; an ArgumentTypeError if one is of a wrong type."""
+    faults = ArgumentFaults("export_saved_model: ")
+    if not isinstance(export_dir_base, str | os.PathLike):
+        faults.add_type("export_dir_base", "a str or path", export_dir_base)
+    check_export_arguments(faults, serving_input_receiver_fn, assets_extra, as_text)
+    _check_mode(faults, mode)
+    faults.raise_any()
+
+
+def _check_mode(faults: ArgumentFaults, mode: Any) -> None:
+    """Add a mode that no export has to `faults`."""
+    if mode != ModeKeys.PREDICT:
+        faults.add(
+            f"mode {mode!r}: an export predicts, and cannot train or evaluate; export {ModeKeys.PREDICT!r} alone"
+        )
+
+
+def receiver_fn_of(input_receiver_fn_map: Any) -> ServingInputReceiverFn:
+    """Return the function of the mode that is exported.
+
+    Raises
+    ------
+    UsageError
+        If there is none, or there are those of other modes; an ArgumentTypeError if it is of another type.
+    """
+    faults = ArgumentFaults()
+    if not isinstance(input_receiver_fn_map, Mapping):
+        faults.add_type("input_receiver_fn_map", "a mapping of modes to functions", input_receiver_fn_map)
+        faults.raise_any()
+    for mode in input_receiver_fn_map:
+        _check_mode(faults, mode)
+    function = input_receiver_fn_map.get(ModeKeys.PREDICT)
+    if function is None:
+        faults.add(f"input_receiver_fn_map has no function for {ModeKeys.PREDICT!r}: expected one")
+    faults.raise_any()
+    receiver_fn: ServingInputReceiverFn = function
+    return receiver_fn
+
+
+def _zeros(schema: InputSchema) -> Any:
+    """Return one row of features, for the names, dtypes and shapes of what the model predicts."""
+    arrays = {spec.name: np.zeros((1, *spec.shape), spec.dtype) for spec in schema.features}
+    return arrays if schema.names else arrays[""]
