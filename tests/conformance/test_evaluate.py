@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psflow import Estimator, ModeKeys
+from psflow import Estimator, ModeKeys, SessionRunHook
 from psflow.ps_runtime.errors import ArgumentTypeError, InputError, NoCheckpointError, UsageError
 from tests.conformance.programs import X, Y, batches, estimator_in, no_batches, rows
 
@@ -71,6 +71,32 @@ def test_the_checkpoint_that_a_path_names(estimator, step, w):
     assert result["global_step"] == step
     if w is not None:
         assert result == pytest.approx(expected(w, 12, step), rel=1e-6)
+
+
+def test_a_path_may_name_a_checkpoint_of_another_model_dir(tmp_path):
+    first, second = (estimator_in(tmp_path / name).train(rows, steps=steps) for name, steps in (("a", 2), ("b", 2)))
+    second.train(rows, steps=1)
+    mine, other = first.evaluate(rows), second.evaluate(rows)
+    assert mine != other
+    assert first.evaluate(rows, checkpoint_path=second.latest_checkpoint()) == other
+    assert second.evaluate(rows, checkpoint_path=first.latest_checkpoint()) == mine
+
+
+def test_a_hook_that_asks_to_stop_ends_it_with_the_metrics_so_far(estimator):
+    class StopAt(SessionRunHook):
+        def __init__(self, last):
+            self.last, self.num_batches = last, 0
+
+        def after_run(self, run_context, run_values):
+            self.num_batches += 1
+            if self.num_batches == self.last:
+                run_context.request_stop()
+
+    for last, num_rows in ((1, 4), (2, 8)):
+        hook = StopAt(last)
+        w = float(estimator.get_variable_value("w"))
+        assert estimator.evaluate(rows, hooks=[hook]) == pytest.approx(expected(w, num_rows, 3), rel=1e-6)
+        assert hook.num_batches == last
 
 
 @pytest.mark.parametrize("path", ["/nope/model.ckpt-1", "", "step_00000001", "/nope/checkpoints/step_00000001"])

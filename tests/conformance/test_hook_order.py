@@ -10,7 +10,7 @@ import pytest
 
 import psflow
 from psflow.ps_runtime.checkpoint.records import read_finished
-from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.errors import NanGradientError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.model.basic_hooks import NanTensorHook
 from psflow.ps_runtime.model.reporting_hooks import StepCounterHook, SummarySaverHook
@@ -134,6 +134,19 @@ def test_a_guard_of_the_user_takes_the_place_of_ours(estimator, heard):
     assert names_of(heard, "begin") == ["user 1", "NanTensorHook", "user 2", *CHIEF[3:]]
 
 
+@pytest.mark.parametrize("guard", [[], [NanTensorHook()]])
+def test_the_guard_raises_what_a_step_computed_once_those_before_it_have_seen_the_step(tmp_path, heard, guard):
+    def spoilt(features, labels, mode):
+        psflow.get_variable("w", ())
+        op = psflow.GradientDescent(learning_rate=0.1).apply_gradients({"w": np.float32(np.nan)})
+        return psflow.EstimatorSpec(mode, loss=np.float32(1), train_op=op, training_hooks=[Named("training_hooks 1")])
+
+    with pytest.raises(NanGradientError, match="a gradient of variable 'w' that is nan at global_step 0"):
+        psflow.Estimator(spoilt, str(tmp_path / "model"), CONFIG).train(examples, [*USER, *guard])
+    assert names_of(heard, "after_run") == ["user 1", "user 2", "NanTensorHook"]
+    assert names_of(heard, "end") == []
+
+
 @pytest.mark.parametrize("what", ["evaluation", "prediction"])
 def test_around_batches(trained, heard, what):
     if what == "evaluation":
@@ -233,6 +246,7 @@ def test_a_worker_that_is_asked_to_stop_leaves_and_the_others_train_on(roles, es
     assert sorted(hook.ended) == ["chief", "worker"]
     assert read_finished(estimator.model_dir).final_step == 40
     assert {report["exit"] for report in reports.values()} == {"finished"}
+    assert reports["worker-0"]["statistics"]["steps"] == hook.steps["worker"]
 
 
 def batches():

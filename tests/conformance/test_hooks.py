@@ -177,6 +177,7 @@ def test_a_context_can_be_made_to_test_a_hook():
     hook.after_create_session(session, context.coordinator)
     hook.after_run(context, psflow.SessionRunValues(9))
     assert not context.stop_requested
+    assert "coordinator" not in repr(context)
     hook.after_run(context, psflow.SessionRunValues(10))
     assert context.stop_requested
 

@@ -99,6 +99,21 @@ def test_reads_the_checkpoint(make):
     assert [listener.fetched for listener in listeners] == [values for *_, values in READ]
 
 
+def test_reads_variables_of_any_name(tmp_path):
+    def named(features, labels, mode):
+        gradients = {}
+        for number, name in enumerate(("bias", "global_step/of", "weight")):
+            psflow.get_variable(name, initializer=10.0 + number)
+            gradients[name] = np.float32(-1)
+        op = psflow.GradientDescent(learning_rate=1.0).apply_gradients(gradients)
+        return psflow.EstimatorSpec(mode, loss=np.float32(2), train_op=op)
+
+    listener = Listener(when="after", fetches=["bias", "global_step/of", "weight", "global_step"])
+    config = psflow.RunConfig(tf_random_seed=1, save_checkpoints_steps=5)
+    psflow.Estimator(named, str(tmp_path), config).train(endless, max_steps=5, saving_listeners=[listener])
+    assert listener.fetched == [[10, 11, 12, 0], [15, 16, 17, 5]]
+
+
 UNREADABLE = [
     ("before", "w", "a hook fetches 'w', which this step does not have"),
     ("after", "ww", r"a hook fetches 'ww', .*; did you mean 'w'\?"),

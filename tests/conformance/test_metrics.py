@@ -5,6 +5,7 @@ import inspect
 import json
 import math
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,28 @@ def test_weights_that_are_none_are_refused(name, weight, words):
     batch = {key: np.array(value) for key, value in case["batches"][0].items()}
     with pytest.raises(ModelFnError, match=words):
         FUNCTIONS[name](**batch, weights=weight, **case["options"])
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (3, 1, 1), (2,), (3, 3, 3)])
+def test_weights_have_the_axes_of_the_values_or_fewer(shape):
+    words = rf"expected weights of shape \(3,\), of its axes some 1, or one number; got {re.escape(str(shape))}"
+    with pytest.raises(ModelFnError, match=words):
+        metrics.mean([1.0, 2.0, 3.0], np.ones(shape))
+
+
+@pytest.mark.parametrize("label", [3, 4, 99, -2])
+def test_a_label_that_is_no_class_of_a_row_is_named(label):
+    words = rf"labels\[1, 0\] is {label}, expected an integer in \[0, 3\), or -1 for no label"
+    with pytest.raises(ModelFnError, match=words):
+        metrics.recall_at_k([[0], [label]], np.eye(3)[:2], 1)
+
+
+def test_huge_logits_overflow_nowhere():
+    logits = [[1000.0, 0.0], [0.0, -1000.0]]
+    with np.errstate(all="raise", under="ignore"):
+        sparse = metrics.sparse_categorical_crossentropy([0, 1], logits, from_logits=True).result()
+        dense = metrics.categorical_crossentropy([[1, 0], [0, 1]], logits, from_logits=True).result()
+    assert sparse == dense == 500.0
 
 
 @pytest.mark.parametrize("name", EXAMPLES)

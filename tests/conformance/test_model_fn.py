@@ -291,6 +291,12 @@ def test_a_schedule_is_a_learning_rate(schedule, step, rate):
     assert math.isclose(GradientDescent(schedule).learning_rate_at(step), rate)
 
 
+@pytest.mark.parametrize("given", ["0.1", None, True, [0.1]])
+def test_what_is_neither_number_nor_schedule_is_no_learning_rate(given):
+    with pytest.raises(ValueError, match=f"learning_rate is {re.escape(repr(given))}, expected a number or a schedule"):
+        GradientDescent(given)
+
+
 @pytest.mark.parametrize("name", ["CosineDecay", "ExponentialDecay", "PiecewiseConstant", "PolynomialDecay"])
 def test_a_schedule_stands_beside_the_optimizers(name):
     assert getattr(psflow, name) is getattr(psflow.optimizers, name)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psflow import Estimator, EstimatorSpec, ModeKeys, get_variable
+from psflow import Estimator, EstimatorSpec, ModeKeys, SessionRunHook, get_variable
 from psflow.ps_runtime.errors import ArgumentTypeError, InputError, ModelFnError, NoCheckpointError, UsageError
 from tests.conformance.programs import X, Y, batches, estimator_in, line, no_batches, rows
 
@@ -94,6 +94,15 @@ def test_keys_are_a_sequence_of_texts(estimator, keys, fault):
     assert type(caught.value) is ArgumentTypeError
 
 
+def test_a_hook_that_asks_to_stop_ends_it_after_its_batch(estimator):
+    class Stop(SessionRunHook):
+        def after_run(self, run_context, run_values):
+            run_context.request_stop()
+
+    assert len(list(estimator.predict(rows, hooks=[Stop()]))) == 4
+    assert len(list(estimator.predict(rows, hooks=[SessionRunHook()]))) == 12
+
+
 def test_whole_batches(estimator):
     found = list(estimator.predict(rows, ["y"], yield_single_examples=False))
     assert [batch["y"].shape for batch in found] == [(4,)] * 3
@@ -117,6 +126,13 @@ def test_an_array_without_a_name_is_predicted_as_an_array(estimator, what, shape
 def test_an_array_without_a_name_has_no_key(estimator):
     with pytest.raises(ValueError, match=r"^predict_keys: model_fn predicts one array, which has no key; leave"):
         next(predicting(estimator, lambda y: y).predict(rows, ["y"]))
+
+
+def test_predictions_have_one_row_for_each_example_and_any_further_shape(estimator):
+    y = estimator.get_variable_value("w") * X
+    examples = list(predicting(estimator, lambda y: {"wide": np.outer(y, [1, 2]), "y": y}).predict(rows))
+    np.testing.assert_array_equal([row["wide"] for row in examples], np.outer(y, [1, 2]))
+    np.testing.assert_array_equal([row["y"] for row in examples], y)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from psflow import RunConfig
+from psflow import Async, BoundedStaleness, Hogwild, RunConfig, Sync
 from psflow.ps_runtime.errors import ArgumentTypeError, UsageError
 
 DEFAULTS = {
@@ -167,7 +167,9 @@ def test_both_steps_and_secs_are_refused(make, secs):
         make(save_checkpoints_steps=5, save_checkpoints_secs=secs)
 
 
-@pytest.mark.parametrize("name", ["unknown", "save_checkpoint_steps", "replace", "saves_checkpoints"])
+@pytest.mark.parametrize(
+    "name", ["unknown", "save_checkpoint_steps", "replace", "saves_checkpoints", "task_type", "_task"]
+)
 def test_replace_knows_settings_only(name):
     with pytest.raises(ValueError, match=f"^RunConfig has no '{name}'"):
         RunConfig().replace(**{name: 1})
@@ -193,6 +195,24 @@ def test_the_first_five_settings_have_a_place_and_no_other():
     assert (config.save_checkpoints_steps, config.save_checkpoints_secs) == (None, 5)
     with pytest.raises(TypeError, match="positional arguments"):
         RunConfig("a", 1, 10, None, 5, 3)
+
+
+@pytest.mark.parametrize("consistency", [Async(), BoundedStaleness(2), Hogwild()])
+@pytest.mark.parametrize("depth", [0, 1])
+def test_what_takes_stale_gradients_may_pull_ahead(consistency, depth):
+    config = RunConfig(consistency=consistency, pipeline_depth=depth)
+    assert (config.consistency, config.pipeline_depth) == (consistency, depth)
+
+
+@pytest.mark.parametrize(
+    ("depth", "fault"), [(1, "sync needs pipeline_depth 0, got 1"), (2, "pipeline_depth should be 0 or 1, got 2")]
+)
+def test_sync_does_not_pull_ahead(depth, fault):
+    assert RunConfig(consistency=Sync()).pipeline_depth == 0
+    with pytest.raises(UsageError) as caught:
+        RunConfig(consistency=Sync(), pipeline_depth=depth)
+    [said] = caught.value.faults
+    assert said.startswith(fault)
 
 
 def test_all_faults_come_in_one_error():

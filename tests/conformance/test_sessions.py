@@ -108,6 +108,49 @@ def test_fetches_may_change_from_run_to_run_and_hooks_hear_of_them(estimator):
     assert seen == ["loss", wanted, wanted, "loss"]
 
 
+def test_before_the_first_run_a_session_has_seen_nothing(estimator):
+    seen = []
+
+    class Early(psflow.SessionRunHook):
+        def after_create_session(self, session, coord):
+            seen.extend([session.global_step, session.num_steps, session.num_examples, session.summaries])
+            seen.extend([session.file_summaries, session.staleness, session.staleness_sum, session.fault])
+            assert np.isnan(session.loss)
+
+    with MonitoredTrainingSession(estimator, endless, [Early()]) as session:
+        assert (session.global_step, session.should_stop()) == (0, False)
+        session.run()
+    assert seen == [0, 0, 0, {}, {}, 0, 0, None]
+
+
+@pytest.mark.parametrize(("depth", "now"), [(0, [0.0, -1.0, -2.0]), (1, None)])
+def test_where_a_step_pulls_ahead_a_hook_sees_variables_as_last_pulled(estimator, depth, now):
+    seen = []
+
+    class Asking(psflow.SessionRunHook):
+        def before_run(self, run_context):
+            return psflow.SessionRunArgs("w")
+
+        def after_run(self, run_context, run_values):
+            seen.append((float(run_values.results), float(run_context.session.run("w"))))
+
+    estimator.config = estimator.config.replace(pipeline_depth=depth)
+    estimator.train(endless, [Asking()], max_steps=3)
+    assert [values for _, values in seen] == (now or [fetched for fetched, _ in seen])
+
+
+@pytest.mark.parametrize(("given", "near"), [("los", "loss"), ("larges", "largest"), ("scoress", "scores")])
+def test_an_unknown_name_is_told_with_the_nearest(tmp_path, given, near):
+    def scoring(features, labels, mode):
+        spec = model_fn(features, labels, mode)
+        return psflow.EstimatorSpec(mode, {"scores": spec.predictions["y"]}, spec.loss, spec.train_op)
+
+    model = psflow.Estimator(scoring, str(tmp_path / "scoring"), psflow.RunConfig(tf_random_seed=1))
+    said = f"a hook fetches '{given}', which this step does not have; did you mean '{near}'"
+    with pytest.raises(UsageError, match=said), MonitoredTrainingSession(model, endless) as session:
+        session.run(given)
+
+
 @pytest.mark.parametrize("fetches", ["lost", ["loss", "W"], 3])
 def test_an_unknown_name_is_refused(estimator, fetches):
     with pytest.raises(UsageError, match="a hook fetches"), MonitoredTrainingSession(estimator, endless) as session:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import autograd.numpy as anp
 import numpy as np
 import pytest
 
+import psflow
 from psflow import (
     BestExporter,
     CheckpointSaverListener,
+    Dataset,
     EstimatorSpec,
     EvalSpec,
     FinalExporter,
@@ -22,12 +25,55 @@ from psflow import (
     metrics,
     train_and_evaluate,
 )
-from psflow.ps_runtime.errors import ArgumentTypeError, ModelFnError, ModelFnTypeError, UsageError
+from psflow.ps_runtime.errors import ArgumentTypeError, InputError, ModelFnError, ModelFnTypeError, UsageError
 from tests.conformance.programs import line, rows
 
 HOOK, LISTENER = SessionRunHook(), CheckpointSaverListener()
 OP = GradientDescent(0.1).apply_gradients({})
 NOTHING = [None, (), [], iter(())]
+
+
+@pytest.mark.parametrize(
+    ("of", "places"),
+    [
+        (psflow.Estimator, "model_fn, model_dir=None, config=None, params=None, warm_start_from=None"),
+        (psflow.Estimator.train, "self, input_fn, hooks=None, steps=None, max_steps=None, saving_listeners=None"),
+        (psflow.Estimator.evaluate, "self, input_fn, steps=None, hooks=None, checkpoint_path=None, name=None"),
+        (
+            psflow.Estimator.predict,
+            "self, input_fn, predict_keys=None, hooks=None, checkpoint_path=None, yield_single_examples=True",
+        ),
+        (psflow.train_and_evaluate, "estimator, train_spec, eval_spec"),
+        (psflow.EstimatorSpec, "mode, predictions=None, loss=None, train_op=None"),
+        (psflow.StopAtStepHook, "num_steps=None, last_step=None"),
+        (psflow.CheckpointSaverHook, "checkpoint_dir=None, save_secs=None, save_steps=None"),
+        (psflow.LoggingTensorHook, "tensors, every_n_iter=None, every_n_secs=None, at_end=False, formatter=None"),
+        (psflow.StepCounterHook, "every_n_steps=100, every_n_secs=None"),
+        (psflow.SummarySaverHook, "save_steps=None, save_secs=None"),
+        (psflow.NanTensorHook, "loss_tensor='loss', fail_on_nan_loss=True"),
+        (psflow.GlobalStepWaiterHook, "wait_until_step"),
+        (psflow.FinalOpsHook, "final_ops"),
+        (psflow.make_early_stopping_hook, "estimator, should_stop_fn, run_every_secs=60, run_every_steps=None"),
+        (psflow.stop_if_higher_hook, "estimator, metric_name, threshold, eval_dir=None, min_steps=0"),
+        (psflow.stop_if_lower_hook, "estimator, metric_name, threshold, eval_dir=None, min_steps=0"),
+        (
+            psflow.stop_if_no_increase_hook,
+            "estimator, metric_name, max_steps_without_increase, eval_dir=None, min_steps=0",
+        ),
+        (
+            psflow.stop_if_no_decrease_hook,
+            "estimator, metric_name, max_steps_without_decrease, eval_dir=None, min_steps=0",
+        ),
+    ],
+)
+def test_arguments_have_the_places_and_defaults_of_the_original(of, places):
+    empty = inspect.Parameter.empty
+    named = [
+        name if argument.default is empty else f"{name}={argument.default!r}"
+        for name, argument in inspect.signature(of).parameters.items()
+        if argument.kind is argument.POSITIONAL_OR_KEYWORD
+    ]
+    assert ", ".join(named[: len(places.split(", "))]) == places
 
 
 def test_a_train_spec_needs_an_input_alone():
@@ -321,3 +367,31 @@ def test_train_and_evaluate_takes_an_estimator_and_specs(estimator, train_spec, 
         train_and_evaluate(make() if estimator == "good" else estimator, train_spec, eval_spec)
     [said] = caught.value.faults
     assert said.startswith(f"train_and_evaluate: {fault}")
+
+
+@pytest.mark.parametrize(
+    ("names", "fault"),
+    [
+        ((None, None), "two EvalSpecs have no name; names tell their results apart"),
+        (("a", "b", "a"), "two EvalSpecs are called 'a'; names tell their results apart"),
+    ],
+)
+def test_several_evaluations_have_names_of_their_own(names, fault, make):
+    with pytest.raises(ValueError, match="two EvalSpecs") as caught:
+        train_and_evaluate(make(), TrainSpec(rows), [EvalSpec(rows, name=name) for name in names])
+    assert (type(caught.value), caught.value.faults) == (UsageError, (fault,))
+
+
+def test_the_first_of_several_evaluations_has_the_exporters(make):
+    second = EvalSpec(rows, name="b", exporters=FinalExporter("final"))
+    with pytest.raises(ValueError, match=r"^EvalSpec 'b' has exporters, but only those of the first EvalSpec choose"):
+        train_and_evaluate(make(), TrainSpec(rows), [EvalSpec(rows), second])
+
+
+@pytest.mark.parametrize(("place", "named"), [(0, "the eval input"), (1, "the eval_b input"), (2, "the eval_c input")])
+def test_the_input_of_each_of_several_evaluations_is_named(place, named, make):
+    inputs = [rows, rows, rows]
+    inputs[place] = lambda: Dataset({"z": np.ones(4, np.float32)}, np.ones(4, np.float32)).batch(4)
+    specs = [EvalSpec(input_fn, name=name) for input_fn, name in zip(inputs, ("a", "b", "c"), strict=True)]
+    with pytest.raises(InputError, match=f"{named}.*'x'"):
+        train_and_evaluate(make(), TrainSpec(rows), specs)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from psflow import CheckpointSaverListener, Dataset, ModeKeys, SessionRunArgs, SessionRunHook
+from psflow import CheckpointSaverListener, Dataset, InputContext, ModeKeys, SessionRunArgs, SessionRunHook
 from psflow.ps_runtime.errors import (
     ArgumentTypeError,
     InputError,
@@ -107,7 +107,7 @@ def test_another_input_is_read_from_its_start(make):
 def test_a_second_train_up_to_a_step_that_is_there_trains_nothing(make):
     estimator = make(telling)
     trained(estimator, rows, steps=2)
-    assert trained(estimator, no_batches, max_steps=2).steps == []
+    assert [trained(estimator, no_batches, max_steps=last).steps for last in (1, 2)] == [[], []]
     assert trained(estimator, rows, max_steps=3).steps == [3]
 
 
@@ -147,6 +147,32 @@ def test_a_model_fn_sees_each_batch_once_after_the_first_call(make, input_fn):
 
     make(watching).train(input_fn)
     assert seen == [FIRST, FIRST, SECOND, THIRD]
+
+
+@pytest.mark.parametrize(("default", "got"), [(None, None), ("mine", "mine")])
+def test_an_argument_that_there_is_nothing_for_is_none_or_keeps_its_default(make, default, got):
+    def asking(mode, input_schema=default):
+        asked.append(input_schema)
+        return rows()
+
+    def asking_always(input_schema):
+        asked.append(input_schema)
+        return rows()
+
+    asked = []
+    make().train(asking, steps=1)
+    make().train(asking_always, steps=1)
+    assert asked == [got, None]
+
+
+@pytest.mark.parametrize("num_in_sync", [1, 3])
+def test_an_input_context_can_be_made_to_test_an_input_fn(num_in_sync):
+    context = InputContext(3, 2, num_in_sync)
+    assert (context.num_input_pipelines, context.input_pipeline_id, context.num_replicas_in_sync) == (3, 2, num_in_sync)
+    with pytest.raises(ValueError, match=r"^expected num_replicas_in_sync >= 1, got 0$"):
+        InputContext(3, 2, 0)
+    with pytest.raises(ValueError, match=r"^expected input_pipeline_id in \[0, num_input_pipelines\), got 3 of 3$"):
+        InputContext(3, 3)
 
 
 def test_an_input_fn_gets_the_arguments_that_it_names(make):

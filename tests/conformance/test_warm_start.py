@@ -237,6 +237,14 @@ def test_a_learned_vocabulary_that_only_changes_its_order_moves_rows_too(tmp_pat
     np.testing.assert_array_equal(found, ROWS[[2, 1, 0, 3]])
 
 
+@pytest.mark.parametrize("num_rows", [3, 6])
+def test_a_variable_with_more_or_fewer_rows_than_ids_is_not_that_of_the_vocabulary(tmp_path, num_rows):
+    path = write(tmp_path / "parent", {"city": ROWS}, schema=schema_of(OLD_CITIES))
+    model = model_of({"city": (num_rows, 2)}, schema=schema_of(NEW_CITIES))
+    with pytest.raises(UsageError, match=rf"variable 'city' is float32\[{num_rows}, 2\], but 'city' of .*\[4, 2\]"):
+        planned(WarmStartSettings(path), model)
+
+
 def test_rows_of_a_table_move_with_a_learned_vocabulary(tmp_path):
     path = write(tmp_path / "parent", {}, [(table_spec("city", 4), {0: [1, 1], 2: [3, 3]})], schema_of(OLD_CITIES))
     start = planned(WarmStartSettings(path), model_of({}, [table_spec("city", 5)], schema_of(NEW_CITIES)))
@@ -293,6 +301,7 @@ def test_weights_that_would_be_those_of_something_else_are_refused_unless_asked_
         (schema_of(Number("age", 1.0)), schema_of(Number("age", 2.0))),
         (schema_of(BucketIds("age", (1.0, 2.0))), schema_of(BucketIds("age", (1.5, 2.5)))),
         (schema_of(OLD_CITIES, classes=("a", "b")), schema_of(OLD_CITIES, classes=("a", "b"))),
+        (schema_of(columns=("a", "b")), schema_of(columns=("a", "b"))),
         (None, schema_of(OLD_CITIES)),
         (schema_of(OLD_CITIES), None),
     ],

@@ -16,7 +16,7 @@ from cosmic_ray.work_item import WorkItem
 from tests.mutation.copies import copy_checkout
 from tests.mutation.outcomes import Outcome
 from tests.mutation.page import killed_percent, unexplained, untried, updated
-from tests.mutation.rooms import ROOT, Plan, Room, read_plan
+from tests.mutation.rooms import ROOT, Plan, Room, areas_without_room, read_plan
 from tests.mutation.running import measure, try_all
 from tests.mutation.sample import draw
 
@@ -66,7 +66,10 @@ def _verdict(page: str, plan: Plan) -> int:
         print(f"docs/mutation.md does not explain why this mutant survives; write a test or the reason: {mutant}")
     if missing:
         print(f"docs/mutation.md has no figures for {', '.join(missing)}; run make mutate for them")
-    return 1 if rest or missing or percent < plan.min_killed_percent else 0
+    areas = areas_without_room(plan)
+    if areas:
+        print(f"rooms.toml has no room for {', '.join(areas)}; add one of 20 mutants for each")
+    return 1 if rest or missing or areas or percent < plan.min_killed_percent else 0
 
 
 if __name__ == "__main__":

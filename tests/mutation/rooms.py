@@ -38,6 +38,12 @@ def read_plan(root: Path = ROOT) -> Plan:
     return Plan(facts["seed"], facts["min_killed_percent"], tuple(facts["excluded_operators"]), rooms)
 
 
+def areas_without_room(plan: Plan, root: Path = ROOT) -> list[str]:
+    """Return the files of conformance that no room runs; the index has no area of its own."""
+    files = {path.relative_to(root).as_posix() for path in root.glob("tests/conformance/test_*.py")}
+    return sorted(files - {test for room in plan.rooms for test in room.tests} - {"tests/conformance/test_index.py"})
+
+
 def _room(root: Path, facts: dict[str, Any], named: set[str]) -> Room:
     modules: list[str] = []
     for pattern in facts["modules"]:

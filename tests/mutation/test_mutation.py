@@ -33,7 +33,22 @@ def test_the_plan_names_modules_and_tests_that_exist() -> None:
     plan = rooms.read_plan()
     modules = [module for room in plan.rooms for module in room.modules]
     assert len(modules) == len(set(modules))
-    assert sum(room.num_mutants for room in plan.rooms) == 430
+    assert sum(room.num_mutants for room in plan.rooms) == 720
+
+
+def test_a_room_of_conformance_has_20_mutants_and_its_file_first() -> None:
+    found = [room for room in rooms.read_plan().rooms if room.name.startswith("conformance-")]
+    assert len(found) >= 15
+    for room in found:
+        area = room.name.removeprefix("conformance-").replace("-", "_")
+        assert (room.num_mutants, room.tests[0]) == (20, f"tests/conformance/test_{area}.py")
+
+
+def test_an_area_of_conformance_without_a_room_is_told(tmp_path: Path) -> None:
+    (tmp_path / "tests/conformance").mkdir(parents=True)
+    for name in ("test_train.py", "test_index.py", "test_new.py", "conftest.py"):
+        (tmp_path / "tests/conformance" / name).touch()
+    assert rooms.areas_without_room(rooms.read_plan(), tmp_path) == ["tests/conformance/test_new.py"]
 
 
 def test_a_module_that_has_moved_is_an_error(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ import pytest
 
 from psflow import metrics
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.errors import InputError, ModelFnError
 from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.evaluation import batches_of, evaluate, predict_batch
+from psflow.ps_runtime.model.evaluation import OpenedEvaluation, batches_of, evaluate, input_digest, predict_batch
 from psflow.ps_runtime.model.scope import get_or_create_global_step, get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
+from psflow.ps_runtime.model.training import EvalSpec
 from psflow.ps_runtime.model.values import ModelValues
 
 X = np.arange(10, dtype=np.float32)
@@ -91,3 +93,20 @@ def test_predictions_are_arrays_by_name():
     assert found["predictions"].tolist() == [0, 3]
     named = ModelCaller(lambda features: EstimatorSpec(ModeKeys.PREDICT, predictions={"y": [1, 2]}), {}, None)
     assert predict_batch(named, X[:2], NOTHING, 0)["y"].tolist() == [1, 2]
+
+
+def test_another_input_has_another_digest():
+    inputs = [(DATA, None), (DATA, 2), (Dataset(X, 2 * X).batch(5), None), (Dataset(X, 3 * X).batch(4), None)]
+    digests = [input_digest(*given) for given in inputs]
+    assert len({*digests}) == len(inputs)
+    assert {len(digest) for digest in digests} == {32}
+    assert input_digest(Dataset(X.copy(), 2 * X).batch(4), None) == digests[0]
+    assert input_digest(batches_of(DATA), None) == ""
+
+
+@pytest.mark.parametrize(("name", "said"), [(None, "evaluation 'eval'"), ("late", "evaluation 'late'")])
+def test_an_input_that_does_not_fit_is_called_by_its_evaluation(name, said):
+    spec = EvalSpec(lambda: Dataset({"z": X}, X).batch(4), name=name)
+    opened = OpenedEvaluation(CALLER, spec, schema_of({"x": X}, X))
+    with pytest.raises(InputError, match=f"the input of {said}"):
+        opened.measure(VALUES, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
@@ -19,6 +20,7 @@ from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.ps import run_ps
 from psflow.ps_runtime.roles.trainer import run_worker
 from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.specs.task_facts import TaskFacts
 from psflow.ps_runtime.transport.address import Address
 from psflow.ps_runtime.transport.connecting import connect
 
@@ -75,10 +77,12 @@ class RoleThreads:
         """Run all roles but an evaluator; return their reports. The chief runs in this thread."""
         all_ps, dials = self.start_ps(job)
         workers = [
-            self.start(lambda i=i: run_worker(job, self.context(job, Role.WORKER, i), dials))
+            self.start(
+                lambda i=i: run_worker(_as_seen_by(job, Role.WORKER, i), self.context(job, Role.WORKER, i), dials)
+            )
             for i in range(job.num_workers)
         ]
-        reports = {"chief-0": run_chief(job, self.context(job, Role.CHIEF), dials)}
+        reports = {"chief-0": run_chief(_as_seen_by(job, Role.CHIEF), self.context(job, Role.CHIEF), dials)}
         reports |= {f"worker-{i}": future.result(WAIT_SECS) for i, future in enumerate(workers)}
         return reports | {f"ps-{i}": future.result(WAIT_SECS) for i, future in enumerate(all_ps)}
 
@@ -87,6 +91,12 @@ class RoleThreads:
         for thread in self._threads:
             thread.join(WAIT_SECS)
         assert not any(thread.is_alive() for thread in self._threads)
+
+
+def _as_seen_by(job: JobSpec, role: Role, index: int = 0) -> JobSpec:
+    """Return what the Dask task of a role makes of a job: its config knows which role that is."""
+    facts = TaskFacts.of(RoleId(role, index), job.num_ps, job.num_workers)
+    return replace(job, config=job.config.as_seen_by(facts))
 
 
 @pytest.fixture
