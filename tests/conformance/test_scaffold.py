@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from typing import Any
 
@@ -445,3 +446,17 @@ def test_tables_are_not_loaded(make):
     estimator = make(with_scaffold(model, init_fn=lambda scaffold, session: session.load("items", 1)))
     with pytest.raises(ModelFnError, match="'items' is a table"):
         estimator.train(rows, steps=1)
+
+
+def test_arguments_are_named_and_have_the_defaults_of_the_original() -> None:
+    saver = inspect.signature(Saver).parameters
+    named = [name for name, parameter in saver.items() if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    assert {name: saver[name].default for name in named} == {
+        "max_to_keep": 5,
+        "keep_checkpoint_every_n_hours": 10000.0,
+    }
+    scaffold = inspect.signature(Scaffold).parameters
+    named = [name for name, parameter in scaffold.items() if parameter.kind is inspect.Parameter.KEYWORD_ONLY]
+    assert {name: scaffold[name].default for name in named} == dict.fromkeys(
+        ("init_fn", "local_init_fn", "ready_fn", "saver")
+    )
