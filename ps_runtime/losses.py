@@ -54,6 +54,8 @@ def check_class_ids(class_ids: NDArray[np.integer[Any]], num_classes: int, where
 def softmax(logits: FloatArray) -> FloatArray:
     """Return ``exp(logits) / sum(exp(logits))`` of each row of a ``(batch, classes)`` array, newly allocated.
 
+    `logits` are floats of numpy: where ``minimize`` traces model_fn, use ``autograd.numpy`` instead.
+
     Examples
     --------
     >>> softmax(np.array([[0.0, 0.0], [1000.0, 0.0]]))

@@ -98,7 +98,8 @@ def storing(path: str) -> Iterator[None]:
 def begin_to_store(stream: BinaryIO, start: int, num_bytes: int) -> None:
     """Have the disk begin with bytes that were written, without waiting for it; where the system cannot, do nothing."""
     if hasattr(os, "posix_fadvise"):
-        os.posix_fadvise(stream.fileno(), start, num_bytes, os.POSIX_FADV_DONTNEED)
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(stream.fileno(), start, num_bytes, os.POSIX_FADV_DONTNEED)
 
 
 def append_line(path: str, line: bytes) -> None:

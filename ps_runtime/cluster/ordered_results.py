@@ -100,6 +100,8 @@ def _check_client(client: Any) -> None:
         faults = ArgumentFaults()
         faults.add_type("client", "a distributed.Client or None", client)
         faults.raise_any()
+    if client.status != "running":
+        raise UsageError((f"client is {client.status}: expected one that is connected to its scheduler",))
     if client.asynchronous:
         raise UsageError(("client is asynchronous: expected distributed.Client(...) without asynchronous=True",))
     if (fault := tls_fault(client)) is not None:

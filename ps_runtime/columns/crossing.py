@@ -63,7 +63,7 @@ class CrossOptions:
             if value is None and key == "embedding":
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < MAX_BUCKETS:
-                yield f"{key} is {value!r}, expected a whole number >= 1"
+                yield f"{key} is {value!r}, expected a whole number from 1 to 2**62 - 1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,9 @@ class Cross:
         return FeatureSpec(self.name, "int64", (), self.num_buckets, self.embedding)
 
 
-def crosses_of(options: Mapping[str, CrossOptions], of_ids: Sequence[str], others: Sequence[str]) -> tuple[Cross, ...]:
+def crosses_of(
+    options: Mapping[str, CrossOptions], of_ids: Sequence[str], others: Sequence[str], apart: Sequence[str]
+) -> tuple[Cross, ...]:
     """Return the crosses that options ask for.
 
     Parameters
@@ -90,15 +92,16 @@ def crosses_of(options: Mapping[str, CrossOptions], of_ids: Sequence[str], other
         By the name of the feature that is made.
     of_ids, others : sequence of str
         The features that there are: those of ids, and all others, groups and their members among them.
+    apart : sequence of str
+        The label, the weight and the keys.
 
     Raises
     ------
     UsageError
         With all members that are no features of ids, and all names that are taken.
     """
-    faults = [
-        f"cross {name!r} has the name of a feature; choose another" for name in options if name in {*of_ids, *others}
-    ]
+    taken = dict.fromkeys(apart, "label, weight or key column") | dict.fromkeys([*of_ids, *others], "feature")
+    faults = [f"cross {name!r} has the name of a {taken[name]}; choose another" for name in options if name in taken]
     for name, cross in options.items():
         for member in cross.columns:
             if member in others:

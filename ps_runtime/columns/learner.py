@@ -106,7 +106,7 @@ class Learner:
             of_ids = [intent.name for intent in intents if intent.becomes.is_id]
             others = [name for group in (members, *members.values()) for name in group]
             others += [intent.name for intent in intents if not intent.becomes.is_id]
-            self._crosses = _or_faults(lambda: crosses_of(crosses, of_ids, others), faults) or ()
+            self._crosses = _or_faults(lambda: crosses_of(crosses, of_ids, others, apart), faults) or ()
         self._label = None
         if label is not None:
             self._label = _or_faults(lambda: LabelLearner(raw[label.column], label), faults)

@@ -71,7 +71,7 @@ class RecordStream:
         """Yield batches: features, or tuples (features, labels), with rows on axis 0."""
         if self.batch_size is None:
             raise InputError(("a Dataset.from_generator has no batch size; call its batch(batch_size)",))
-        records, first = map(self._made, self.generator()), 0
+        records, first = self._records(), 0
         while held := list(itertools.islice(records, self.batch_size)):
             yield _stacked(held, f"records {first} to {first + len(held) - 1} of {self._name} (the first is 0)")
             first += len(held)
@@ -79,6 +79,15 @@ class RecordStream:
     @property
     def _name(self) -> str:
         return getattr(self.generator, "__qualname__", None) or repr(self.generator)
+
+    def _records(self) -> Iterator[Any]:
+        for number, record in enumerate(self.generator()):
+            try:
+                made = self._made(record)
+            except StopIteration:  # which whoever reads would take for the end of the data
+                what = "a function of map raised StopIteration; give its next() a default"
+                raise InputError((f"record {number} of {self._name} (the first is 0): {what}",)) from None
+            yield made
 
     def _made(self, record: Any) -> Any:
         for function in self.functions:

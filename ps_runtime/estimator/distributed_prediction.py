@@ -28,8 +28,8 @@ def distributed_predictions(
     store: CheckpointStore,
     manifest: Manifest,
     keys: Sequence[str],
-) -> Generator[Predictions, None, None]:
-    """Yield the chosen predictions for each batch of an input, in its order, as workers have computed them.
+) -> Generator[tuple[Predictions, int], None, None]:
+    """Yield the chosen predictions for each batch of an input and its rows, in order, as workers have computed them.
 
     Workers read files of records themselves; any other input is read here, and its batches are dealt out.
 
@@ -61,6 +61,7 @@ def distributed_predictions(
         config=caller.config,
         model_dir=store.files.url,
         step=manifest.step,
+        saved_at=manifest.saved_at,
         schema=manifest.model.schema,
         keys=tuple(keys),
         records=(opened.scanned, opened.batching) if isinstance(opened, RecordDataset) else None,

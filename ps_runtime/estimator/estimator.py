@@ -270,9 +270,9 @@ class Estimator:
         hooks = as_hooks("hooks", hooks)
         store, step = checkpoint_at(self.model_dir, checkpoint_path)
         with closing(predicted_batches(self.caller, input_fn, store, step, keys, hooks, client)) as batches:
-            for chosen in batches:
+            for chosen, num_rows in batches:
                 if yield_single_examples:
-                    yield from examples_of(chosen, self.caller.name)
+                    yield from examples_of(chosen, num_rows, self.caller.name)
                 else:
                     yield chosen
 

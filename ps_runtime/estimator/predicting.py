@@ -35,8 +35,8 @@ def predicted_batches(
     keys: Sequence[str],
     hooks: Sequence[SessionRunHook],
     client: Client | None,
-) -> Generator[Predictions, None, None]:
-    """Yield the chosen predictions for each batch of an input, in its order; see `Estimator.predict`.
+) -> Generator[tuple[Predictions, int], None, None]:
+    """Yield the chosen predictions for each batch of an input and its rows, in order; see `Estimator.predict`.
 
     Parameters
     ----------
@@ -70,8 +70,8 @@ def predicted_batches(
     with CheckpointReader.pinned(store, step, "estimator") as reader:
         values, schema = read_values(reader), reader.manifest.model.schema
     opened = _opened(caller, input_fn, schema)
-    for predictions in predict_batches(caller.reading(schema), opened, values, step, hooks):
-        yield choose(predictions, keys)
+    for predictions, rows in predict_batches(caller.reading(schema), opened, values, step, hooks):
+        yield choose(predictions, keys), rows
 
 
 def warn_unused(names: tuple[str, ...]) -> None:

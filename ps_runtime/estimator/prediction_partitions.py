@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from psflow.ps_runtime.data.arrays import Columns, named_arrays, num_rows
+import numpy as np
+
+from psflow.ps_runtime.data.arrays import Columns, map_columns, named_arrays, num_rows
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.model.evaluation import Batch, batches_of
@@ -67,7 +69,7 @@ def _dealt(batches: Iterator[Batch]) -> Iterator[DealtBatches]:
         if held and (len(held) == PARTITION_BATCHES or num_bytes + nbytes > PARTITION_BYTES):
             yield DealtBatches(first_record, num_records, tuple(held))
             first_record, num_records, num_bytes, held = first_record + num_records, 0, 0, []
-        held.append(features)
+        held.append(map_columns(np.array, features))  # a generator may fill its arrays again
         num_records += num_rows(features)
         num_bytes += nbytes
     if held:

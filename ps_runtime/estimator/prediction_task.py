@@ -45,8 +45,8 @@ class PredictionJob:
         Of the Estimator.
     model_dir : str
         That of the checkpoint, which this process can read.
-    step : int
-        Of the checkpoint.
+    step, saved_at
+        Of the checkpoint: another training may save another one of the same step.
     schema : InputSchema or None
         What the model reads.
     keys : tuple of str
@@ -60,13 +60,14 @@ class PredictionJob:
     config: RunConfig
     model_dir: str
     step: int
+    saved_at: float
     schema: InputSchema | None
     keys: tuple[str, ...]
     records: tuple[ScannedInput, Batching] | None
 
 
-def predict_partition(pickled: bytes, partition: Partition) -> list[Predictions]:
-    """Return the predictions for each batch of a partition. The body of a Dask task; it may be repeated.
+def predict_partition(pickled: bytes, partition: Partition) -> list[tuple[Predictions, int]]:
+    """Return the predictions for each batch of a partition, and its rows. The body of a Dask task; it may be repeated.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ def predict_partition(pickled: bytes, partition: Partition) -> list[Predictions]
     with one_thread():
         for features, place in opened.batches(partition):
             liveness.check()
-            predictions.append(opened.predict(features, place))
+            predictions.append((opened.predict(features, place), num_rows(features)))
     return predictions
 
 

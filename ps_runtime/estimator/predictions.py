@@ -43,33 +43,33 @@ def choose(predictions: Any, keys: Sequence[str]) -> Predictions:
     return {key: np.asarray(predictions[key]) for key in keys or predictions}
 
 
-def examples_of(predictions: Predictions, model: str) -> Iterator[Any]:
+def examples_of(predictions: Predictions, num_rows: int, model: str) -> Iterator[Any]:
     """Yield the predictions for each example of a batch.
 
     Parameters
     ----------
     predictions : array or dict of str to array
         Each with one row for each example.
+    num_rows : int
+        The examples of the batch.
     model : str
         Name of the model_fn, for errors.
 
     Raises
     ------
     ModelFnError
-        If there are no predictions, or they have different numbers of rows.
+        If there are no predictions, or one of them has not one row for each example.
     """
     named = predictions if isinstance(predictions, dict) else {"predictions": predictions}
-    lengths = {key: value.shape[0] if value.ndim else None for key, value in named.items()}
-    if not lengths or None in lengths.values() or len(set(lengths.values())) > 1:
+    if not named or any(value.shape[:1] != (num_rows,) for value in named.values()):
         shapes = ", ".join(f"{key!r} of shape {list(value.shape)}" for key, value in named.items()) or "nothing"
         raise ModelFnError(
             (
-                f"{model} predicts {shapes}: expected one row of each prediction for each example; correct it, or "
-                "call predict with yield_single_examples=False",
+                f"{model} predicts {shapes} for {num_rows} examples: expected one row of each prediction for each "
+                "example; correct it, or call predict with yield_single_examples=False",
             )
         )
     if isinstance(predictions, dict):
-        rows = range(next(iter(predictions.values())).shape[0])
-        yield from ({key: value[row] for key, value in predictions.items()} for row in rows)
+        yield from ({key: value[row] for key, value in predictions.items()} for row in range(num_rows))
     else:
         yield from predictions

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.data.arrays import num_rows
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.kept_scan import KeptScan
@@ -184,8 +185,8 @@ def predict_batches(
     values: ModelValues,
     global_step: int,
     hooks: Sequence[SessionRunHook] = (),
-) -> Iterator[Any]:
-    """Yield the predictions of model_fn for each batch of an input: arrays by name, or one array.
+) -> Iterator[tuple[Any, int]]:
+    """Yield the predictions of model_fn for each batch of an input, arrays by name or one array, and its rows.
 
     `hooks` run around each batch, and after them the ``prediction_hooks`` of the first EstimatorSpec. One that asks to
     stop ends the prediction after its batch. ``end`` is not called if the predictions are not read to their end.
@@ -198,7 +199,7 @@ def predict_batches(
         if calls.called(spec.scaffold, spec.prediction_hooks, list(_predictions(spec))):
             spec = session.spec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
         is_over = calls.after_batch()
-        yield spec.predictions
+        yield spec.predictions, num_rows(features)
         if is_over:
             break
     calls.end()

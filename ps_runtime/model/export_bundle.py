@@ -75,7 +75,7 @@ class ExportBundle:
     def of(cls, caller: ModelCaller, values: ModelValues, global_step: int, features: Any, **facts: Any) -> Self:
         """Return the bundle of a model that predicts `features`; `facts` are the fields that this does not tell."""
         spec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
-        outputs = outputs_of(spec.export_outputs, spec.predictions)
+        outputs = outputs_of(spec.export_outputs, spec.predictions, features)
         return cls(
             global_step=global_step,
             values=values,

@@ -165,10 +165,25 @@ def checked_outputs(given: Any, faults: ArgumentFaults) -> dict[str, ExportOutpu
     return outputs
 
 
-def outputs_of(export_outputs: Mapping[str, ExportOutput] | None, predictions: Any) -> dict[str, Arrays]:
-    """Return the arrays of each signature of an EstimatorSpec for ``infer``; without outputs, of its predictions."""
+def outputs_of(export_outputs: Mapping[str, ExportOutput] | None, predictions: Any, features: Any) -> dict[str, Arrays]:
+    """Return the arrays of each signature of an EstimatorSpec for ``infer``; without outputs, of its predictions.
+
+    Raises
+    ------
+    ModelFnError
+        If an array of export_outputs has not one row for each of the features.
+    """
     if export_outputs is not None:
-        return {name: output.arrays for name, output in export_outputs.items()}
+        rows = len(next(iter(features.values())) if isinstance(features, Mapping) else features)
+        outputs: dict[str, Arrays] = {name: output.arrays for name, output in export_outputs.items()}
+        faults = _faults("export_outputs")
+        for name, arrays in outputs.items():
+            for key, array in arrays.items():
+                if array.shape[:1] != (rows,):
+                    got = f"{key!r} of shape {list(array.shape)} for {rows} rows"
+                    faults.add(f"[{name!r}] has {got}: expected one row for each")
+        faults.raise_any()
+        return outputs
     named = predictions if isinstance(predictions, Mapping) else {"predictions": predictions}
     return {DEFAULT_SIGNATURE: {name: np.asarray(value) for name, value in named.items()}}
 

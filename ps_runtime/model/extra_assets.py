@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 from collections.abc import Mapping
@@ -30,6 +31,9 @@ def check_assets(faults: ArgumentFaults, assets_extra: Any) -> None:
             faults.add(f"assets_extra[{name!r}]: expected a name below {FOLDER}, such as 'vocabularies/words.txt'")
         if not isinstance(path, str | os.PathLike):
             faults.add_type(f"assets_extra[{name!r}]", "the path of a file", path)
+    for (one, place), (other, below) in itertools.permutations(_places(assets_extra), 2):
+        if place in below.parents or (place == below and one < other):
+            faults.add(f"assets_extra[{one!r}] and [{other!r}] would stand in one place: give each a name of its own")
 
 
 def find_assets(assets_extra: Mapping[str, Any] | None) -> dict[str, Path]:
@@ -47,6 +51,10 @@ def copy_assets(files: Mapping[str, Path], export: str) -> None:
         target = Path(export, FOLDER, name)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, target)
+
+
+def _places(assets_extra: Mapping[Any, Any]) -> list[tuple[str, PurePosixPath]]:
+    return [(name, PurePosixPath(name)) for name in assets_extra if isinstance(name, str)]
 
 
 def _is_below(name: str) -> bool:

@@ -90,7 +90,7 @@ class ServingInput:
         lengths = {spec.name: len(array) for spec, array in zip(self.received, arrays, strict=True)}
         if len(set(lengths.values())) > 1:
             raise InputError((f"{where} has arrays of different numbers of rows: {lengths}; send one row for each",))
-        call = ReceiverCall(arrays)
+        call = ReceiverCall([array.copy() for array in arrays])  # the function may change what it reads
         try:
             features = _called(self.function, call).features
         except PsflowError:

@@ -66,6 +66,9 @@ class InitialSession:
             loaded = given.astype(known.dtype, order="C")
         if loaded.dtype.kind == "f" and (found := first_non_finite(loaded)) is not None:
             raise ModelFnError((f"init_fn: variable {name!r} got {found[1]}, expected finite numbers",))
+        if loaded.dtype.kind in "iu" and (loaded != given).any():
+            wrong = given[loaded != given].flat[0]
+            raise ModelFnError((f"init_fn: variable {name!r} got {wrong}, which is no {loaded.dtype}",))
         self.values[name] = loaded
 
 

@@ -60,14 +60,17 @@ def _trained_inputs(bundle: ExportBundle) -> Schema:
 
 
 def _received_inputs(receiver: ServingInput) -> Schema:
-    """Return the columns that a function receives; or arrays, if a row of one of them is an array.
+    """Return the columns that a function receives; or arrays, if a row of one of them is an array of floats.
 
-    MLflow gives the model the numbers of columns as they come; see `_column_spec`.
+    MLflow gives the model the values of columns as they come; see `_column_spec`. In an array of whole numbers it
+    would make 1 of 1.5.
     """
     from mlflow.types import ColSpec, DataType, Schema, TensorSpec
     from mlflow.types.schema import AnyType
 
-    if any(spec.shape for spec in receiver.received):
+    if any(spec.shape for spec in receiver.received) and all(
+        np.issubdtype(np.dtype(spec.dtype), np.floating) for spec in receiver.received
+    ):
         return Schema([TensorSpec(np.dtype(spec.dtype), (-1, *spec.shape), spec.name) for spec in receiver.received])
     text, anything = DataType.string, AnyType()  # type: ignore[no-untyped-call]
     return Schema([ColSpec(text if spec.dtype == "str" else anything, spec.name) for spec in receiver.received])
@@ -77,15 +80,14 @@ def _column_spec(column: Column, is_filled: bool) -> ColSpec:
     """Return how MLflow calls a raw column: optional where a blank is nothing unusual.
 
     MLflow would change values on the way: 26.5 of a column of whole numbers becomes 26, the text "no" true, and the
-    number 2026 a time. Other whole numbers than those of its own size it refuses. So it gives the model whatever comes
-    for all columns but those of words, and the model itself judges it.
+    number 2026 a time, and null in a column of words the word "None". Other whole numbers than those of its own size it
+    refuses. So it gives the model whatever comes, and the model itself judges it.
     """
-    from mlflow.types import ColSpec, DataType
+    from mlflow.types import ColSpec
     from mlflow.types.schema import AnyType
 
     required = not (is_filled or column.num_blanks)
-    kind = DataType.string if column.raw.type == "string" else AnyType()  # type: ignore[no-untyped-call]
-    return ColSpec(kind, column.name, required=required)
+    return ColSpec(AnyType(), column.name, required=required)  # type: ignore[no-untyped-call]
 
 
 def input_example(preprocessing: Preprocessing) -> pd.DataFrame:

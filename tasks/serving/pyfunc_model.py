@@ -70,7 +70,7 @@ class ExportedModel(PythonModel):
         step = self._config["global_step"]
         spec = self._call.apply(features, None, self._modes.PREDICT, self._values, step)
         name = (params or {}).get("signature_name", self._outputs.DEFAULT_SIGNATURE)
-        outputs = self._outputs.outputs_of(spec.export_outputs, spec.predictions)
+        outputs = self._outputs.outputs_of(spec.export_outputs, spec.predictions, features)
         with self._refusals():
             return dict(self._outputs.served_outputs(outputs, name))
 

@@ -424,7 +424,10 @@ def with_outputs(features: Any, labels: Any, mode: str) -> EstimatorSpec:
     spec = line(features, labels, mode)
     if mode != ModeKeys.PREDICT:
         return spec
-    outputs = {"serving_default": export.PredictOutput(spec.predictions["twice"]), "price": REGRESS}
+    outputs = {
+        "serving_default": export.PredictOutput(spec.predictions["twice"]),
+        "price": export.RegressionOutput(spec.predictions["y"]),
+    }
     return EstimatorSpec(mode, spec.predictions, export_outputs=outputs)
 
 
@@ -435,3 +438,27 @@ def test_an_export_answers_with_the_outputs_and_predict_with_the_predictions(mak
     assert bundle.signatures == ("serving_default", "price")
     assert list(bundle.predictions) == ["output"]
     assert sorted(next(estimator.predict(rows))) == ["twice", "y"]
+
+
+@pytest.mark.parametrize("other", ["./words.txt", "words.txt/more"])
+def test_assets_have_a_place_each(make, tmp_path, other):
+    path = tmp_path / "words.txt"
+    path.write_text("a")
+    estimator = make(line).train(rows, max_steps=1)
+    assets = {"words.txt": path, other: path}
+    with pytest.raises(ValueError, match="would stand in one place: give each a name of its own"):
+        estimator.export_saved_model(tmp_path / "exports", assets_extra=assets)
+
+
+def test_an_export_output_has_a_row_for_each_row(make, writer, tmp_path):
+    def model_fn(features, labels, mode):
+        spec = line(features, labels, mode)
+        if mode != "infer":
+            return spec
+        return EstimatorSpec(mode, spec.predictions, export_outputs={"y": export.PredictOutput(np.ones(7))})
+
+    estimator = make(model_fn).train(rows, max_steps=1)
+    with pytest.raises(
+        ModelFnError, match=r"\['y'\] has 'output' of shape \[7\] for \d+ rows: expected one row for each"
+    ):
+        estimator.export_saved_model(tmp_path / "exports", writer=writer)

@@ -141,11 +141,14 @@ def test_predictions_have_one_row_for_each_example_and_any_further_shape(estimat
         (lambda y: {"a": y, "b": np.float32(1)}, "'a' of shape [4], 'b' of shape []"),
         (lambda y: {"a": y, "b": y[:1]}, "'a' of shape [4], 'b' of shape [1]"),
         (lambda y: np.float32(1), "'predictions' of shape []"),
+        (lambda y: y[:2], "'predictions' of shape [2]"),
         (lambda y: {}, "nothing"),
     ],
 )
 def test_examples_need_a_row_of_each_prediction(estimator, what, shapes):
-    said = f"predicts {shapes}: expected one row of each prediction for each example; correct it, or call predict with"
+    said = (
+        f"predicts {shapes} for 4 examples: expected one row of each prediction for each example; correct it, or call"
+    )
     with pytest.raises(ValueError, match=re.escape(said)) as caught:
         next(predicting(estimator, what).predict(rows))
     assert type(caught.value) is ModelFnError

@@ -125,7 +125,8 @@ def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:
         raise InputError(
             (
                 f"feature {name!r} has {ids.num_ids} ids: a deep network takes at most {MAX_DENSE_IDS} without an "
-                f"embedding; give it one, such as Dataset(..., embedding={{{name!r}: 16}})",
+                f"embedding; give it one, as embedding: 16 of its column or cross or as Dataset(..., "
+                f"embedding={{{name!r}: 16}}), or leave it to a linear model",
             )
         )
     columns = np.zeros((len(ids.values), ids.num_ids), np.float32)

@@ -81,8 +81,8 @@ def test_it_is_kept_as_plain_data_and_compared() -> None:
         ({"columns": ["town"], "hash_buckets": 5}, "columns is ('town',), expected a list of two or more"),
         ({"columns": ["town", "town"], "hash_buckets": 5}, "columns is ('town', 'town'), expected a list of two or"),
         ({"columns": ["town", 3], "hash_buckets": 5}, "columns is ('town', 3), expected a list of two or more"),
-        ({"columns": ["town", "job"], "hash_buckets": 0}, "hash_buckets is 0, expected a whole number >= 1"),
-        ({"columns": ["town", "job"], "hash_buckets": True}, "hash_buckets is True, expected a whole number >= 1"),
+        ({"columns": ["town", "job"], "hash_buckets": 0}, "hash_buckets is 0, expected a whole number from 1 to"),
+        ({"columns": ["town", "job"], "hash_buckets": True}, "hash_buckets is True, expected a whole number from"),
         ({"columns": ["town", "job"], "hash_buckets": 5, "embedding": 0}, "embedding is 0, expected a whole number"),
     ],
 )
@@ -103,6 +103,12 @@ def test_members_and_names_that_cannot_be() -> None:
         "cross 'job' has 'age', which is not of ids; set vocabulary, hash_buckets or buckets for it",
         "cross 'c' has 'jop', which is no feature; did you mean 'job'?",
     )
+
+
+def test_a_cross_has_the_name_of_nothing_else() -> None:
+    columns = [*COLUMNS, RawColumn("w", "float64")]
+    with pytest.raises(UsageError, match="cross 'w' has the name of a label, weight or key column; choose another"):
+        Learner(columns, OPTIONS, {}, seed=1, weight="w", crosses={"w": CrossOptions(["town", "job"], 5)})
 
 
 def test_a_cross_learns_what_its_members_cannot(tmp_path: Path) -> None:

@@ -79,3 +79,11 @@ def test_each_reading_calls_the_generator_again_and_reads_no_more_than_it_gives(
 def test_what_makes_no_batches_is_refused(make: Callable[[], Any], fault: str) -> None:
     with pytest.raises(InputError, match=f"^{fault}"):
         list(make())
+
+
+def test_a_function_that_finds_nothing_to_take_is_no_end_of_the_data() -> None:
+    stream = Dataset.from_generator(lines).map(lambda line: next(part for part in [line] if not part.startswith("2")))
+    with pytest.raises(
+        InputError, match=r"record 2 of lines \(the first is 0\): a function of map raised StopIteration"
+    ):
+        list(stream.batch(1))

@@ -69,7 +69,7 @@ def test_so_many_ids_have_a_column_each_and_no_more():
     last = MAX_DENSE_IDS - 1
     columns = one_hot(Ids(np.array([last, 0], np.uint16), MAX_DENSE_IDS, 0), "word")
     assert np.argwhere(columns).tolist() == [[0, last], [1, 0]]
-    words = r"feature 'word' has 1001 ids: .* at most 1000 without .* give it one, such as Dataset\(\.\.\., embedding="
+    words = r"feature 'word' has 1001 ids: .* at most 1000 without .* give it one, .* as Dataset\(\.\.\., embedding="
     with pytest.raises(InputError, match=words):
         one_hot(Ids(np.array([0]), MAX_DENSE_IDS + 1, 0), "word")
 
