@@ -37,14 +37,15 @@ def first_worker(do: Callable[[psutil.Process], None]) -> Iterator[None]:
     """Do something to the first process that is started as a worker within the block."""
     start_fork_server()
     server: Any = forkserver._forkserver  # type: ignore[attr-defined]
-    parent = psutil.Process(server._forkserver_pid)
+    pid = server._forkserver_pid
+    children = Path(f"/proc/{pid}/task/{pid}/children")  # quicker than a look at all processes: it must not come late
     is_over = threading.Event()
 
     def look() -> None:
-        while not is_over.is_set() and not (found := parent.children()):
+        while not is_over.is_set() and not (found := children.read_text().split()):
             pass
         if not is_over.is_set():
-            do(found[0])
+            do(psutil.Process(int(found[0])))
 
     thread = threading.Thread(target=look)
     thread.start()
