@@ -18,7 +18,7 @@ from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.input_scan import faulty_rows, kept_rows, located, source_of
 from psflow.ps_runtime.data.non_finite import NonFiniteCells, NonFiniteColumn, non_finite_cells
 from psflow.ps_runtime.data.scanned_input import ScannedInput
-from psflow.ps_runtime.data.splittable import SplittableInput, batching_faults
+from psflow.ps_runtime.data.splittable import KnownInput, batching_faults
 from psflow.ps_runtime.data.window_order import Part, Window, WindowOrder
 from psflow.ps_runtime.errors import CellError, InputError
 from psflow.ps_runtime.record_files.index import RecordIndex
@@ -58,7 +58,7 @@ class Batching:
         return replace(dataset, batch_size=size, num_epochs=self.num_epochs, shuffle_seed=self.shuffle_seed)
 
 
-class RecordDataset(SplittableInput):
+class RecordDataset(KnownInput):
     """Records of files, found by a scan, preprocessed as they are read.
 
     Parameters

@@ -10,7 +10,7 @@ from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.non_finite import NonFiniteCells, Source
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["SplittableInput", "batching_faults", "is_int"]
+__all__ = ["KnownInput", "SplittableInput", "batching_faults", "is_int"]
 
 
 class SplittableInput(ABC):
@@ -23,14 +23,6 @@ class SplittableInput(ABC):
     """Records of a batch; the last one of an epoch may be smaller."""
     num_epochs: int | None
     """How often the records are read; None: for ever."""
-    shuffle_seed: int | None
-    """Of the orders of the epochs; None: they are read in their own order."""
-    unused: tuple[str, ...]
-    """Columns or arrays of the source that are neither features nor labels."""
-    source: Source
-    """Where the records come from, for error texts."""
-    non_finite: NonFiniteCells
-    """The blank, NaN and infinite cells that were found when it was opened, before rows were left out."""
 
     @property
     @abstractmethod
@@ -65,17 +57,6 @@ class SplittableInput(ABC):
         """
 
     @abstractmethod
-    def distinct_labels(self) -> Columns | None:
-        """Return labels among which each that occurs is found, or, of very many numbers, the least and the greatest."""
-
-    @abstractmethod
-    def place_of_label(self, index: int, where: str) -> str:
-        """Return the first row that has the label ``distinct_labels()[index]``, as the source counts rows.
-
-        `where` is what error texts call the input.
-        """
-
-    @abstractmethod
     def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
         """Return column and row, as the source counts it, of such a cell among records ``[start, stop)`` of an epoch.
 
@@ -85,6 +66,30 @@ class SplittableInput(ABC):
     @abstractmethod
     def schema(self) -> InputSchema:
         """Return what a record looks like."""
+
+
+class KnownInput(SplittableInput):
+    """Records of which all is known when the input is opened, because they are in memory or were scanned."""
+
+    shuffle_seed: int | None
+    """Of the orders of the epochs; None: they are read in their own order."""
+    unused: tuple[str, ...]
+    """Columns or arrays of the source that are neither features nor labels."""
+    source: Source
+    """Where the records come from, for error texts."""
+    non_finite: NonFiniteCells
+    """The blank, NaN and infinite cells that were found when it was opened, before rows were left out."""
+
+    @abstractmethod
+    def distinct_labels(self) -> Columns | None:
+        """Return labels among which each that occurs is found, or, of very many numbers, the least and the greatest."""
+
+    @abstractmethod
+    def place_of_label(self, index: int, where: str) -> str:
+        """Return the first row that has the label ``distinct_labels()[index]``, as the source counts rows.
+
+        `where` is what error texts call the input.
+        """
 
     @abstractmethod
     def digest(self) -> str:

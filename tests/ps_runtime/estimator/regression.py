@@ -59,7 +59,7 @@ def records() -> Dataset:
 
 
 def shuffled() -> Dataset:
-    return records().shuffle(5).repeat()
+    return replace(records(), shuffle_seed=5).repeat()
 
 
 def batches() -> Iterator[Any]:
