@@ -156,9 +156,11 @@ class Dataset(Transformations, KnownInput):
         Raises
         ------
         InputError
-            If there are no rows, or numbers of rows differ.
+            If numbers of rows differ, or there is no array.
         """
         rows = LazyDataset.of_rows(tensors)
+        if not rows.elements.num_elements:
+            return rows
         if not isinstance(tensors, tuple):
             return Dataset(tensors)
         is_pair = len(tensors) == 2 and not any(isinstance(part, tuple) for part in tensors)
@@ -170,9 +172,9 @@ class Dataset(Transformations, KnownInput):
         return Dataset.from_tensor_slices(map_nest(lambda value: np.asarray(value)[np.newaxis], tensors))
 
     @staticmethod
-    def range(*bounds: int) -> Dataset:
-        """Return the integers of ``range(*bounds)``, as int64; InputError if there are none."""
-        return Dataset(np.arange(*bounds, dtype=np.int64))
+    def range(*bounds: int) -> Dataset | LazyDataset:
+        """Return the integers of ``range(*bounds)``, as int64."""
+        return Dataset.from_tensor_slices(np.arange(*bounds, dtype=np.int64))
 
     @staticmethod
     def zip(*data_sets: Any) -> LazyDataset | RecordStream:

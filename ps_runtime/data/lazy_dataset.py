@@ -53,7 +53,7 @@ class LazyDataset(Transformations):
 
     @classmethod
     def of_rows(cls, nest: Any) -> LazyDataset:
-        """Return the rows of arrays; InputError if they have none, or differ in their number."""
+        """Return the rows of arrays; InputError if their numbers differ, or there is no array."""
         arrays = map_nest(_rows, nest)
         lengths = sorted({len(array) for array in leaves(arrays)})
         if len(lengths) != 1:
