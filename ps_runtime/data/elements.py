@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from abc import ABC, abstractmethod
@@ -40,10 +41,14 @@ class Address(NamedTuple):
 class Elements(ABC):
     """Elements by number. Thread-safe, as far as functions of the user are."""
 
-    @property
-    @abstractmethod
+    @functools.cached_property
     def num_elements(self) -> int:
         """Elements of each pass, >= 0."""
+        return self.count()
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return `num_elements`, which is asked for each element."""
 
     @abstractmethod
     def each(self, addresses: Iterable[Address]) -> Iterator[Any]:
@@ -65,8 +70,7 @@ class Rows(Elements):
 
     nest: Any
 
-    @property
-    def num_elements(self) -> int:
+    def count(self) -> int:
         """See `Elements`."""
         return len(next(leaves(self.nest)))
 
@@ -93,8 +97,7 @@ class Mapped(Elements):
     function: Callable[..., Any]
     num_threads: int
 
-    @property
-    def num_elements(self) -> int:
+    def count(self) -> int:
         """See `Elements`."""
         return self.source.num_elements
 
@@ -143,8 +146,7 @@ class Shuffled(Reordered):
     seed: int
     reshuffles: bool
 
-    @property
-    def num_elements(self) -> int:
+    def count(self) -> int:
         """See `Elements`."""
         return self.source.num_elements
 
@@ -164,8 +166,7 @@ class Part(Reordered):
     start: int
     stop: int
 
-    @property
-    def num_elements(self) -> int:
+    def count(self) -> int:
         """See `Elements`."""
         return self.stop - self.start
 
@@ -180,8 +181,7 @@ class Repeated(Reordered):
 
     count: int
 
-    @property
-    def num_elements(self) -> int:
+    def count(self) -> int:
         """See `Elements`."""
         return self.count * self.source.num_elements
 
@@ -199,8 +199,7 @@ class Batched(Elements):
     batch_size: int
     drops_remainder: bool
 
-    @property
-    def num_elements(self) -> int:
+    def count(self) -> int:
         """See `Elements`."""
         whole, rest = divmod(self.source.num_elements, self.batch_size)
         return whole + (rest > 0 and not self.drops_remainder)
@@ -227,8 +226,7 @@ class Zipped(Elements):
 
     sources: tuple[Elements, ...]
 
-    @property
-    def num_elements(self) -> int:
+    def count(self) -> int:
         """See `Elements`."""
         return min(source.num_elements for source in self.sources)
 
@@ -249,8 +247,7 @@ class Concatenated(Elements):
     first: Elements
     second: Elements
 
-    @property
-    def num_elements(self) -> int:
+    def count(self) -> int:
         """See `Elements`."""
         return self.first.num_elements + self.second.num_elements
 
@@ -277,8 +274,7 @@ class Enumerated(Elements):
     source: Elements
     start: int
 
-    @property
-    def num_elements(self) -> int:
+    def count(self) -> int:
         """See `Elements`."""
         return self.source.num_elements
 
