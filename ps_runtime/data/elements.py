@@ -179,16 +179,16 @@ class Part(Reordered):
 class Repeated(Reordered):
     """Several passes as one."""
 
-    count: int
+    num_passes: int
 
     def count(self) -> int:
         """See `Elements`."""
-        return self.count * self.source.num_elements
+        return self.num_passes * self.source.num_elements
 
     def origin(self, address: Address) -> Address:
         """See `Reordered`."""
         passes, number = divmod(address.number, self.source.num_elements)
-        return Address(address.epoch * self.count + passes, number)
+        return Address(address.epoch * self.num_passes + passes, number)
 
 
 @dataclass(frozen=True, eq=False)
