@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from psflow.ps_runtime.data.lazy_dataset import LazyDataset
 from psflow.ps_runtime.data.nests import map_nest
 from psflow.ps_runtime.data.non_finite import ALL_FINITE, UNKNOWN, NonFiniteCells, Source, non_finite_cells
 from psflow.ps_runtime.data.record_stream import RecordStream
-from psflow.ps_runtime.data.shuffle_order import shuffled_rows
+from psflow.ps_runtime.data.row_order import AS_STORED, RowOrder
 from psflow.ps_runtime.data.splittable import KnownInput, batching_faults
 from psflow.ps_runtime.data.transformations import Transformations, check_at_least, check_seed
 from psflow.ps_runtime.data.zipping import zipped
@@ -66,16 +66,8 @@ class Dataset(Transformations, KnownInput):
         Where the records come from, for error texts.
     non_finite : NonFiniteCells
         The blank, NaN and infinite cells that were found when it was opened as an input, before rows were left out.
-    shuffle_buffer : int or None
-        Records that are mixed with each other, see `shuffle`; None: all.
-    reshuffles : bool
-        Whether each pass over the rows has an order of its own, where there is a seed.
-    num_joined_epochs : int
-        Passes over the rows that make one epoch, as `repeat` before `batch` joins them, >= 1.
-    drop_remainder : bool
-        Whether a last batch that is smaller is left out.
-    is_batched : bool
-        Whether `batch` was called, so that the next `map`, `take` and the like are of batches.
+    order : RowOrder
+        What else `shuffle`, `repeat` and `batch` have said.
 
     Raises
     ------
@@ -109,11 +101,7 @@ class Dataset(Transformations, KnownInput):
     embedding: Mapping[str, int] = field(default_factory=dict)
     source: Source = UNKNOWN
     non_finite: NonFiniteCells = ALL_FINITE
-    shuffle_buffer: int | None = field(default=None, kw_only=True)
-    reshuffles: bool = field(default=True, kw_only=True)
-    num_joined_epochs: int = field(default=1, kw_only=True)
-    drop_remainder: bool = field(default=False, kw_only=True)
-    is_batched: bool = field(default=False, kw_only=True)
+    order: RowOrder = AS_STORED
 
     def __post_init__(self) -> None:
         faults = batching_faults(self.batch_size, self.num_epochs, self.shuffle_seed)
@@ -126,10 +114,7 @@ class Dataset(Transformations, KnownInput):
         faults += faults_of_ids(self.num_ids, self.embedding, features)
         if self.scaling is not None and not columns:
             faults.append("a scaling is given without columns: expected the names of the columns that it applies to")
-        if self.drop_remainder and not faults and num_rows(features) * self.num_joined_epochs < self.batch_size:
-            faults.append(
-                f"drop_remainder leaves no batch of {self.batch_size}, as there are {num_rows(features)} rows"
-            )
+        faults += [] if faults else self.order.faults(num_rows(features), self.batch_size)
         if faults:
             raise InputError(tuple(faults))
         object.__setattr__(self, "features", features)
@@ -186,14 +171,8 @@ class Dataset(Transformations, KnownInput):
         if self.is_batched:
             raise _out_of_order("batch", "a second time, which would make batches of batches: call it once")
         joined = batch_size // math.gcd(batch_size, self.num_records) if self.num_epochs is None else self.num_epochs
-        return replace(
-            self,
-            batch_size=batch_size,
-            drop_remainder=drop_remainder,
-            is_batched=True,
-            num_joined_epochs=int(joined),
-            num_epochs=None if self.num_epochs is None else 1,
-        )
+        order = replace(self.order, num_joined=int(joined), drop_remainder=bool(drop_remainder), is_batched=True)
+        return replace(self, batch_size=batch_size, num_epochs=None if self.num_epochs is None else 1, order=order)
 
     def shuffle(  # noqa: D102
         self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True
@@ -205,9 +184,8 @@ class Dataset(Transformations, KnownInput):
             raise _out_of_order("shuffle", "after repeat, which would mix epochs: call it before repeat")
         if self.shuffle_seed is not None:
             raise _out_of_order("shuffle", "a second time: call it once")
-        return replace(
-            self, shuffle_seed=given, shuffle_buffer=int(buffer_size), reshuffles=bool(reshuffle_each_iteration)
-        )
+        order = replace(self.order, buffer_size=int(buffer_size), reshuffles=bool(reshuffle_each_iteration))
+        return replace(self, shuffle_seed=given, order=order)
 
     def repeat(self, num_epochs: int | None = None) -> Dataset:  # noqa: D102
         if num_epochs is not None:
@@ -233,14 +211,12 @@ class Dataset(Transformations, KnownInput):
                 )
             )
         lazy = LazyDataset.of_rows(self.features if self.labels is None else (self.features, self.labels))
-        if self.shuffle_seed is not None:
-            lazy = lazy.shuffle(self.shuffle_buffer or self._num_rows, self.shuffle_seed, self.reshuffles)
-        if not self.is_batched:
-            return lazy if self.num_epochs == 1 else lazy.repeat(self.num_epochs)
-        if self.num_joined_epochs > 1:
-            lazy = lazy.repeat(self.num_joined_epochs)
-        batched = lazy.batch(self.batch_size, self.drop_remainder)
-        return batched if self.num_epochs == 1 else batched.repeat(self.num_epochs)
+        return self.order.applied_to(lazy, self.shuffle_seed, self.batch_size, self.num_epochs)
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether `batch` was called, so that the next `map`, `take` and the like are of batches."""
+        return self.order.is_batched
 
     def with_features(self, features: Columns, **changes: Any) -> Dataset:
         """Return the data set with other features and `changes`; ids that are still there stay declared."""
@@ -253,8 +229,7 @@ class Dataset(Transformations, KnownInput):
     @property
     def num_records(self) -> int:
         """Number of records of an epoch."""
-        number = self.num_joined_epochs * self._num_rows
-        return number - number % self.batch_size if self.drop_remainder else number
+        return self.order.num_records(self._num_rows, self.batch_size)
 
     @property
     def window_records(self) -> int:
@@ -320,6 +295,10 @@ class Dataset(Transformations, KnownInput):
             self.scaling,
         )
 
+    def order_facts(self) -> list[Any]:
+        """Return what the order and the batches depend on; see `KnownInput.order_facts`."""
+        return [self.batch_size, self.shuffle_seed, *astuple(self.order)]
+
     def digest(self) -> str:
         """Return 32 hexadecimal digits that differ for different records.
 
@@ -335,11 +314,7 @@ class Dataset(Transformations, KnownInput):
 
     def _rows(self, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return which rows of the arrays stand at ``[start, stop)`` of the order of `epoch`."""
-        size = self._num_rows
-        first, buffer_size = epoch * self.num_joined_epochs, self.shuffle_buffer or size
-        if self.shuffle_seed is None:
-            return np.arange(start, stop) % size
-        return shuffled_rows(self.shuffle_seed, size, buffer_size, first, start, stop, reshuffles=self.reshuffles)
+        return self.order.rows(self.shuffle_seed, self._num_rows, epoch, start, stop)
 
 
 def _out_of_order(method: str, why: str) -> InputError:

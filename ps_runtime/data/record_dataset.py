@@ -174,6 +174,10 @@ class RecordDataset(KnownInput):
         )
         return InputSchema(features, labels, label=name, preprocessing=self._preprocessing, text=self.scanned.text)
 
+    def order_facts(self) -> list[Any]:
+        """Return what the order and the batches depend on; see `KnownInput.order_facts`."""
+        return [self.batch_size, self.shuffle_seed]
+
     def digest(self) -> str:
         """Return 32 hexadecimal digits that differ for other files, or files that have changed."""
         part = None if self._input_part is None else [self._input_part.start, self._input_part.stop]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
@@ -71,8 +72,6 @@ class SplittableInput(ABC):
 class KnownInput(SplittableInput):
     """Records of which all is known when the input is opened, because they are in memory or were scanned."""
 
-    shuffle_seed: int | None
-    """Of the orders of the epochs; None: they are read in their own order."""
     unused: tuple[str, ...]
     """Columns or arrays of the source that are neither features nor labels."""
     source: Source
@@ -90,6 +89,10 @@ class KnownInput(SplittableInput):
 
         `where` is what error texts call the input.
         """
+
+    @abstractmethod
+    def order_facts(self) -> list[Any]:
+        """Return numbers that differ for other orders or batches of the same records, as JSON has them."""
 
     @abstractmethod
     def digest(self) -> str:

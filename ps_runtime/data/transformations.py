@@ -22,8 +22,10 @@ class Transformations(ABC):
     An element is an array, a dict of arrays, or a tuple of these, such as (features, labels).
     """
 
-    is_batched: bool
-    """Whether elements are batches, which an input_fn may return."""
+    @property
+    @abstractmethod
+    def is_batched(self) -> bool:
+        """Whether elements are batches, which an input_fn may return."""
 
     def map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> Transformations:
         """Return the data set with `function` applied to each element; the parts of a tuple are its arguments.

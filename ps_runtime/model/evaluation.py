@@ -217,7 +217,7 @@ def input_digest(opened: SplittableInput | Iterator[Batch], steps: int | None) -
     """
     if not isinstance(opened, KnownInput):
         return ""
-    facts = [opened.digest(), opened.batch_size, opened.shuffle_seed, steps]
+    facts = [opened.digest(), *opened.order_facts(), steps]
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
 

@@ -14,9 +14,11 @@ import pytest
 from psflow import Dataset, EstimatorSpec, GradientDescent, SessionRunArgs, SessionRunHook, get_variable
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
+from psflow.ps_runtime.data.row_order import RowOrder
 from psflow.ps_runtime.data.splittable import KnownInput, SplittableInput
 from psflow.ps_runtime.data.transformations import Transformations
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.model.evaluation import input_digest
 from psflow.ps_runtime.server.input_position import InputPosition
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, Scaling
@@ -136,7 +138,7 @@ def counts(features: Any, labels: Any, mode: str) -> EstimatorSpec:
 
 
 @pytest.mark.parametrize(
-    "input_fn", [BY_NUMBER["map"], BY_NUMBER["repeat before batch"], STREAMS["filter"], STREAMS["shuffle"]]
+    "input_fn", [BY_NUMBER["map"], BY_NUMBER["repeat before batch"], STREAMS["map in threads"], STREAMS["shuffle"]]
 )
 def test_training_that_was_interrupted_reads_on(make: Callable[..., Any], input_fn: Callable[[], Any]) -> None:
     estimator = make(counts, save_checkpoints_steps=1)
@@ -178,6 +180,29 @@ def test_a_small_rest_is_left_out_of_what_is_in_memory() -> None:
     assert (opened.num_records, opened.read(0, 4, 8)[0].tolist()) == (8, [4, 5, 6, 7])
     with pytest.raises(InputError, match="drop_remainder leaves no batch of 12, as there are 11 rows"):
         records().batch(12, drop_remainder=True)
+
+
+def test_an_evaluation_of_another_order_or_other_batches_has_another_digest() -> None:
+    data = records()
+    shuffled = data.shuffle(11, seed=1)
+    others = [
+        data.batch(2),
+        data.batch(3),
+        data.batch(3, drop_remainder=True),
+        shuffled.batch(2),
+        data.shuffle(5, seed=1).batch(2),
+        data.shuffle(11, seed=2).batch(2),
+        data.shuffle(11, seed=1, reshuffle_each_iteration=False).batch(2),
+        data.repeat(2).batch(2),
+    ]
+    assert len({input_digest(open_input(lambda opened=each: opened), None) for each in others}) == len(others)
+    assert input_digest(open_input(BY_NUMBER["map"]), None) == input_digest(open_input(STREAMS["filter"]), None) == ""
+
+
+@pytest.mark.parametrize("order", [RowOrder(buffer_size=0), RowOrder(num_joined=0), RowOrder(buffer_size=1.5)])
+def test_an_order_of_numbers_out_of_range_is_refused(order: RowOrder) -> None:
+    with pytest.raises(InputError, match=r"(buffer_size|num_joined) is .*: expected an int >= 1"):
+        Dataset(np.arange(3), order=order)
 
 
 # Shuffling
