@@ -57,11 +57,10 @@ class RowOrder:
         """Return rows, each of which is computed when it is read, in the same order and batches."""
         if seed is not None:
             rows = rows.shuffle(self.buffer_size or rows.elements.num_elements, seed, self.reshuffles)
-        if self.num_joined > 1:
-            rows = rows.repeat(self.num_joined)
+        rows = rows.repeat(self.num_joined)
         if self.is_batched:
             rows = rows.batch(batch_size, self.drop_remainder)
-        return rows if num_epochs == 1 else rows.repeat(num_epochs)
+        return rows.repeat(num_epochs)
 
     def faults(self, num_rows: int, batch_size: int) -> list[str]:
         """Return a sentence for each number that is out of its range, or what leaves nothing of some rows."""
