@@ -34,7 +34,7 @@ def send_loss(client: Client, topic: str, slot: str, life: Life) -> None:
 
 
 async def take_loss(topic: str, life: Life) -> None:
-    """Hand a message on to the ps of a job, if it runs in this process. A coroutine: Dask waits for a function to end."""
+    """Hand a message on to the ps of a job, if it runs in this process. Dask waits for no end of a coroutine."""
     if (inbox := _inboxes.get(topic)) is not None:
         inbox.put(life)
 

@@ -100,10 +100,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def dask_process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run ``dask`` for the time of a block."""
+def dask_process(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``dask`` for the time of a block, with its scratch files in a directory."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "dask", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "dask", *arguments],
+        env={**os.environ, "TMPDIR": str(directory)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         yield process
@@ -116,7 +119,7 @@ def test_a_dask_worker_that_returns_at_its_address_runs_no_past_life(tmp_path: P
     scheduler_port, *worker_ports = (free_port() for _ in range(4))
     address = f"tcp://127.0.0.1:{scheduler_port}"
     common = ["--no-dashboard", "--host", "127.0.0.1"]
-    of_worker = ["--no-nanny", "--nthreads", "1", "--local-directory", str(tmp_path), *common]
+    of_worker = ["--no-nanny", "--nthreads", "1", *common]
     role = RoleId.parse("worker-0")
     events: list[Event] = []
 
@@ -124,8 +127,8 @@ def test_a_dask_worker_that_returns_at_its_address_runs_no_past_life(tmp_path: P
         return ["worker", address, "--worker-port", str(port), *of_worker]
 
     with ExitStack() as stack:
-        stack.enter_context(dask_process("scheduler", "--port", str(scheduler_port), *common))
-        processes = {port: stack.enter_context(dask_process(*worker(port))) for port in worker_ports}
+        stack.enter_context(dask_process(tmp_path, "scheduler", "--port", str(scheduler_port), *common))
+        processes = {port: stack.enter_context(dask_process(tmp_path, *worker(port))) for port in worker_ports}
         client = stack.enter_context(Client(address, timeout=60))
         client.wait_for_workers(3, timeout=60)
         attempt = stack.enter_context(
@@ -137,7 +140,7 @@ def test_a_dask_worker_that_returns_at_its_address_runs_no_past_life(tmp_path: P
         port = int(slot.rpartition(":")[2])
         processes[port].kill()
         processes[port].wait()
-        stack.enter_context(dask_process(*worker(port)))
+        stack.enter_context(dask_process(tmp_path, *worker(port)))
         deadline = time.monotonic() + TIMEOUT_SECS
 
         def first_steps() -> list[int]:
