@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
 from types import TracebackType
@@ -20,10 +20,11 @@ from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
 from psflow.ps_runtime.cluster.failures import root_cause, scheduler_loss
 from psflow.ps_runtime.cluster.loss_messages import send_loss
 from psflow.ps_runtime.cluster.presence import Presence
+from psflow.ps_runtime.cluster.restarting import Restarting
 from psflow.ps_runtime.cluster.role_task import run_role
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import ROLES_SECS, Deadline, stop_clock
-from psflow.ps_runtime.errors import CapacityError, ProtocolError, RoleFailedError, StoppedError, WaitTimeoutError
+from psflow.ps_runtime.errors import ProtocolError, RoleFailedError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.roles.event_codec import decode_event
 from psflow.ps_runtime.roles.events import (
     Checkpoint,
@@ -58,8 +59,6 @@ SETTLE_SECS = 1.0
 LIVES_PER_ATTEMPT = 1 << 16
 MAX_RESTARTS = 3
 """Of one role within an hour, where nobody has said another number."""
-LOOK_SECS = 1.0
-"""Between two looks for a slot on which a lost role may begin again."""
 
 logger = logging.getLogger(__name__)
 
@@ -104,9 +103,6 @@ class ClusterJob:
         """Losses that were handed on."""
         self._hosts: set[str | None] = set()
         """Of the slots that the roles began on."""
-        self._next_look = Deadline(0)
-        self._no_slot: Deadline | None = None
-        """Since only roles are missing that wait for a slot."""
 
     def __enter__(self) -> Self:
         self._client.subscribe_topic(self._topic, self._take_event)
@@ -212,11 +208,15 @@ class ClusterJob:
             If the scheduler is silent for minutes, or a lost role finds no slot though all others have ended.
         """
         supervisor = self._supervisor
+        # a ps that is alone on its host with all others listens to no other one
+        host = next(iter(self._hosts)) if len(self._hosts) == 1 else None
+        restarting = Restarting(self._client, supervisor, self._submit, host)
         while not supervisor.all_ended():
             check()
             self._look()
             self._tell_losses()
-            self._begin_again(check)
+            self._cancel_lost()
+            restarting.place(check)
             with self._changed:
                 self._changed.wait_for(self._has_news, SLICE_SECS)
             self._raise_failure(check)
@@ -264,36 +264,11 @@ class ClusterJob:
         self._futures[role] = future
         future.add_done_callback(partial(self._take_outcome, role, incarnation))
 
-    def _begin_again(self, check: Callable[[], None]) -> None:
-        """Give each lost role that may begin again a slot, if one is free; the others train on meanwhile.
-
-        Raises
-        ------
-        WaitTimeoutError
-            If nobody else is left, and no slot was free for a minute.
-        """
-        waiting = self._supervisor.waiting()
-        if lost := [future for role in waiting if (future := self._futures.pop(role, None)) is not None]:
-            self._client.cancel(lost, force=True)  # before its address may be there again: Dask would run it once more
-        if not waiting or not self._next_look.has_passed:
-            return
-        self._next_look = Deadline(LOOK_SECS)
-        host = next(iter(self._hosts)) if len(self._hosts) == 1 else None  # a ps that is alone listens to its host only
-        try:
-            for role in waiting:
-                with admission(self._client, 1, AdmissionPolicy(0, waits_for_slots=False, host=host), check) as [slot]:
-                    self._submit(role, slot)
-                self._no_slot = None
-        except (CapacityError, WaitTimeoutError):
-            self._give_up_late(waiting)
-
-    def _give_up_late(self, waiting: Sequence[RoleId]) -> None:
-        if self._supervisor.slots():
-            self._no_slot = None
-        elif self._no_slot is None:
-            self._no_slot = Deadline(START_TIMEOUT_SECS)
-        elif self._no_slot.has_passed:
-            raise WaitTimeoutError(", ".join(map(str, waiting)), "find a free slot to begin again", START_TIMEOUT_SECS)
+    def _cancel_lost(self) -> None:
+        """Cancel lost lives before their addresses may be there again: Dask would run them once more."""
+        lost = [future for role in self._supervisor.waiting() if (future := self._futures.pop(role, None)) is not None]
+        if lost:
+            self._client.cancel(lost, force=True)
 
     def _take_event(self, stamped: tuple[float, Any]) -> None:
         """Note what an event says of the roles, and hand it on; the job fails of data that is no event of a role."""
