@@ -13,7 +13,7 @@ from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.errors import ModelFnError, UsageError
 from psflow.ps_runtime.estimator.model_dir import absolute
-from psflow.ps_runtime.estimator.user_code import user_code
+from psflow.ps_runtime.model.user_code import user_code
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.model.export_bundle import (
