@@ -82,6 +82,7 @@ def test_it_is_kept_as_plain_data_and_compared() -> None:
         ({"columns": ["town", "town"], "hash_buckets": 5}, "columns is ('town', 'town'), expected a list of two or"),
         ({"columns": ["town", 3], "hash_buckets": 5}, "columns is ('town', 3), expected a list of two or more"),
         ({"columns": ["town", "job"], "hash_buckets": 0}, "hash_buckets is 0, expected a whole number from 1 to"),
+        ({"columns": ["town", "job"], "hash_buckets": 2**62}, "from 1 to 4,611,686,018,427,387,903"),
         ({"columns": ["town", "job"], "hash_buckets": True}, "hash_buckets is True, expected a whole number from"),
         ({"columns": ["town", "job"], "hash_buckets": 5, "embedding": 0}, "embedding is 0, expected a whole number"),
     ],
