@@ -154,7 +154,7 @@ def call_input_fn(input_fn: Callable[..., Any], context: InputContext | None = N
         raise InputError((f"expected an input_fn to call, got {_kind_of(input_fn)}; write lambda: ...",))
     name = _name(input_fn)
     result = input_fn(**_arguments(input_fn, {"input_context": context, **offered}, f"input_fn {name}"))
-    return CalledInput(name, result() if inspect.isgeneratorfunction(result) else result)
+    return CalledInput(name, result() if inspect.isgeneratorfunction(result) else result, input_fn)
 
 
 def _as_input(result: Any, where: str) -> Dataset | RecordInput | Iterator[Batch]:
