@@ -116,8 +116,22 @@ def test_single_examples_of_the_chosen_keys_from_a_checkpoint_that_a_path_names(
 
 
 def test_an_unknown_key_is_refused_as_without_a_client(client: Client, model_dir: str) -> None:
+    def unread() -> Any:
+        raise AssertionError("the input is read")
+
     with pytest.raises(UsageError, match=r"^there is no prediction 'summ'; did you mean 'sum'\?$"):
-        next(estimator(model_dir).predict(records, ["summ"], client=client))
+        next(estimator(model_dir).predict(unread, ["summ"], client=client))
+
+
+def test_a_worker_judges_a_key_where_zeros_are_no_row(client: Client, model_dir: str) -> None:
+    def refuse_zeros(x: Any) -> None:
+        if not x.any():
+            raise ZeroDivisionError
+
+    model = estimator(model_dir, act=refuse_zeros)
+    with pytest.raises(UsageError, match=r"^there is no prediction 'summ'; did you mean 'sum'\?$"):
+        next(model.predict(records, ["summ"], client=client))
+    assert list(next(model.predict(records, ["sum"], client=client))) == ["sum"]
 
 
 def test_workers_read_files_themselves(client: Client, tmp_path: Path) -> None:
