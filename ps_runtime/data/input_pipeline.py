@@ -53,6 +53,9 @@ class InputContext:
     num_replicas_in_sync: int = 1
 
     def __post_init__(self) -> None:
+        given = (self.num_input_pipelines, self.input_pipeline_id, self.num_replicas_in_sync)
+        if any(type(number) is not int for number in given):
+            raise InputError((f"expected whole numbers in an InputContext, got {', '.join(map(repr, given))}",))
         if not 0 <= self.input_pipeline_id < self.num_input_pipelines:
             raise InputError(
                 (

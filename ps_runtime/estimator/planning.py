@@ -16,7 +16,6 @@ from psflow.ps_runtime.data.input_pipeline import InputContext, call_input_fn, o
 from psflow.ps_runtime.data.non_finite import NonFiniteError
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError, LabelError, ModelFnError, UsageError
-from psflow.ps_runtime.model.user_code import user_code
 from psflow.ps_runtime.model.best import is_better
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.evaluation import as_numbers, batches_of, check_servable, first_rows
@@ -24,6 +23,7 @@ from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, input_names
+from psflow.ps_runtime.model.user_code import user_code
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec

@@ -45,7 +45,9 @@ def check_keys_early(caller: ModelCaller, schema: InputSchema, keys: Sequence[st
         return
     try:
         with np.errstate(all="ignore"):
-            predictions = caller.reading(schema).build(zeros_of(schema), None, ModeKeys.PREDICT, seed=0).spec.predictions
+            predictions = (
+                caller.reading(schema).build(zeros_of(schema), None, ModeKeys.PREDICT, seed=0).spec.predictions
+            )
     except Exception as error:  # zeros may be nothing that a model takes; then workers judge the keys
         logger.debug("predict_keys are judged by workers, as model_fn takes no row of zeros: %r", error)
         return

@@ -125,9 +125,7 @@ def open_chief(
         yield chief
 
 
-def _cut_request(
-    stack: ExitStack, job: JobSpec, context: RoleContext, dials: Sequence[Dial]
-) -> Callable[[], None]:
+def _cut_request(stack: ExitStack, job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> Callable[[], None]:
     """Return what asks for a cut by a connection of its own, opened at the first time and closed with `stack`."""
     opened: list[SavingClient] = []
 

@@ -36,9 +36,9 @@ def size_faults(tables: Sequence[TableSpec], optimizers: Sequence[Optimizer]) ->
     Examples
     --------
     >>> huge = TableSpec("items", 2**58, 4, "float32", None, {"name": "zeros"}, seed=1)
-    >>> print(*size_faults([huge], []))
-    table 'items' has 288,230,376,151,711,744 rows, at most 68,719,476,736 are possible where a row takes 17 bytes; ask \
-for fewer ids (num_rows, num_ids or hash_buckets)
+    >>> [fault] = size_faults([huge], [])
+    >>> fault[:82]
+    "table 'items' has 288,230,376,151,711,744 rows, at most 68,719,476,736 are possible"
     """
     for spec in tables:
         num_slots = 0 if spec.optimizer is None else len(optimizers[spec.optimizer].slot_names)

@@ -7,7 +7,7 @@ import itertools
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import dask
 import pytest
@@ -70,7 +70,7 @@ def failing(common: bytes, partition: int) -> int:
 class Shared:
     """What partitions share; it counts those that are there."""
 
-    alive: weakref.WeakSet[Shared] = weakref.WeakSet()
+    alive: ClassVar[weakref.WeakSet[Shared]] = weakref.WeakSet()
 
     def __init__(self) -> None:
         Shared.alive.add(self)

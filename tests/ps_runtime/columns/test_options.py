@@ -21,7 +21,10 @@ from psflow.ps_runtime.errors import UsageError
         ({"indicator": "yes"}, "indicator is 'yes', expected true or false"),
         ({"hash_buckets": 0}, "hash_buckets is 0, expected a whole number from 1 to 4,611,686,018,427,387,903"),
         ({"hash_buckets": True}, "hash_buckets is True, expected a whole number"),
-        ({"hash_buckets": 2**62}, "is 4611686018427387904, expected a whole number from 1 to 4,611,686,018,427,387,903"),
+        (
+            {"hash_buckets": 2**62},
+            "is 4611686018427387904, expected a whole number from 1 to 4,611,686,018,427,387,903",
+        ),
         ({"embedding": 2.5}, "embedding is 2.5, expected a whole number"),
         ({"vocabulary": ""}, "vocabulary is empty, expected auto, a list of words or a path"),
         ({"vocabulary": []}, "vocabulary is empty: expected at least one word"),

@@ -116,8 +116,18 @@ def test_a_placeholder_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "kind", "fault"),
     [
-        ((object, [None]), {}, TypeError, "placeholder 'a': dtype should be str, or a dtype of numbers or booleans such as np.f"),
-        (("complex64", [None]), {}, TypeError, "placeholder 'a': dtype should be str, or a dtype of numbers or booleans such as np.f"),
+        (
+            (object, [None]),
+            {},
+            TypeError,
+            "placeholder 'a': dtype should be str, or a dtype of numbers or booleans such as np.f",
+        ),
+        (
+            ("complex64", [None]),
+            {},
+            TypeError,
+            "placeholder 'a': dtype should be str, or a dtype of numbers or booleans such as np.f",
+        ),
         (("string", [None]), {}, TypeError, "or a dtype of numbers or booleans such as np.float32, got str 'string'"),
         ((None, [None]), {}, TypeError, "or a dtype of numbers or booleans such as np.float32, got None"),
         ((3, [None]), {}, TypeError, "or a dtype of numbers or booleans such as np.float32, got int 3"),

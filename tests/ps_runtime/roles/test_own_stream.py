@@ -62,7 +62,10 @@ def failing(error):
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (ZeroDivisionError("boom"), r":failing raised ZeroDivisionError in train mode at \S*test_own_stream.py:\d+: boom$"),
+        (
+            ZeroDivisionError("boom"),
+            r":failing raised ZeroDivisionError in train mode at \S*test_own_stream.py:\d+: boom$",
+        ),
         (InputError(("row 3",)), "^row 3$"),
     ],
 )

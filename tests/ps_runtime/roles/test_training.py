@@ -252,7 +252,9 @@ def test_a_generator_that_fails_on_a_ps_fails_the_chief_with_its_words(roles, ma
         yield records().read(0, 0, 4)
         raise ZeroDivisionError("the second batch is missing")
 
-    with pytest.raises(InputError, match=r"failing raised ZeroDivisionError in train mode at \S+\.py:\d+: the second batch is missing"):
+    with pytest.raises(
+        InputError, match=r"failing raised ZeroDivisionError in train mode at \S+\.py:\d+: the second batch is missing"
+    ):
         train(roles, make(), failing)
 
 
