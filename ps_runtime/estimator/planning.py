@@ -29,6 +29,7 @@ from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.tables.sizes import size_faults
 
 __all__ = ["EvaluationPlan", "JobPlan", "metric_names", "plan_evaluations", "plan_job"]
 
@@ -100,6 +101,8 @@ def plan_job(
     _check_labels(evaluated.values(), check_labels, schema)
     caller = caller.reading(schema)
     built = _first_call(caller, first, ModeKeys.TRAIN, seed)
+    if faults := tuple(size_faults(built.model.tables, [op.optimizer for op in built.spec.train_ops])):
+        raise ModelFnError(faults)
     for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):
         batch = data.first_batch()
         _check_modes(caller, eval_spec, batch, built.model, f"in {ModeKeys.TRAIN}", seed)
