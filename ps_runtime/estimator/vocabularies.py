@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.columns.vocabulary_file import read_words
 from psflow.ps_runtime.estimator.warm_start_settings import VocabInfo
+from psflow.ps_runtime.feature_columns.vocabulary_file import read_words
 
 __all__ = ["places_of_words", "read_places"]
 

@@ -7,7 +7,6 @@ from typing import Any, get_args
 
 import numpy as np
 
-from psflow.ps_runtime.columns.vocabulary_file import read_words
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.feature_columns.arguments import STRING, check_key, checked_dtype, whole_number
 from psflow.ps_runtime.feature_columns.kinds import (
@@ -19,6 +18,7 @@ from psflow.ps_runtime.feature_columns.kinds import (
     WeightedColumn,
     leaves_of,
 )
+from psflow.ps_runtime.feature_columns.vocabulary_file import read_words
 
 __all__ = [
     "categorical_column_with_hash_bucket",
@@ -224,14 +224,16 @@ def crossed_column(
     if isinstance(keys, str) or not keys or len(keys) < 2:
         raise UsageError((f"keys of a cross are {keys!r}, expected a list of two or more",))
     for key in keys:
-        if not isinstance(key, str | get_args(CategoricalColumn)):  # type: ignore[arg-type]
+        if not isinstance(key, (str, *get_args(CategoricalColumn))):
             raise UsageError((f"keys of a cross have {key!r}, expected names of features and columns of ids",))
     if hash_key is not None and not (whole_number(hash_key) and 0 <= hash_key < 2**64):
         raise UsageError((f"hash_key of a cross is {hash_key!r}, expected an integer in [0, 2**64)",))
     crossed = CrossedColumn(tuple(keys), int(hash_bucket_size), None if hash_key is None else int(hash_key))
     for key in leaves_of(crossed):
         if isinstance(key, HashBucketColumn):
-            fault = f"hashes {key.name!r} before it is crossed, so that more values share an id; give {key.key!r} itself"
+            fault = (
+                f"hashes {key.name!r} before it is crossed, so that more values share an id; give {key.key!r} itself"
+            )
             raise UsageError((f"the cross {crossed.name!r} {fault}",))
         if isinstance(key, WeightedColumn):
             raise UsageError((f"the cross {crossed.name!r} has {key.name!r}, whose weights a cross has no use for",))

@@ -122,7 +122,7 @@ class RawFeatures:
         if array.dtype.kind == "S":
             array = np.char.decode(array, "utf-8")
         elif array.dtype == object and all(word is None or isinstance(word, str) for word in array.flat):
-            array = np.where(np.equal(array, None), "", array).astype(str)
+            array = np.array(["" if word is None else word for word in array.flat]).reshape(array.shape)
         if array.dtype.kind != "U":
             raise InputError((f"feature {key!r} is of {array.dtype}, its column expects text",))
         return array.reshape(len(array), -1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple, assert_never
 
 import numpy as np
@@ -176,10 +176,9 @@ class Transformation:
         batch = len(members[0].ids)
         shape = (batch, *(member.ids.shape[1] for member in members))
         whole = [_along(axis, member, shape) for axis, member in enumerate(members)]
-        present = np.logical_and.reduce([found for _, found in whole])
+        present = np.logical_and.reduce([np.broadcast_to(found, shape) for _, found in whole]).reshape(batch, -1)
         flat = [np.broadcast_to(ids, shape).ravel() for ids, _ in whole]
         ids = combination_ids(flat, column.hash_bucket_size, column.hash_key or 0).reshape(batch, -1)
-        present = np.broadcast_to(present, shape).reshape(batch, -1)
         return IdValues(np.where(present, ids, -1), present)
 
     def _member(self, key: str | CategoricalColumn) -> IdValues:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fsspec
+
 from psflow.ps_runtime.errors import InputError, UsageError
 
 __all__ = ["read_words"]
@@ -17,8 +19,6 @@ def read_words(path: str, size: int) -> list[str]:
     InputError
         If it has fewer lines, or the same word twice; says in which line.
     """
-    import fsspec  # not where a model is served
-
     try:
         with fsspec.open(path, "rt", encoding="utf-8") as file:
             words = [line.rstrip("\r\n") for line in file]
