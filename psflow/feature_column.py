@@ -17,6 +17,7 @@ from psflow.ps_runtime.feature_columns.dense import (
     numeric_column,
     shared_embeddings,
 )
+from psflow.ps_runtime.model.feature_layers import input_layer, linear_model
 
 __all__ = [
     "bucketized_column",
@@ -27,6 +28,8 @@ __all__ = [
     "crossed_column",
     "embedding_column",
     "indicator_column",
+    "input_layer",
+    "linear_model",
     "numeric_column",
     "shared_embeddings",
     "weighted_categorical_column",

@@ -21,7 +21,7 @@ from psflow.ps_runtime.model.embedding import embedding_lookup
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
 from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.sparse import SparseGradient
-from psflow.ps_runtime.tracing import plain
+from psflow.ps_runtime.tracing import numpy_of, plain
 
 __all__ = ["IdRows"]
 
@@ -68,7 +68,7 @@ class IdRows:
         rows = self._shortened(self._rows(values[present]))
         places = np.full(values.shape, int(present.sum()))
         places[present] = np.arange(len(rows))
-        np_ = _numpy_of(rows)
+        np_ = numpy_of(rows)
         padded = np_.concatenate([rows, np.zeros((1, self.dim), np.float32)])  # what is absent is the last row
         return np_.sum(padded[places] * factors[:, :, np.newaxis], axis=1)
 
@@ -132,7 +132,7 @@ class IdRows:
     def _shortened(self, rows: Any) -> Any:
         if self.max_norm is None:
             return rows
-        np_ = _numpy_of(rows)
+        np_ = numpy_of(rows)
         squares = np_.sum(rows * rows, axis=1, keepdims=True)
         is_long = plain(squares) > self.max_norm**2
         # the root of what is replaced has no gradient that could be infinite
@@ -144,12 +144,3 @@ def _with_axis(ids: Ids) -> tuple[NDArray[np.integer[Any]], NDArray[np.float32]]
     if ids.factors is not None:
         return ids.values, ids.factors
     return ids.values[:, np.newaxis], np.ones((len(ids.values), 1), np.float32)
-
-
-def _numpy_of(values: Any) -> Any:
-    """Return numpy, or that of autograd where it follows `values`."""
-    if plain(values) is values:
-        return np
-    import autograd.numpy  # costs an import of its own
-
-    return autograd.numpy
