@@ -197,7 +197,7 @@ def _cast_values(array: NDArray[Any], wanted: np.dtype[Any], what: str, faults: 
 
 def _objects(column: Any) -> NDArray[Any]:
     """Return a column of texts as it is: numpy would make text of a number among them."""
-    if isinstance(column, np.ndarray):
+    if isinstance(column, np.ndarray) and column.dtype != object:
         return column
     return np.array([column] if isinstance(column, str) else list(column), dtype=object)
 
