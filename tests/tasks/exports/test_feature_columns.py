@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import mlflow.pyfunc
@@ -10,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from psflow import Dataset, DNNRegressor, LinearRegressor, RunConfig, initializers
+from psflow import Dataset, DNNLinearCombinedRegressor, DNNRegressor, LinearRegressor, RunConfig, initializers
 from psflow import feature_column as fc
 from psflow.ps_runtime.errors import ModelFnError
 from tests.parity.columns import halved
@@ -25,30 +24,17 @@ def houses() -> Dataset:
     return Dataset(ROWS, np.float32([3, 4]))
 
 
-COLUMNS = {
-    "linear": partial(
-        LinearRegressor,
-        [
-            fc.numeric_column("area", normalizer_fn=halved),
-            COLORS,
-            fc.crossed_column(["color", fc.categorical_column_with_identity("town", 3)], 5000),
-        ],
-    ),
-    "deep": partial(
-        DNNRegressor,
+def test_it_predicts_from_raw_features(tmp_path: Path) -> None:
+    town = fc.categorical_column_with_identity("town", 3)
+    area = fc.numeric_column("area", normalizer_fn=halved)
+    vectors = fc.embedding_column(MANY, 2, initializer=initializers.normal(stddev=0.3))
+    estimator = DNNLinearCombinedRegressor(
         [3],
-        [
-            fc.bucketized_column(fc.numeric_column("area"), [1.5]),
-            fc.embedding_column(MANY, 2, initializer=initializers.normal(stddev=0.3)),
-            fc.indicator_column(fc.categorical_column_with_identity("town", 3)),
-        ],
-    ),
-}
-
-
-@pytest.mark.parametrize("model", COLUMNS)
-def test_it_predicts_from_raw_features(model: str, tmp_path: Path) -> None:
-    estimator = COLUMNS[model](model_dir=str(tmp_path / "model"), config=CONFIG).train(houses)
+        linear_feature_columns=[area, COLORS, fc.crossed_column(["color", town], 5000)],
+        dnn_feature_columns=[fc.bucketized_column(area, [0.25]), vectors, fc.indicator_column(town)],
+        model_dir=str(tmp_path / "model"),
+        config=CONFIG,
+    ).train(houses)
     exported = mlflow.pyfunc.load_model(estimator.export_saved_model(str(tmp_path / "export")))
     expected = [row["predictions"] for row in estimator.predict(lambda: ROWS)]
     np.testing.assert_allclose(exported.predict(ROWS)["predictions"], expected, rtol=1e-6)
