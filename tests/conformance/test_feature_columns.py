@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import autograd.numpy as anp
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -15,8 +16,10 @@ import psflow as tf
 from psflow import Dataset, Estimator, EstimatorSpec, GradientDescent, ModeKeys, RunConfig
 from psflow import feature_column as fc
 from psflow.ps_runtime.errors import InputError, ModelFnError, PsflowError
+from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.feature_columns import transforming
 from psflow.ps_runtime.feature_columns.transforming import Transformation
+from tests.ps_runtime.roles.conftest import RoleThreads, roles  # noqa: F401  (a fixture)
 
 CONFIG = RunConfig(tf_random_seed=1, save_checkpoints_steps=1000, log_step_count_steps=None)
 COLORS = fc.categorical_column_with_vocabulary_list("color", ["red", "green"])
@@ -384,3 +387,19 @@ def test_a_model_fn_has_layers_of_columns(tmp_path: Path) -> None:
     before = estimator.train(houses, steps=1).evaluate(houses)["loss"]
     assert estimator.train(lambda: houses().repeat(), max_steps=80).evaluate(houses)["loss"] < before / 2
     assert "input_layer/color_embedding/embedding_weights" in estimator.get_variable_names()
+
+
+def test_columns_and_their_functions_travel_to_the_roles(roles: RoleThreads, tmp_path: Path) -> None:  # noqa: F811
+    factor = 0.5
+    columns = [
+        fc.numeric_column("area", normalizer_fn=lambda numbers: numbers * factor),
+        fc.crossed_column(["color", TOWN], 5000),
+    ]
+    there, here = (tf.LinearRegressor(columns, model_dir=str(tmp_path / name), config=CONFIG) for name in ("a", "b"))
+    with Attempt(there, tf.TrainSpec(houses), None) as attempt:
+        roles.train(cloudpickle.loads(cloudpickle.dumps(attempt.job())))
+    here.train(houses)
+    weights = "linear/linear_model/area/weights"
+    assert there.get_variable_value(weights) == here.get_variable_value(weights) != 0
+    rows = [[row["predictions"][0] for row in estimator.predict(houses)] for estimator in (there, here)]
+    assert rows[0] == rows[1]
