@@ -14,6 +14,7 @@ from psflow.ps_runtime.columns.features import (
     Feature,
     Group,
     HashIds,
+    IdentityIds,
     IsBlank,
     LogOnePlus,
     MinMax,
@@ -53,7 +54,8 @@ def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
     Raises
     ------
     CellError
-        If a number is not above -1 of which a logarithm is to be taken, or is not whole where it stands for a word.
+        If a number is not above -1 of which a logarithm is to be taken, or is not whole where it stands for a word or
+        an id, or is no id.
     """
     match feature:
         case Number() | IsBlank():
@@ -67,6 +69,8 @@ def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
             return word_ids(columns[feature.column], feature.column, feature.array, fill)
         case HashIds():
             return _hashes(feature, columns[feature.column])
+        case IdentityIds():
+            return _identity(feature, numbers_of(columns[feature.column]))
         case BucketIds():
             return _buckets(feature, numbers_of(columns[feature.column]))
     assert_never(feature)
@@ -143,6 +147,18 @@ def bucket_ids(numbers: NDArray[Any], edges: NDArray[Any]) -> NDArray[np.int64]:
 def _hashes(feature: HashIds, array: pa.Array) -> NDArray[np.int64]:
     blank_id = feature.num_buckets if feature.fill is None else int(hash_ids([feature.fill], feature.num_buckets)[0])
     return hashed_ids(array, feature.column, feature.num_buckets, blank_id)
+
+
+def _identity(feature: IdentityIds, numbers: NDArray[Any]) -> NDArray[np.int64]:
+    blank = np.isnan(numbers)
+    known = np.where(blank, feature.limit if feature.fill is None else feature.fill, numbers)
+    ids = np.where(np.isfinite(known), known, -1).astype(np.int64)
+    wrong = ~blank & ((ids != numbers) | (numbers < 0) | (numbers >= feature.limit))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        reason = f"expected a whole number from 0 to {feature.limit - 1}, got {numbers[row].item()!r}; raise num_ids"
+        raise CellError(column=feature.column, row=row, reason=reason)
+    return ids
 
 
 def _buckets(feature: BucketIds, numbers: NDArray[Any]) -> NDArray[np.int64]:
