@@ -35,7 +35,7 @@ class IdValues(NamedTuple):
     Parameters
     ----------
     ids : (batch, n) int64 array
-        Negative where a value has no id.
+        Negative where a value has no id; of no meaning where there is no value.
     present : (batch, n) bool array
         Where there is a value at all; one without an id still counts in a cross.
     weights : (batch, n) float32 array, optional
@@ -179,7 +179,7 @@ class Transformation:
         present = np.logical_and.reduce([np.broadcast_to(found, shape) for _, found in whole]).reshape(batch, -1)
         flat = [np.broadcast_to(ids, shape).ravel() for ids, _ in whole]
         ids = combination_ids(flat, column.hash_bucket_size, column.hash_key or 0).reshape(batch, -1)
-        return IdValues(np.where(present, ids, -1), present)
+        return IdValues(ids, present)
 
     def _member(self, key: str | CategoricalColumn) -> IdValues:
         if not isinstance(key, str):
@@ -205,7 +205,6 @@ def _in_vocabulary(column: VocabularyColumn, values: Values) -> NDArray[np.int64
         ids[unknown] += hashed_ids(others, column.key, column.num_oov_buckets, blank_id=0)
     else:
         ids[unknown] = column.default_value
-    ids[~values.present.ravel()] = -1
     return ids.reshape(values.present.shape)
 
 

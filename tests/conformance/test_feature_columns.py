@@ -119,6 +119,8 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     ("categorical_column_with_vocabulary_file", ("c", "no.txt", 0), {}, ValueError, "expected an integer >= 1"),
     ("categorical_column_with_identity", ("i", 0), {}, ValueError, "expected an integer from 1"),
     ("categorical_column_with_identity", ("i", 3, 3), {}, ValueError, r"\[0, 3\)"),
+    ("categorical_column_with_identity", ("i", 3, -1), {}, ValueError, r"\[0, 3\)"),
+    ("categorical_column_with_identity", ("i", 2**62), {}, ValueError, r"2\*\*62 - 1"),
     ("categorical_column_with_hash_bucket", ("h", None), {}, ValueError, "expected an integer from 1"),
     ("categorical_column_with_hash_bucket", ("h", 0), {}, ValueError, "expected an integer from 1"),
     ("categorical_column_with_hash_bucket", ("h", 9, float), {}, ValueError, "an integer or a string"),
@@ -197,6 +199,8 @@ def test_an_id_out_of_range_is_refused_or_becomes_the_default() -> None:
     with pytest.raises(InputError, match=r"feature 'town' has 3 in row 1 of the batch, expected ids in \[0, 3\)"):
         ids_of(TOWN, town=np.array([-5, 3]))
     assert ids_of(TOWN, town=np.array([-5, 2, -1])) == [[-5], [2], []]
+    zero = fc.categorical_column_with_identity("town", 3, default_value=0)
+    assert ids_of(zero, town=np.array([9, 1])) == [[0], [1]]
     defaulted = fc.categorical_column_with_identity("town", 3, default_value=1)
     assert ids_of(defaulted, town=np.array([-5, 3, -1, 0])) == [[1], [1], [], [0]]
     with pytest.raises(InputError, match=r"below 2\*\*63"):

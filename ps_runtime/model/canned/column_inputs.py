@@ -142,5 +142,5 @@ def _joined(found: IdValues, column: CategoricalColumn, combiner: Combiner) -> I
             divisor = np.sqrt((weights * weights).sum(axis=1, keepdims=True))
         case _:
             assert_never(combiner)
-    factors = weights / np.where(divisor > 0, divisor, np.float32(1))
-    return Ids(np.where(counts, found.ids, -1), column.num_buckets, 0, factors.astype(np.float32, copy=False))
+    factors = np.asarray(weights / np.where(divisor > 0, divisor, np.float32(1)), np.float32)
+    return Ids(np.where(counts, found.ids, -1), column.num_buckets, 0, factors)
