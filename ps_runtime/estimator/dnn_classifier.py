@@ -9,7 +9,7 @@ from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults, units_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.feature_columns.choosing import as_list, deep_columns_faults
-from psflow.ps_runtime.feature_columns.kinds import FeatureColumn
+from psflow.ps_runtime.feature_columns.kinds import DenseColumn
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.model.canned.dnn import dnn_classifier
 from psflow.ps_runtime.model.canned.head import ClassifierHead
@@ -69,7 +69,7 @@ class DNNClassifier(Estimator):
         hidden_units: Annotated[
             Sequence[Annotated[int, Key("Units.", ge=1)]], Key("Units of each hidden layer, the first layer first.")
         ],
-        feature_columns: FeatureColumn | Iterable[FeatureColumn] | None = None,
+        feature_columns: DenseColumn | Iterable[DenseColumn] | None = None,
         n_classes: Annotated[
             int | None,
             Key("Number of classes; labels are 0 to n_classes - 1; null: the words of the label, else 2.", ge=2),

@@ -9,7 +9,7 @@ from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults, units_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.feature_columns.choosing import as_list, deep_columns_faults
-from psflow.ps_runtime.feature_columns.kinds import FeatureColumn
+from psflow.ps_runtime.feature_columns.kinds import DenseColumn
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.model.canned.dnn import dnn_regressor
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
@@ -63,7 +63,7 @@ class DNNRegressor(Estimator):
         hidden_units: Annotated[
             Sequence[Annotated[int, Key("Units.", ge=1)]], Key("Units of each hidden layer, the first layer first.")
         ],
-        feature_columns: FeatureColumn | Iterable[FeatureColumn] | None = None,
+        feature_columns: DenseColumn | Iterable[DenseColumn] | None = None,
         label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
         optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,

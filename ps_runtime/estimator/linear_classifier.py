@@ -9,7 +9,7 @@ from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.hyper_parameters import check, combiner_faults, count_faults, optimizer_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.feature_columns.choosing import as_list, linear_columns_faults
-from psflow.ps_runtime.feature_columns.kinds import Combiner, FeatureColumn
+from psflow.ps_runtime.feature_columns.kinds import Combiner, LinearColumn
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.model.canned.head import ClassifierHead
 from psflow.ps_runtime.model.canned.linear import linear_classifier
@@ -61,7 +61,7 @@ class LinearClassifier(Estimator):
 
     def __init__(
         self,
-        feature_columns: FeatureColumn | Iterable[FeatureColumn] | None = None,
+        feature_columns: LinearColumn | Iterable[LinearColumn] | None = None,
         n_classes: Annotated[
             int | None,
             Key("Number of classes; labels are 0 to n_classes - 1; null: the words of the label, else 2.", ge=2),

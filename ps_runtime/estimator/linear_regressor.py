@@ -9,7 +9,7 @@ from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.hyper_parameters import check, combiner_faults, count_faults, optimizer_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.feature_columns.choosing import as_list, linear_columns_faults
-from psflow.ps_runtime.feature_columns.kinds import Combiner, FeatureColumn
+from psflow.ps_runtime.feature_columns.kinds import Combiner, LinearColumn
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.model.canned.linear import linear_regressor
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
@@ -55,7 +55,7 @@ class LinearRegressor(Estimator):
 
     def __init__(
         self,
-        feature_columns: FeatureColumn | Iterable[FeatureColumn] | None = None,
+        feature_columns: LinearColumn | Iterable[LinearColumn] | None = None,
         label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
         optimizer: Annotated[
             Optimizer | None,

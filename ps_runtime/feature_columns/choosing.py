@@ -10,6 +10,7 @@ from psflow.ps_runtime.feature_columns.kinds import (
     DenseColumn,
     EmbeddingColumn,
     FeatureColumn,
+    LinearColumn,
     SharedEmbeddingColumn,
 )
 
@@ -36,7 +37,7 @@ def linear_columns_faults(columns: Any, name: str = "feature_columns") -> list[s
             f"{name} has {column.name!r}, whose vectors a linear model does not learn; give "
             f"{column.categorical_column.name!r}, its column of ids"
             for column in columns
-            if isinstance(column, EmbeddingColumn | SharedEmbeddingColumn)
+            if not isinstance(column, get_args(LinearColumn))
         ]
     return faults
 

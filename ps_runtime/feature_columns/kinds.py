@@ -24,6 +24,7 @@ __all__ = [
     "HashBucketColumn",
     "IdentityColumn",
     "IndicatorColumn",
+    "LinearColumn",
     "NumericColumn",
     "SharedEmbeddingColumn",
     "VocabularyColumn",
@@ -244,6 +245,9 @@ class SharedEmbeddingColumn:
 
 DenseColumn = NumericColumn | BucketizedColumn | IndicatorColumn | EmbeddingColumn | SharedEmbeddingColumn
 """Gives numbers: what a deep network reads."""
+
+LinearColumn = CategoricalColumn | NumericColumn | IndicatorColumn
+"""What a linear model reads."""
 
 FeatureColumn = CategoricalColumn | DenseColumn
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.feature_columns.choosing import as_list, deep_columns_faults, linear_columns_faults
-from psflow.ps_runtime.feature_columns.kinds import COMBINERS, Combiner, DenseColumn, FeatureColumn
+from psflow.ps_runtime.feature_columns.kinds import COMBINERS, Combiner, DenseColumn, LinearColumn
 from psflow.ps_runtime.feature_columns.transforming import Transformation
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.model.canned.column_inputs import Embedded, deep_inputs, linear_inputs
@@ -61,7 +61,7 @@ def input_layer(features: Any, feature_columns: DenseColumn | Iterable[DenseColu
 
 def linear_model(
     features: Any,
-    feature_columns: FeatureColumn | Iterable[FeatureColumn],
+    feature_columns: LinearColumn | Iterable[LinearColumn],
     units: int = 1,
     sparse_combiner: Combiner = "sum",
 ) -> Any:
@@ -72,7 +72,7 @@ def linear_model(
     features : mapping of str to array
         Raw features, as model_fn gets them.
     feature_columns : column or iterable of column
-        None of them an embedding.
+        Columns of ids, numbers and indicators.
     units : int
         How many sums there are, each with weights of its own.
     sparse_combiner : {"sum", "mean", "sqrtn"}

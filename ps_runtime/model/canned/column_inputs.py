@@ -14,10 +14,10 @@ from psflow.ps_runtime.feature_columns.kinds import (
     CrossedColumn,
     DenseColumn,
     EmbeddingColumn,
-    FeatureColumn,
     HashBucketColumn,
     IdentityColumn,
     IndicatorColumn,
+    LinearColumn,
     NumericColumn,
     SharedEmbeddingColumn,
     VocabularyColumn,
@@ -40,7 +40,7 @@ class Embedded(NamedTuple):
 
 
 def linear_inputs(
-    transformation: Transformation, columns: Iterable[FeatureColumn], combiner: Combiner
+    transformation: Transformation, columns: Iterable[LinearColumn], combiner: Combiner
 ) -> dict[str, FloatArray | Ids]:
     """Return what a linear model reads, by the names of the columns, sorted.
 
@@ -49,7 +49,7 @@ def linear_inputs(
     transformation : Transformation
         Of the batch.
     columns : iterable of column
-        No embeddings among them.
+        What to read.
     combiner : {"sum", "mean", "sqrtn"}
         How the weights of several ids of an example become one.
 
@@ -63,8 +63,6 @@ def linear_inputs(
         match column:
             case NumericColumn() | IndicatorColumn():
                 found[column.name] = transformation.numbers(column)
-            case EmbeddingColumn() | SharedEmbeddingColumn():
-                raise AssertionError("a linear model has no embeddings")
             case (
                 BucketizedColumn()
                 | VocabularyColumn()
