@@ -178,7 +178,7 @@ class Transformation:
         whole = [_along(axis, member, shape) for axis, member in enumerate(members)]
         present = np.logical_and.reduce([np.broadcast_to(found, shape) for _, found in whole]).reshape(batch, -1)
         flat = [np.broadcast_to(ids, shape).ravel() for ids, _ in whole]
-        ids = combination_ids(flat, column.hash_bucket_size, column.hash_key or 0).reshape(batch, -1)
+        ids = combination_ids(flat, column.hash_bucket_size, column.hash_key or 0).reshape(present.shape)
         return IdValues(ids, present)
 
     def _member(self, key: str | CategoricalColumn) -> IdValues:

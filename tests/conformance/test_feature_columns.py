@@ -119,6 +119,7 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     ("categorical_column_with_vocabulary_file", ("c", "no.txt", 0), {}, ValueError, "expected an integer >= 1"),
     ("categorical_column_with_identity", ("i", 0), {}, ValueError, "expected an integer from 1"),
     ("categorical_column_with_identity", ("i", 3, 3), {}, ValueError, r"\[0, 3\)"),
+    ("categorical_column_with_identity", ("i", 3, 4), {}, ValueError, r"\[0, 3\)"),
     ("categorical_column_with_identity", ("i", 3, -1), {}, ValueError, r"\[0, 3\)"),
     ("categorical_column_with_identity", ("i", 2**62), {}, ValueError, r"2\*\*62 - 1"),
     ("categorical_column_with_hash_bucket", ("h", None), {}, ValueError, "expected an integer from 1"),
