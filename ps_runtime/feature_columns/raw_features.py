@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -81,7 +82,7 @@ class RawFeatures:
             raise InputError((f"feature {key!r} is of {array.dtype}, its column expects integers",))
         if array.dtype == np.uint64 and array.max(initial=0) >= 2**63:
             raise InputError((f"feature {key!r} has {array.max()}, its column expects integers below 2**63",))
-        return array.astype(np.int64).reshape(len(array), -1)
+        return _flat(array.astype(np.int64))
 
     def values(self, key: str, dtype: str) -> Values:
         """Return a feature of words (`dtype` ``string``) or of integers; ``""``, None and -1 are no value.
@@ -125,7 +126,7 @@ class RawFeatures:
             array = np.array(["" if word is None else word for word in array.flat]).reshape(array.shape)
         if array.dtype.kind != "U":
             raise InputError((f"feature {key!r} is of {array.dtype}, its column expects text",))
-        return array.reshape(len(array), -1)
+        return _flat(array)
 
     def _array(self, key: str) -> NDArray[Any]:
         if key not in self._features:
@@ -136,3 +137,8 @@ class RawFeatures:
         if not array.ndim:
             raise InputError((f"feature {key!r} is a single value, expected one for each example, (batch, ...)",))
         return array[:, np.newaxis] if array.ndim == 1 else array
+
+
+def _flat(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the values of each example in a row, also where there is no example."""
+    return array.reshape(len(array), math.prod(array.shape[1:]))

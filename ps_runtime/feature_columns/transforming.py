@@ -176,7 +176,8 @@ class Transformation:
         batch = len(members[0].ids)
         shape = (batch, *(member.ids.shape[1] for member in members))
         whole = [_along(axis, member, shape) for axis, member in enumerate(members)]
-        present = np.logical_and.reduce([np.broadcast_to(found, shape) for _, found in whole]).reshape(batch, -1)
+        present = np.logical_and.reduce([np.broadcast_to(found, shape) for _, found in whole])
+        present = present.reshape(batch, math.prod(shape[1:]))
         flat = [np.broadcast_to(ids, shape).ravel() for ids, _ in whole]
         ids = combination_ids(flat, column.hash_bucket_size, column.hash_key or 0).reshape(present.shape)
         return IdValues(ids, present)

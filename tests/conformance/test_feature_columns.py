@@ -408,3 +408,10 @@ def test_columns_and_their_functions_travel_to_the_roles(roles: RoleThreads, tmp
     assert there.get_variable_value(weights) == here.get_variable_value(weights) != 0
     rows = [[row["predictions"][0] for row in estimator.predict(houses)] for estimator in (there, here)]
     assert rows[0] == rows[1]
+
+
+def test_a_batch_without_examples_has_columns_without_rows() -> None:
+    empty = {name: values[:0] for name, values in FEATURES.items()}
+    columns = [AREA, SIZES, fc.indicator_column(NAMES["color_weighted_by_w"]), fc.indicator_column(TOWN)]
+    assert fc.input_layer(empty, columns).shape == (0, 9)
+    assert Transformation(empty).ids(fc.crossed_column(["color", TOWN, SIZES], 9)).ids.shape == (0, 2)
