@@ -211,7 +211,7 @@ def test_differences_are_sentences(learned: Preprocessing, learn: Learn) -> None
         f"column 'age' has fill {140 / 3!r}, expected 40.0",
         "column 'age' has maximum 80.0, expected 60.0",
         "column 'work' has other words: new 'navy'; missing 'private'",
-        "column 'code' has num buckets 50, expected 100",
+        "column 'code' has hash_buckets 50, expected 100",
         "column 'code' has embedding none, expected 8",
         "the label is none, expected 'income'",
         "the key columns are none, expected id",
@@ -253,6 +253,8 @@ def test_whole_numbers_may_be_ids_already(learn: Learn) -> None:
     assert learned.specs[0] == FeatureSpec("town", "int64", (), 4, 4)
     assert learned.lines() == ["town: 3 ids, 1 blank", "job: 2 ids, 1 blank becomes 1"]
     assert Preprocessing.from_facts(json.loads(json.dumps(learned.to_facts()))) == learned
+    [difference] = learned.differences(learn(towns, options | {"town": ColumnOptions(num_ids=5, embedding=4)}))
+    assert "num_ids" in difference
 
 
 @pytest.mark.parametrize("value", [3, -1, 1.5, float("inf")])
