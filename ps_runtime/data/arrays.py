@@ -79,9 +79,13 @@ def named_arrays(features: Columns, labels: Columns | None = None) -> Iterator[t
 
 
 def array_specs(columns: Columns) -> tuple[ArraySpec, ...]:
-    """Return name, dtype and shape of a row of each array of plain features or labels."""
+    """Return name, dtype and shape of a row of each array of plain features or labels; text has any length."""
     named = columns if isinstance(columns, dict) else {"": columns}
-    return tuple(ArraySpec(name, str(array.dtype), array.shape[1:]) for name, array in named.items())
+    return tuple(ArraySpec(name, _dtype_name(array), array.shape[1:]) for name, array in named.items())
+
+
+def _dtype_name(array: Array) -> str:
+    return "str" if array.dtype.kind == "U" else str(array.dtype)
 
 
 def map_columns(function: Callable[[Array], Array], columns: Columns) -> Columns:

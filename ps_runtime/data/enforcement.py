@@ -33,14 +33,13 @@ def check_repeatable(schema: InputSchema, where: str) -> None:
     Raises
     ------
     InputError
-        Names each feature that is not of numbers or booleans, and its dtype.
+        Names each feature that is not of numbers, booleans or text, and its dtype.
     """
     faults = [
         f"{where}: {f'feature {spec.name!r}' if spec.name else 'the feature'} has dtype {spec.dtype}, which nobody can "
-        "give to the exported model again: expected numbers or booleans; encode it, for example as numbers of a "
-        "vocabulary, or leave it out"
+        "give to the exported model again: expected numbers, booleans or text; decode it, or leave it out"
         for spec in schema.features
-        if not spec.is_number
+        if not (spec.is_number or spec.is_text)
     ]
     if faults:
         raise InputError(tuple(faults))
