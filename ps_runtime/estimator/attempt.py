@@ -55,6 +55,10 @@ class Trainable(Protocol):
     caller: ModelCaller
     warm_start_from: WarmStartSettings | None
 
+    @property
+    def weight_column(self) -> str | None:
+        """The feature that is the weights of the examples; None: the input says it, if there are some."""
+
     def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that the model cannot take."""
 
@@ -124,6 +128,7 @@ class Attempt:
             num_workers + 1,
             estimator.check_labels,
             self._kept,
+            estimator.weight_column,
         )
         scaffold = self.plan.built.spec.scaffold
         if scaffold is not None and scaffold.saver is not None:

@@ -96,6 +96,11 @@ class Estimator:
         check_params(self.caller)
         self.warm_start_from = warm_start_settings(warm_start_from)
 
+    @property
+    def weight_column(self) -> str | None:
+        """The feature that is the weights of the examples; None here, where model_fn itself reads any weights."""
+        return None
+
     def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that the model cannot take. Any will do here."""
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults
+from psflow.ps_runtime.estimator.canned_estimator import (
+    CannedEstimator,
+    LabelVocabulary,
+    LossReduction,
+    NumClasses,
+    WeightColumn,
+)
+from psflow.ps_runtime.estimator.hyper_parameters import classifier_faults, optimizer_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.keys import Key
-from psflow.ps_runtime.model.canned.head import ClassifierHead
-from psflow.ps_runtime.model.canned.linear import linear_classifier
+from psflow.ps_runtime.losses import Reduction
+from psflow.ps_runtime.model.canned.arguments import check
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.linear import linear_model
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
-from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["LinearClassifier"]
 
 
-class LinearClassifier(Estimator):
+class LinearClassifier(CannedEstimator):
     """A weighted sum of the features for each class, and softmax over these.
 
     Parameters
@@ -33,6 +40,12 @@ class LinearClassifier(Estimator):
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
         Where the first values come from; see `Estimator`.
+    weight_column : str, optional
+        The feature that is the weights of the examples; of record files the ``weight`` of the input says it.
+    label_vocabulary : sequence of str, optional
+        The words of the classes, where the labels of arrays are words; record files have the classes of the label.
+    loss_reduction : Reduction
+        How the losses of a batch become one number.
 
     Raises
     ------
@@ -53,10 +66,7 @@ class LinearClassifier(Estimator):
 
     def __init__(
         self,
-        n_classes: Annotated[
-            int | None,
-            Key("Number of classes; labels are 0 to n_classes - 1; null: the words of the label, else 2.", ge=2),
-        ] = None,
+        n_classes: NumClasses = None,
         optimizer: Annotated[
             Optimizer | None,
             Key("How the ps applies gradients; null: Ftrl, learning rate min(0.2, 1 / sqrt(number of columns))."),
@@ -64,14 +74,15 @@ class LinearClassifier(Estimator):
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
+        *,
+        weight_column: WeightColumn = None,
+        label_vocabulary: LabelVocabulary = None,
+        loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE,
     ) -> None:
-        faults = [] if n_classes is None else count_faults("n_classes", n_classes, at_least=2)
+        faults = classifier_faults(n_classes, weight_column, label_vocabulary, loss_reduction)
         if optimizer is not None:
             faults += optimizer_faults(optimizer, "Ftrl(learning_rate=0.2)")
         check("LinearClassifier", faults)
-        params = {"n_classes": None if n_classes is None else int(n_classes), "optimizer": optimizer}
-        super().__init__(linear_classifier, model_dir, config, params, warm_start_from)
-
-    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
-        """Raise InputError if a whole data set has labels that are no integers in [0, n_classes)."""
-        ClassifierHead.reading(self.params["n_classes"], input_schema).check_labels(labels, where)
+        params = {"optimizer": optimizer}
+        head = ClassifierSpec(n_classes, weight_column, label_vocabulary, Reduction(loss_reduction))
+        super().__init__(linear_model, head, params, model_dir, config, warm_start_from)

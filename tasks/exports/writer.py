@@ -65,8 +65,7 @@ class MlflowModelWriter:
         receiver = None if serving is None else tried_receiver(serving, bundle.schema)
         preprocessing = bundle.schema.preprocessing
         required = ALWAYS_REQUIRED if preprocessing is None else (*ALWAYS_REQUIRED, "pyarrow")
-        modules = {module_of_optimizer(rule) for rule in _optimizers_in(bundle.params)}
-        code = _required_code(source, serving, modules)
+        code = _required_code(source, serving, set(_modules_of(bundle.params)))
         with tempfile.TemporaryDirectory(prefix="psflow-export-") as temporary:
             model, beside, script = Path(temporary, "model"), Path(temporary, "code"), Path(temporary, SCRIPT.name)
             _write_model(model, bundle, source)
@@ -212,16 +211,24 @@ def _pinned(distribution: str) -> str:
     return f"{distribution}=={metadata.version(distribution)}"
 
 
-def _optimizers_in(value: Any) -> Iterator[Optimizer]:
+def _modules_of(value: Any) -> Iterator[str]:
+    """Yield the modules of the optimizers and heads that are among parameters, at any depth."""
     if isinstance(value, Optimizer):
-        yield value
+        yield module_of_optimizer(value)
     elif isinstance(value, Mapping | list | tuple):
         for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _optimizers_in(item)
+            yield from _modules_of(item)
+    elif _is_ours(value):
+        yield type(value).__module__
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether it is a dataclass of psflow, such as a schedule or a head."""
+    return is_dataclass(value) and type(value).__module__.startswith(f"{ENGINE}.")
 
 
 def _encoded(value: Any, where: str) -> Any:
-    """Return a parameter as JSON has it; optimizers, and schedules of psflow, by their fields."""
+    """Return a parameter as JSON has it; optimizers, and schedules and heads of psflow, by their fields."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, np.generic):
@@ -231,13 +238,13 @@ def _encoded(value: Any, where: str) -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _encoded(item, f"{where}[{key!r}]") for key, item in value.items()}
     cls = type(value)
-    if isinstance(value, Optimizer) or (is_dataclass(value) and cls.__module__.startswith(f"{ENGINE}.")):
+    if isinstance(value, Optimizer) or _is_ours(value):
         of_fields = {f.name: _encoded(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value) if f.init}
         module = module_of_optimizer(value) if isinstance(value, Optimizer) else cls.__module__
         return {"$dataclass": f"{module}:{cls.__qualname__}", "fields": of_fields}
     raise ModelFnError(
         (
             f"{where} is a {cls.__name__}, which an export cannot hold: expected numbers, strings, lists and mappings "
-            "of them, an optimizer, or a schedule of psflow; build other objects inside model_fn",
+            "of them, an optimizer, or a schedule or head of psflow; build other objects inside model_fn",
         )
     )

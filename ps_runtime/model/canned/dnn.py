@@ -10,11 +10,9 @@ import numpy as np
 
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient, relu, relu_backward
-from psflow.ps_runtime.model.canned.base import Head, spec_of_head
-from psflow.ps_runtime.model.canned.features import Ids, one_hot, read_features, read_weights
-from psflow.ps_runtime.model.canned.head import ClassifierHead
+from psflow.ps_runtime.model.canned.base import HeadSpec
+from psflow.ps_runtime.model.canned.features import Ids, one_hot, read_features
 from psflow.ps_runtime.model.canned.id_rows import look_up, rows_gradient
-from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
 from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.sparse import SparseGradient
@@ -23,7 +21,7 @@ from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["DeepPart", "Layer", "backward", "dnn_classifier", "dnn_regressor", "forward"]
+__all__ = ["DeepPart", "Layer", "backward", "dnn_model", "forward"]
 
 
 class Layer(NamedTuple):
@@ -85,27 +83,19 @@ def backward(
     return gradients, gradient
 
 
-def dnn_classifier(
+def dnn_model(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
 ) -> EstimatorSpec:
-    """Be the model_fn of `DNNClassifier`.
+    """Be the model_fn of deep networks; `params` has its ``head``, ``hidden_units`` and, to train, ``optimizer``."""
+    asked: HeadSpec = params["head"]
+    head = asked.reading(input_schema)
+    part = DeepPart.of(read_features(features, input_schema), params["hidden_units"], head.logits_dimension)
 
-    `params` has its ``hidden_units``, ``n_classes`` and, to train, ``optimizer``.
-    """
-    head = ClassifierHead.reading(params["n_classes"], input_schema)
-    return _dnn(head, features, labels, mode, params, input_schema)
+    def train(gradient: FloatArray) -> TrainOp:
+        optimizer: Optimizer = params["optimizer"]
+        return optimizer.apply_gradients(part.gradients(gradient))
 
-
-def dnn_regressor(
-    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
-) -> EstimatorSpec:
-    """Be the model_fn of `DNNRegressor`.
-
-    `params` has its ``hidden_units``, ``label_dimension`` and, to train, ``optimizer``.
-    """
-    return _dnn(
-        RegressorHead.reading(params["label_dimension"], input_schema), features, labels, mode, params, input_schema
-    )
+    return head.create_estimator_spec(features, mode, part.outputs, labels, train)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,19 +126,6 @@ class DeepPart:
             of_vectors = dense_input_gradient(self.layers[0].kernel[columns], of_first)
             gradients[name] = rows_gradient(name, ids, of_vectors)
         return gradients | of_layers
-
-
-def _dnn(
-    head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
-) -> EstimatorSpec:
-    part = DeepPart.of(read_features(features, schema), params["hidden_units"], head.num_outputs)
-
-    def train(gradient: FloatArray) -> TrainOp:
-        optimizer: Optimizer = params["optimizer"]
-        return optimizer.apply_gradients(part.gradients(gradient))
-
-    weights = None if mode == ModeKeys.PREDICT else read_weights(features, schema)
-    return spec_of_head(head, mode, labels, part.outputs, weights, train)
 
 
 class _Inputs(NamedTuple):

@@ -2,13 +2,13 @@ import numpy as np
 import pytest
 import scipy.special
 import sklearn.metrics
+from psflow.ps_runtime.model.canned.head import ClassifierHead
 
 from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import Column
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.model.canned.head import ClassifierHead
 from psflow.ps_runtime.specs.schema import InputSchema
 
 RNG = np.random.default_rng(9)
