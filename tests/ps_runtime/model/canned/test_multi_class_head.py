@@ -1,20 +1,27 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.special
 import sklearn.metrics
-from psflow.ps_runtime.model.canned.head import ClassifierHead
 
 from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import Column
-from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.losses import Reduction
+from psflow.ps_runtime.model.canned.binary_class_head import BinaryClassHead
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.multi_class_head import MultiClassHead
+from psflow.ps_runtime.model.canned.multi_label_head import MultiLabelHead
+from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 from psflow.ps_runtime.specs.schema import InputSchema
 
 RNG = np.random.default_rng(9)
 LOGITS = RNG.normal(size=(50, 3)).astype(np.float32)
 LABELS = RNG.integers(0, 3, 50)
-HEAD = ClassifierHead(3)
+HEAD = MultiClassHead(3)
 
 
 def test_predictions_are_softmax_and_its_best_class():
@@ -22,7 +29,8 @@ def test_predictions_are_softmax_and_its_best_class():
     assert predictions["logits"] is LOGITS
     np.testing.assert_allclose(predictions["probabilities"], scipy.special.softmax(LOGITS, axis=1), rtol=1e-6)
     assert predictions["probabilities"].dtype == np.float32
-    assert predictions["class_ids"].tolist() == LOGITS.argmax(axis=1).tolist()
+    assert predictions["class_ids"][:, 0].tolist() == LOGITS.argmax(axis=1).tolist()
+    assert predictions["classes"][:, 0].tolist() == [str(best) for best in LOGITS.argmax(axis=1)]
 
 
 @pytest.mark.filterwarnings("error")
@@ -41,11 +49,6 @@ def test_labels_may_come_in_any_of_these_forms(labels):
     expected = sklearn.metrics.log_loss(LABELS, scipy.special.softmax(LOGITS.astype(float), axis=1))
     assert loss == pytest.approx(expected, rel=1e-6)
     assert gradient.dtype == np.float32
-
-
-def test_truth_values_are_labels_of_two_classes():
-    events, logits = LABELS > 0, LOGITS[:, :2]
-    assert ClassifierHead(2).loss(events, logits)[0] == ClassifierHead(2).loss(events.astype(int), logits)[0]
 
 
 @pytest.mark.parametrize("value", [3, -1, 3.0, 1.5, np.nan, np.inf])
@@ -96,44 +99,6 @@ def test_metrics_of_many_classes():
     assert results["average_loss"] == pytest.approx(HEAD.loss(LABELS, LOGITS)[0], rel=1e-6)
 
 
-def test_metrics_of_two_classes():
-    labels, logits = LABELS % 2, LOGITS[:, :2] + 2 * np.eye(2, dtype=np.float32)[LABELS % 2]
-    results = measured(ClassifierHead(2), labels, logits, batch=16)
-    guesses, positive = logits.argmax(axis=1), scipy.special.softmax(logits, axis=1)[:, 1]
-    precisions, recalls, _ = sklearn.metrics.precision_recall_curve(labels, positive)
-    expected = {
-        "accuracy": sklearn.metrics.accuracy_score(labels, guesses),
-        "accuracy_baseline": max(labels.mean(), 1 - labels.mean()),
-        "auc": sklearn.metrics.roc_auc_score(labels, positive),
-        "auc_precision_recall": sklearn.metrics.auc(recalls, precisions),
-        "average_loss": sklearn.metrics.log_loss(labels, positive),
-        "label/mean": labels.mean(),
-        "precision": sklearn.metrics.precision_score(labels, guesses),
-        "prediction/mean": positive.mean(),
-        "recall": sklearn.metrics.recall_score(labels, guesses),
-    }
-    assert results == pytest.approx(expected, abs=2e-3)
-
-
-def test_metrics_of_two_classes_are_those_of_tensorflow():
-    """`tf.estimator.BinaryClassHead` of TensorFlow 2.15.1, evaluated on these logits in batches of 3."""
-    logits = np.array([-3.2, -1.1, -0.4, 0.3, 0.9, 1.7, 2.5, -2.0], np.float32)
-    labels = np.array([0, 1, 0, 1, 0, 1, 1, 0])
-    results = measured(ClassifierHead(2), labels, np.stack([np.zeros(8, np.float32), logits], axis=1), batch=3)
-    expected = {
-        "accuracy": 0.75,
-        "accuracy_baseline": 0.5,
-        "auc": 0.8125,
-        "auc_precision_recall": 0.8369187,
-        "average_loss": 0.5136771,
-        "label/mean": 0.5,
-        "precision": 0.75,
-        "prediction/mean": 0.4830612,
-        "recall": 0.75,
-    }
-    assert results == pytest.approx(expected, abs=1e-6)
-
-
 @pytest.mark.parametrize("labels", [LABELS, LABELS[:, None], LABELS.astype(np.float32), LABELS[:0]])
 def test_labels_of_a_whole_data_set_pass(labels):
     HEAD.check_labels(labels, "the train input")
@@ -166,9 +131,8 @@ def test_weights_multiply_the_losses_and_the_divisor_is_the_number_of_examples()
     assert gradient.dtype == np.float32
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_weighted_metrics_are_those_of_repeated_examples(n_classes):
-    head, labels, logits = ClassifierHead(n_classes), LABELS % n_classes, LOGITS[:, :n_classes]
+def test_weighted_metrics_are_those_of_repeated_examples():
+    head, labels, logits = HEAD, LABELS, LOGITS
     repeats = np.repeat(np.arange(50), WEIGHTS.astype(int))
     weighted = head.metrics(labels, head.predictions(logits), head.loss(labels, logits, WEIGHTS)[0], WEIGHTS)
     more_labels, more_logits = labels[repeats], logits[repeats]
@@ -184,20 +148,121 @@ def schema_of(*classes):
 
 
 def test_there_are_as_many_classes_as_words_and_predictions_say_them():
-    head = ClassifierHead.reading(None, schema_of("cat", "dog", "elk"))
-    assert head == ClassifierHead.reading(3, schema_of("cat", "dog", "elk")) == ClassifierHead(3, ("cat", "dog", "elk"))
-    assert head.predictions(np.float32([[0, 0, 1], [1, 0, 0]]))["classes"].tolist() == ["elk", "cat"]
-    assert ClassifierHead.reading(None, schema_of()) == ClassifierHead(2)
-    assert ClassifierHead.reading(5, InputSchema(())) == ClassifierHead(5)
+    head = ClassifierSpec().reading(schema_of("cat", "dog", "elk"))
+    assert head == ClassifierSpec(3).reading(schema_of("cat", "dog", "elk"))
+    assert head == MultiClassHead(3, label_vocabulary=["cat", "dog", "elk"])
+    assert head.predictions(np.float32([[0, 0, 1], [1, 0, 0]]))["classes"].tolist() == [["elk"], ["cat"]]
 
 
 @pytest.mark.parametrize(
-    ("n_classes", "words", "fault"),
+    ("asked", "schema", "head"),
     [
-        (2, ("cat", "dog", "elk"), "n_classes is 2, but the label 'pet' has 3 classes, 'cat', 'dog', 'elk'; leave"),
-        (None, ("cat",), "the label 'pet' has one class, 'cat': expected at least 2"),
+        (ClassifierSpec(), schema_of(), BinaryClassHead()),
+        (ClassifierSpec(), schema_of("no", "yes"), BinaryClassHead(label_vocabulary=["no", "yes"])),
+        (ClassifierSpec(5), InputSchema(()), MultiClassHead(5)),
+        (ClassifierSpec(label_vocabulary=["a", "b"]), InputSchema(()), BinaryClassHead(label_vocabulary=("a", "b"))),
+        (
+            ClassifierSpec(label_vocabulary=("a", "b", "c")),
+            schema_of("a", "b", "c"),
+            MultiClassHead(3, label_vocabulary=["a", "b", "c"]),
+        ),
+        (
+            ClassifierSpec(3, "w", None, Reduction.SUM),
+            InputSchema((), weight_column="w"),
+            MultiClassHead(3, "w", None, "sum"),
+        ),
     ],
 )
-def test_another_number_of_classes_than_words_is_refused(n_classes, words, fault):
+def test_two_classes_have_one_logit_and_more_have_one_each(asked, schema, head):
+    assert asked.reading(schema) == head
+    assert head.logits_dimension == (1 if isinstance(head, BinaryClassHead) else head.n_classes)
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "given", "words", "fault"),
+    [
+        (2, None, ("cat", "dog", "elk"), "n_classes is 2, but the label 'pet' has 3 classes, 'cat', 'dog', 'elk'; l"),
+        (None, None, ("cat",), "the label 'pet' has one class, 'cat': expected at least 2"),
+        (2, ("dog", "cat"), ("cat", "dog"), "label_vocabulary is 'dog', 'cat', but the label 'pet' has the classes 'c"),
+    ],
+)
+def test_other_classes_than_those_of_the_label_are_refused(n_classes, given, words, fault):
     with pytest.raises(InputError, match=fault):
-        ClassifierHead.reading(n_classes, schema_of(*words))
+        ClassifierSpec(n_classes, label_vocabulary=given).reading(schema_of(*words))
+
+
+@pytest.mark.parametrize(
+    ("weight_column", "schema", "fault"),
+    [
+        ("w", InputSchema(()), "weight_column is 'w', but the weights of the training input are none"),
+        (
+            "w",
+            InputSchema((), weight_column="v"),
+            "weight_column is 'w', but the weights of the training input are 'v'",
+        ),
+    ],
+)
+def test_other_weights_than_those_of_the_input_are_refused(weight_column, schema, fault):
+    for head in (HEAD, BinaryClassHead(), MultiLabelHead(2), RegressionHead()):
+        with pytest.raises(InputError, match=fault):
+            replace(head, weight_column=weight_column).reading(schema)
+
+
+def test_the_weights_of_the_input_are_those_of_the_head():
+    for head in (HEAD, BinaryClassHead(), MultiLabelHead(2), RegressionHead()):
+        assert head.reading(InputSchema((), weight_column="v")) == replace(head, weight_column="v")
+
+
+PETS = MultiClassHead(3, label_vocabulary=["cat", "dog", "elk"])
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [np.array(["elk", "cat", "elk"]), np.array([["elk"], ["cat"], ["elk"]]), np.array(["elk", "cat", "elk"], object)],
+)
+def test_words_are_labels_where_there_is_a_vocabulary(labels):
+    assert PETS.loss(labels, LOGITS[:3])[0] == HEAD.loss([2, 0, 2], LOGITS[:3])[0]
+    PETS.check_labels(labels, "the train input")
+    assert PETS.loss([2, 0, 2], LOGITS[:3])[0] == HEAD.loss([2, 0, 2], LOGITS[:3])[0], "and so are ids"
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (["cat", "dgo"], r"label of row 1 of the batch is 'dgo', expected one of 'cat', 'dog', 'elk'; .*'dog'"),
+        (np.array(["cat", None], object), "label of row 1 of the batch is None, expected one of 'cat'"),
+        (np.array([float("nan"), "cat"], object), "label of row 0 of the batch is nan, expected one of 'cat'"),
+        (["", "cat"], "label of row 0 of the batch is '', expected one of 'cat'"),
+    ],
+)
+def test_a_word_that_is_no_class_is_named_with_its_row(labels, words):
+    with pytest.raises(InputError, match=words):
+        PETS.loss(np.array(labels), LOGITS[:2])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ({"n_classes": 2}, "MultiClassHead: n_classes is 2, expected an integer >= 3"),
+        ({"n_classes": None}, "n_classes is None, expected an integer"),
+        ({"n_classes": 3.0}, "n_classes is 3.0, expected an integer >= 3"),
+        ({"n_classes": 3, "weight_column": 3}, "weight_column is 3, expected the name of a feature, or None"),
+        ({"n_classes": 3, "weight_column": ""}, "weight_column is '', expected the name of a feature"),
+        ({"n_classes": 3, "label_vocabulary": "abc"}, "label_vocabulary is 'abc', expected a list of the words"),
+        ({"n_classes": 3, "label_vocabulary": ["a", "b"]}, "label_vocabulary has 2 words, expected 3, one for each"),
+        ({"n_classes": 3, "label_vocabulary": ["a", "b", "a"]}, "label_vocabulary has 'a' twice"),
+        ({"n_classes": 3, "label_vocabulary": ["a", 1, "c"]}, "label_vocabulary has 1, expected words"),
+        ({"n_classes": 3, "loss_reduction": "summ"}, "loss_reduction is 'summ', expected one of sum, .*'sum'"),
+        ({"n_classes": 3, "loss_reduction": None}, "loss_reduction is None, expected one of sum, sum_over_batch_size"),
+        ({"n_classes": 3, "name": 3}, "name is 3, expected a text, or None"),
+    ],
+)
+def test_arguments_are_checked(arguments, fault):
+    with pytest.raises(UsageError, match=fault):
+        MultiClassHead(**arguments)
+
+
+def test_all_faults_come_at_once():
+    with pytest.raises(UsageError) as caught:
+        MultiClassHead(1, 3, "ab", "none", name="")
+    assert len(caught.value.faults) == 5

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import sklearn.metrics
-from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 
 from psflow.ps_runtime.columns.features import Standard
 from psflow.ps_runtime.columns.labels import Label
@@ -9,6 +8,7 @@ from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import Column
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 from psflow.ps_runtime.specs.schema import InputSchema
 
 RNG = np.random.default_rng(12)
