@@ -76,5 +76,5 @@ class BaselineClassifier(CannedEstimator):
             *optimizer_faults(optimizer, "Ftrl(learning_rate=0.3)"),
         ]
         check("BaselineClassifier", faults)
-        head = ClassifierSpec(n_classes, weight_column, label_vocabulary, Reduction(loss_reduction))
+        head = ClassifierSpec(n_classes, weight_column, label_vocabulary, loss_reduction)
         super().__init__(baseline_model, head, {"optimizer": optimizer}, model_dir, config, warm_start_from)

@@ -97,5 +97,5 @@ class DNNClassifier(CannedEstimator):
             "hidden_units": [int(n) for n in hidden_units],
             "optimizer": optimizer,
         }
-        head = ClassifierSpec(n_classes, weight_column, label_vocabulary, Reduction(loss_reduction))
+        head = ClassifierSpec(n_classes, weight_column, label_vocabulary, loss_reduction)
         super().__init__(dnn_model, head, params, model_dir, config, warm_start_from)

@@ -109,5 +109,5 @@ class DNNLinearCombinedClassifier(CannedEstimator):
             "dnn_feature_columns": None if dnn_feature_columns is None else list(dnn_feature_columns),
             "dnn_optimizer": dnn_optimizer,
         }
-        head = ClassifierSpec(n_classes, weight_column, label_vocabulary, Reduction(loss_reduction))
+        head = ClassifierSpec(n_classes, weight_column, label_vocabulary, loss_reduction)
         super().__init__(dnn_linear_combined_model, head, params, model_dir, config, warm_start_from)

@@ -84,5 +84,5 @@ class LinearClassifier(CannedEstimator):
             faults += optimizer_faults(optimizer, "Ftrl(learning_rate=0.2)")
         check("LinearClassifier", faults)
         params = {"optimizer": optimizer}
-        head = ClassifierSpec(n_classes, weight_column, label_vocabulary, Reduction(loss_reduction))
+        head = ClassifierSpec(n_classes, weight_column, label_vocabulary, loss_reduction)
         super().__init__(linear_model, head, params, model_dir, config, warm_start_from)

@@ -80,11 +80,10 @@ class BinaryClassHead(Head):
 
     def reading(self, schema: InputSchema) -> Self:
         """Return the head with the words and weights of a training input; see `Head.reading`."""
-        words = None if self.label_vocabulary is None else tuple(self.label_vocabulary)
         return replace(
             self,
             weight_column=weight_of_input(self.weight_column, schema),
-            label_vocabulary=vocabulary_of(2, words, schema),
+            label_vocabulary=vocabulary_of(2, self.label_vocabulary, schema),
         )
 
     def check_labels(self, labels: Any, where: str) -> None:

@@ -89,8 +89,8 @@ def _distinct(words: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
 
 
 def vocabulary_of(
-    n_classes: int | None, label_vocabulary: tuple[str, ...] | None, schema: InputSchema
-) -> tuple[str, ...] | None:
+    n_classes: int | None, label_vocabulary: Sequence[str] | None, schema: InputSchema
+) -> Sequence[str] | None:
     """Return the words of the classes; None where the labels of a training input are numbers.
 
     Raises

@@ -35,6 +35,11 @@ class ClassifierSpec:
     label_vocabulary: Sequence[str] | None = None
     loss_reduction: Reduction = Reduction.SUM_OVER_BATCH_SIZE
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "loss_reduction", Reduction(self.loss_reduction))
+        if self.label_vocabulary is not None:
+            object.__setattr__(self, "label_vocabulary", tuple(self.label_vocabulary))
+
     def reading(self, schema: InputSchema) -> BinaryClassHead | MultiClassHead:
         """Return the head for a training input: of two classes that of one logit.
 
@@ -43,8 +48,7 @@ class ClassifierSpec:
         InputError
             If the label of record files has other classes than somebody has set.
         """
-        given = None if self.label_vocabulary is None else tuple(self.label_vocabulary)
-        words = vocabulary_of(self.n_classes, given, schema)
+        words = vocabulary_of(self.n_classes, self.label_vocabulary, schema)
         n_classes = (2 if words is None else len(words)) if self.n_classes is None else self.n_classes
         head = (
             BinaryClassHead(self.weight_column, (), words, self.loss_reduction)
