@@ -21,7 +21,7 @@ from psflow.ps_runtime.optimizers import Adam
 from psflow.tasks.exports.writer import MlflowModelWriter
 
 ROWS = "x,w,pet\n" + "1,1,dog\n2,2,cat\n" * 9
-CONFIG = RunConfig(tf_random_seed=1)
+CONFIG = RunConfig(tf_random_seed=3)
 NEW = pd.DataFrame({"x": [2, 1]})
 
 

@@ -145,10 +145,14 @@ def predict_elsewhere(model: Path, expression: str) -> Any:
     return json.loads(done.stdout)
 
 
-def agree(got: Any, expected: Any) -> None:
+def agree(got: Any, expected: Any, rtol: float = 0.0) -> None:
     assert set(got) == set(expected)
     for name, value in expected.items():
-        np.testing.assert_array_equal(np.asarray(got[name], value.dtype), value)
+        given = np.asarray(got[name], value.dtype)
+        if value.dtype.kind == "f":
+            np.testing.assert_allclose(given, value, rtol=rtol)
+        else:
+            np.testing.assert_array_equal(given, value)
 
 
 def test_canned_model_predicts_where_psflow_is_not_installed(dnn: Any, dnn_export: Path) -> None:
