@@ -54,10 +54,7 @@ class Trainable(Protocol):
     config: RunConfig
     caller: ModelCaller
     warm_start_from: WarmStartSettings | None
-
-    @property
-    def weight_column(self) -> str | None:
-        """The feature that is the weights of the examples; None: the input says it, if there are some."""
+    weight_column: str | None
 
     def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that the model cannot take."""

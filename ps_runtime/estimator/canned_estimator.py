@@ -56,12 +56,7 @@ class CannedEstimator(Estimator):
         warm_start_from: str | WarmStartSettings | None,
     ) -> None:
         super().__init__(model_fn, model_dir, config, {"head": head, **params}, warm_start_from)
-
-    @property
-    def weight_column(self) -> str | None:
-        """The feature that is the weights of the examples, as somebody has set it."""
-        head: HeadSpec = self.params["head"]
-        return head.weight_column
+        self.weight_column = head.weight_column
 
     def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that the head does not take."""

@@ -83,7 +83,9 @@ def test_a_server_predicts_raw_rows_as_in_training(bundle: Any, model: Any, rows
     split = {"columns": list(records[0]), "data": [list(record.values()) for record in records]}
     agree(served(model, dataframe_split=split), bundle.predictions)
     one = served(model, dataframe_records=records[1:2])
-    agree(one, {name: value[1:2] for name, value in bundle.predictions.items()}, rtol=1e-5)  # numpy has a way for one row
+    agree(
+        one, {name: value[1:2] for name, value in bundle.predictions.items()}, rtol=1e-5
+    )  # numpy has a way for one row
 
 
 def test_a_fraction_among_whole_numbers_stays_one(model: Any, rows: pd.DataFrame) -> None:
