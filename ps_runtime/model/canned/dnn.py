@@ -10,7 +10,7 @@ import numpy as np
 
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient, relu, relu_backward
-from psflow.ps_runtime.model.canned.base import HeadSpec
+from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.features import Ids, one_hot, read_features
 from psflow.ps_runtime.model.canned.id_rows import look_up, rows_gradient
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
@@ -87,15 +87,8 @@ def dnn_model(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
 ) -> EstimatorSpec:
     """Be the model_fn of deep networks; `params` has its ``head``, ``hidden_units`` and, to train, ``optimizer``."""
-    asked: HeadSpec = params["head"]
-    head = asked.reading(input_schema)
-    part = DeepPart.of(read_features(features, input_schema), params["hidden_units"], head.logits_dimension)
-
-    def train(gradient: FloatArray) -> TrainOp:
-        optimizer: Optimizer = params["optimizer"]
-        return optimizer.apply_gradients(part.gradients(gradient))
-
-    return head.create_estimator_spec(features, mode, part.outputs, labels, train)
+    head: HeadSpec = params["head"]
+    return _dnn(head.reading(input_schema), features, labels, mode, params, input_schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +119,18 @@ class DeepPart:
             of_vectors = dense_input_gradient(self.layers[0].kernel[columns], of_first)
             gradients[name] = rows_gradient(name, ids, of_vectors)
         return gradients | of_layers
+
+
+def _dnn(
+    head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
+) -> EstimatorSpec:
+    part = DeepPart.of(read_features(features, schema), params["hidden_units"], head.logits_dimension)
+
+    def train(gradient: FloatArray) -> TrainOp:
+        optimizer: Optimizer = params["optimizer"]
+        return optimizer.apply_gradients(part.gradients(gradient))
+
+    return head.create_estimator_spec(features, mode, part.outputs, labels, train)
 
 
 class _Inputs(NamedTuple):

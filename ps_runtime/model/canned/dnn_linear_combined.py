@@ -8,7 +8,7 @@ from typing import Any
 
 from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.layers import FloatArray
-from psflow.ps_runtime.model.canned.base import HeadSpec
+from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.dnn import DeepPart
 from psflow.ps_runtime.model.canned.features import Ids, read_features
 from psflow.ps_runtime.model.canned.linear import LinearPart, num_columns
@@ -27,9 +27,14 @@ def dnn_linear_combined_model(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
 ) -> EstimatorSpec:
     """Be the model_fn of wide and deep models; `params` has its ``head`` and the hyper-parameters of both parts."""
-    asked: HeadSpec = params["head"]
-    head = asked.reading(input_schema)
-    inputs = read_features(features, input_schema)
+    head: HeadSpec = params["head"]
+    return _combined(head.reading(input_schema), features, labels, mode, params, input_schema)
+
+
+def _combined(
+    head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
+) -> EstimatorSpec:
+    inputs = read_features(features, schema)
     wide = LinearPart.of(_chosen(inputs, params, "linear_feature_columns"), head.logits_dimension)
     deep = DeepPart.of(
         _chosen(inputs, params, "dnn_feature_columns"), params["dnn_hidden_units"], head.logits_dimension
@@ -37,7 +42,7 @@ def dnn_linear_combined_model(
 
     def train(gradient: FloatArray) -> tuple[TrainOp, TrainOp]:
         of_linear: Optimizer = params["linear_optimizer"] or Ftrl(
-            learning_rate=min(LARGEST_RATE, 1 / math.sqrt(num_columns(input_schema, wide.inputs)))
+            learning_rate=min(LARGEST_RATE, 1 / math.sqrt(num_columns(schema, wide.inputs)))
         )
         of_dnn: Optimizer = params["dnn_optimizer"]
         return of_linear.apply_gradients(wide.gradients(gradient)), of_dnn.apply_gradients(deep.gradients(gradient))

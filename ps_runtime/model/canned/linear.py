@@ -11,7 +11,7 @@ import numpy as np
 
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray
-from psflow.ps_runtime.model.canned.base import HeadSpec
+from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.features import Ids, read_features
 from psflow.ps_runtime.model.canned.id_rows import look_up, rows_gradient
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
@@ -32,15 +32,8 @@ def linear_model(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
 ) -> EstimatorSpec:
     """Be the model_fn of linear models; `params` has its ``head`` and, to train, ``optimizer``."""
-    asked: HeadSpec = params["head"]
-    head = asked.reading(input_schema)
-    part = LinearPart.of(read_features(features, input_schema), head.logits_dimension)
-
-    def train(gradient: FloatArray) -> TrainOp:
-        optimizer: Optimizer = params["optimizer"] or default_optimizer(input_schema)
-        return optimizer.apply_gradients(part.gradients(gradient))
-
-    return head.create_estimator_spec(features, mode, part.outputs, labels, train)
+    head: HeadSpec = params["head"]
+    return _linear(head.reading(input_schema), features, labels, mode, params, input_schema)
 
 
 def default_optimizer(schema: InputSchema) -> Ftrl:
@@ -97,6 +90,18 @@ class LinearPart:
             else:
                 gradients[name] = np.matmul(values.T, gradient, out=gradient_buffer(name))
         return gradients
+
+
+def _linear(
+    head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
+) -> EstimatorSpec:
+    part = LinearPart.of(read_features(features, schema), head.logits_dimension)
+
+    def train(gradient: FloatArray) -> TrainOp:
+        optimizer: Optimizer = params["optimizer"] or default_optimizer(schema)
+        return optimizer.apply_gradients(part.gradients(gradient))
+
+    return head.create_estimator_spec(features, mode, part.outputs, labels, train)
 
 
 def _weighted(feature: str, values: FloatArray | Ids, num_outputs: int) -> FloatArray:
