@@ -27,7 +27,7 @@ DEFAULT_OPTIMIZER = Ftrl(learning_rate=0.3)
 
 
 class BaselineClassifier(CannedEstimator):
-    """One bias for each class, softmax over these: the shares of the classes, whatever the features are.
+    """One bias for each class, or one for two of them: the shares of the classes, whatever the features are.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ class BaselineClassifier(CannedEstimator):
 
     Notes
     -----
-    It has one variable, ``baseline/bias``, ``(n_classes,)``. Of the features it reads how many examples there are,
-    and the weights of the records. Predictions and metrics are those of `DNNClassifier`.
+    It has one variable, ``baseline/bias``, ``(n_classes,)``, or ``(1,)`` of two classes. Of the features it reads how
+    many examples there are, and the weights of the records. Predictions and metrics are those of `DNNClassifier`.
     """
 
     def __init__(

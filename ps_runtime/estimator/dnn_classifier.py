@@ -28,7 +28,7 @@ DEFAULT_OPTIMIZER = Adagrad(learning_rate=0.05)
 
 
 class DNNClassifier(CannedEstimator):
-    """Dense layers with relu between them, softmax over the classes at the end.
+    """Dense layers with relu between them, and at the end softmax, or of two classes the logistic function.
 
     Parameters
     ----------
@@ -67,9 +67,7 @@ class DNNClassifier(CannedEstimator):
     Weights of the records, where the training input has some, are no feature: they multiply the losses of the examples,
     whose sum is divided by the number of examples, and metrics are weighted.
 
-    Predictions are ``logits``, ``probabilities``, ``class_ids``, and ``classes`` where the labels are words. Metrics
-    are ``accuracy`` and ``average_loss``, and with two classes also ``accuracy_baseline``, ``auc``,
-    ``auc_precision_recall``, ``label/mean``, ``precision``, ``prediction/mean`` and ``recall``.
+    Predictions, metrics and signatures of exports are those of `BinaryClassHead` or, of more classes, `MultiClassHead`.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ DEFAULT_DNN_OPTIMIZER = Adagrad(learning_rate=0.001)
 
 
 class DNNLinearCombinedClassifier(CannedEstimator):
-    """A linear model and a deep network whose outputs are added up, and softmax over the classes.
+    """A linear model and a deep network whose outputs are added up, and softmax; of two classes the logistic function.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ __all__ = ["LinearClassifier"]
 
 
 class LinearClassifier(CannedEstimator):
-    """A weighted sum of the features for each class, and softmax over these.
+    """A weighted sum of the features for each class, and softmax; of two classes one sum, and its logistic function.
 
     Parameters
     ----------
@@ -55,9 +55,10 @@ class LinearClassifier(CannedEstimator):
     Notes
     -----
     Features are an array ``(batch, k)``, or a mapping of such arrays. The weights of one are the variable
-    ``linear/linear_model/<name>/weights``, ``(k, n_classes)``. A feature that the training input declares as ids,
-    ``(batch,)``, has a weight for each id and class: up to 1,000 ids are such a variable, ``(num_ids, n_classes)``,
-    more of them a sparse table. Embeddings are for deep networks alone. All weights begin at 0.
+    ``linear/linear_model/<name>/weights``, ``(k, n_classes)``, or ``(k, 1)`` of two classes. A feature that the
+    training input declares as ids, ``(batch,)``, has a weight for each id and class: up to 1,000 ids are such a
+    variable, ``(num_ids, n_classes)``, more of them a sparse table. Embeddings are for deep networks alone. All weights
+    begin at 0.
 
     A column, for the learning rate, is a column of a table that arrives as a matrix, or any other feature.
 

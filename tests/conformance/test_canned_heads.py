@@ -33,7 +33,9 @@ from psflow import (
     get_variable,
 )
 from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.estimator import saved_model
 from psflow.ps_runtime.losses import Reduction
+from psflow.ps_runtime.model.served_features import served_features
 
 InputFn = Callable[[], Dataset]
 CONFIG = RunConfig(tf_random_seed=1, save_checkpoints_steps=1000, log_step_count_steps=None)
@@ -170,6 +172,24 @@ def test_an_evaluation_needs_the_weights_and_a_prediction_does_not(tmp_path: Pat
         estimator.evaluate(rows(BINARY))
     without = [each["logits"][0] for each in estimator.predict(unlabelled)]
     assert without == [each["logits"][0] for each in estimator.predict(rows(None, w=WEIGHTS))]
+
+
+def test_clients_of_an_export_send_no_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    bundles: list[Any] = []
+
+    class Writer:
+        def write(self, directory: str, bundle: Any) -> None:
+            Path(directory).mkdir()
+            bundles.append(bundle)
+
+    monkeypatch.setattr(saved_model, "installed_writer", Writer)
+    estimator = trained(LinearClassifier, tmp_path / "model", rows(BINARY, w=WEIGHTS), weight_column="w")
+    estimator.export_saved_model(str(tmp_path / "exports"))
+    [bundle] = bundles
+    assert list(bundle.features) == ["x"]
+    assert bundle.schema.names == ("x",)
+    assert bundle.signatures == ("serving_default", "predict", "classification", "regression")
+    assert served_features({"x": X}, bundle.schema, "the input")["x"] is not None
 
 
 def test_a_negative_weight_is_refused(tmp_path: Path) -> None:

@@ -67,9 +67,9 @@ def class_ids_of(
 
 def ids_of_words(words: NDArray[Any], vocabulary: Sequence[str], where: str) -> NDArray[np.int64]:
     """Return the place of each of some words, ``(rows,)``, in the vocabulary; InputError names the first without."""
-    known, places = np.unique(words, return_inverse=True) if words.dtype.kind == "U" else _distinct(words)
     place_of = {word: place for place, word in enumerate(vocabulary)}
-    ids = np.array([place_of.get(word, -1) for word in known.tolist()], np.int64)[places]
+    found = (place_of.get(word, -1) if isinstance(word, str) else -1 for word in words.tolist())
+    ids = np.fromiter(found, np.int64, len(words))
     if not (ids < 0).any():
         return ids
     row = int(np.argmax(ids < 0))
@@ -77,15 +77,6 @@ def ids_of_words(words: NDArray[Any], vocabulary: Sequence[str], where: str) -> 
     near = did_you_mean(word, vocabulary) if isinstance(word, str) else ""
     got = repr(str(word)) if isinstance(word, str) else repr(word)
     raise LabelError(row, where, f"is {got}, expected one of {_shown(vocabulary)}{near}")
-
-
-def _distinct(words: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
-    """Return the distinct ones of any objects, and which of them each one is: None among texts has no order."""
-    place_of: dict[Any, int] = {}
-    places = np.fromiter((place_of.setdefault(word, len(place_of)) for word in words.tolist()), np.intp, len(words))
-    known = np.empty(len(place_of), object)
-    known[:] = list(place_of)
-    return known, places
 
 
 def vocabulary_of(

@@ -244,6 +244,7 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
         ("model.params.hidden_units=3", r"model\.params\.hidden_units: expected a list, got 3"),
         ("model.params.hidden_units=[0]", r"model\.params\.hidden_units\.0: expected a number >= 1, got 0"),
         ("model.params.n_classes=1", r"model\.params\.n_classes: expected a number >= 2, got 1"),
+        ("model.params.loss_reduction=summ", r"model\.params\.loss_reduction: .*sum"),
         (
             "model.params.optimizer.name=Adm",
             r"model\.params\.optimizer\.name: unknown optimizer 'Adm', expected one of .*; did you mean 'Adam'\?",

@@ -232,12 +232,23 @@ def test_words_are_labels_where_there_is_a_vocabulary(labels):
         (["cat", "dgo"], r"label of row 1 of the batch is 'dgo', expected one of 'cat', 'dog', 'elk'; .*'dog'"),
         (np.array(["cat", None], object), "label of row 1 of the batch is None, expected one of 'cat'"),
         (np.array([float("nan"), "cat"], object), "label of row 0 of the batch is nan, expected one of 'cat'"),
+        (np.array([["a", "b"], None], object), r"label of row 0 of the batch is \['a', 'b'\], expected one of 'cat'"),
         (["", "cat"], "label of row 0 of the batch is '', expected one of 'cat'"),
     ],
 )
 def test_a_word_that_is_no_class_is_named_with_its_row(labels, words):
     with pytest.raises(InputError, match=words):
         PETS.loss(np.array(labels), LOGITS[:2])
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "shown"),
+    [(10, r"expected one of '0', .*, '8', '9'$"), (11, r"expected one of '0', .*, '9', \.\.\.$")],
+)
+def test_ten_classes_are_listed_and_of_more_the_first(n_classes, shown):
+    head = MultiClassHead(n_classes, label_vocabulary=[str(word) for word in range(n_classes)])
+    with pytest.raises(InputError, match=shown):
+        head.check_labels(np.array(["elephant"]), "the train input")
 
 
 @pytest.mark.parametrize(
