@@ -17,6 +17,8 @@ from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import ConfigError
+from psflow.ps_runtime.losses import Reduction
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
 from psflow.ps_runtime.optimizers import Adagrad, Adam, Momentum
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, BoundedStaleness, Hogwild, Sync
 
@@ -37,6 +39,15 @@ def test_digits_is_a_whole_configuration():
     assert parameters.best.mode == "max"
     assert parameters.train.save_checkpoints_steps == 300
     assert parameters.train.save_checkpoints_secs is None
+
+
+def test_a_head_is_chosen_by_name():
+    words = "[" + ", ".join(f"'{word}'" for word in "abcdefghij") + "]"
+    asked = ("weight_column=w", "loss_reduction=sum_by_nonzero_weights", f"label_vocabulary={words}")
+    model = parsed(*(f"model.params.{key}" for key in asked)).model
+    assert isinstance(model, CannedModel)
+    params = model.params.kind(**model.params.arguments(), model_dir="unused").params
+    assert params["head"] == ClassifierSpec(10, "w", tuple("abcdefghij"), Reduction.SUM_BY_NONZERO_WEIGHTS)
 
 
 @pytest.mark.parametrize("path", sorted(DIGITS.parent.glob("*.yaml")), ids=lambda path: path.stem)
