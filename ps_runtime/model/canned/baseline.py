@@ -11,7 +11,7 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray
 from psflow.ps_runtime.model.canned.base import Head, spec_of_head
-from psflow.ps_runtime.model.canned.features import read_weights
+from psflow.ps_runtime.model.canned.features import check_lifetimes, read_weights
 from psflow.ps_runtime.model.canned.head import ClassifierHead
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
 from psflow.ps_runtime.model.scope import get_variable
@@ -44,6 +44,7 @@ def baseline_regressor(
 def _baseline(
     head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
 ) -> EstimatorSpec:
+    check_lifetimes(schema)
     bias: FloatArray = get_variable(BIAS, (head.num_outputs,), initializer=zeros)
     outputs = np.repeat(bias[np.newaxis], _num_rows(features), axis=0)
 

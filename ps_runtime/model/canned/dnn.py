@@ -11,7 +11,7 @@ import numpy as np
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient, relu, relu_backward
 from psflow.ps_runtime.model.canned.base import Head, spec_of_head
-from psflow.ps_runtime.model.canned.features import Ids, one_hot, read_features, read_weights
+from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, one_hot, read_features, read_weights
 from psflow.ps_runtime.model.canned.head import ClassifierHead
 from psflow.ps_runtime.model.canned.id_rows import look_up, rows_gradient
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
@@ -141,7 +141,9 @@ class DeepPart:
 def _dnn(
     head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
 ) -> EstimatorSpec:
-    part = DeepPart.of(read_features(features, schema), params["hidden_units"], head.num_outputs)
+    inputs = read_features(features, schema)
+    check_lifetimes(schema, inputs)
+    part = DeepPart.of(inputs, params["hidden_units"], head.num_outputs)
 
     def train(gradient: FloatArray) -> TrainOp:
         optimizer: Optimizer = params["optimizer"]

@@ -10,7 +10,7 @@ from psflow.ps_runtime.errors import InputError, did_you_mean
 from psflow.ps_runtime.layers import FloatArray
 from psflow.ps_runtime.model.canned.base import Head, spec_of_head
 from psflow.ps_runtime.model.canned.dnn import DeepPart
-from psflow.ps_runtime.model.canned.features import Ids, read_features, read_weights
+from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, read_features, read_weights
 from psflow.ps_runtime.model.canned.head import ClassifierHead
 from psflow.ps_runtime.model.canned.linear import LinearPart, num_columns
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
@@ -45,8 +45,10 @@ def _combined(
     head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
 ) -> EstimatorSpec:
     inputs = read_features(features, schema)
-    wide = LinearPart.of(_chosen(inputs, params, "linear_feature_columns"), head.num_outputs)
-    deep = DeepPart.of(_chosen(inputs, params, "dnn_feature_columns"), params["dnn_hidden_units"], head.num_outputs)
+    of_wide, of_deep = (_chosen(inputs, params, f"{part}_feature_columns") for part in ("linear", "dnn"))
+    check_lifetimes(schema, of_wide, of_deep)
+    wide = LinearPart.of(of_wide, head.num_outputs)
+    deep = DeepPart.of(of_deep, params["dnn_hidden_units"], head.num_outputs)
 
     def train(gradient: FloatArray) -> tuple[TrainOp, TrainOp]:
         of_linear: Optimizer = params["linear_optimizer"] or Ftrl(

@@ -1,7 +1,7 @@
 """A row of weights for each id of a feature.
 
-Up to `MAX_DENSE_IDS` ids, the rows are a variable, all of which travels with each step. Of more ids they are a sparse
-table: then only the rows of a batch travel.
+Few ids have a variable of rows, all of which travels with each step. Many have a sparse table (`Ids.is_table`): then
+only the rows of a batch travel, and they live as long as the schema says.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from psflow.ps_runtime.initializers import normal, zeros
 from psflow.ps_runtime.losses import FloatArray
-from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS, Ids
+from psflow.ps_runtime.model.canned.features import Ids
 from psflow.ps_runtime.model.embedding import embedding_lookup
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
 from psflow.ps_runtime.model.scope import get_variable
@@ -41,8 +41,17 @@ def look_up(name: str, ids: Ids, dim: int, initializer: Literal["zeros", "normal
     """
     rows: FloatArray
     stddev = dim**-0.5
-    if ids.num_ids > MAX_DENSE_IDS:
-        rows = embedding_lookup(name, ids.values, ids.num_ids, dim, initializer=initializer, scale=stddev)
+    if ids.is_table:
+        rows = embedding_lookup(
+            name,
+            ids.values,
+            ids.num_ids,
+            dim,
+            initializer=initializer,
+            scale=stddev,
+            admit_after=ids.lifetime.admit_after,
+            expire_after_steps=ids.lifetime.expire_after_steps,
+        )
         return rows
     first = {"zeros": zeros, "normal": normal(stddev=stddev)}[initializer]
     weights: FloatArray = get_variable(name, (ids.num_ids, dim), initializer=first)
@@ -60,7 +69,7 @@ def rows_gradient(name: str, ids: Ids, gradient: FloatArray) -> FloatArray | Spa
     gradient : (batch, dim)
         Of the loss with respect to what `look_up` returned.
     """
-    if ids.num_ids > MAX_DENSE_IDS:
+    if ids.is_table:
         return SparseGradient(ids.values, gradient)
     dim = gradient.shape[1]
     places = ids.values.astype(np.intp)[:, np.newaxis] * dim + np.arange(dim)

@@ -12,7 +12,7 @@ import numpy as np
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray
 from psflow.ps_runtime.model.canned.base import Head, spec_of_head
-from psflow.ps_runtime.model.canned.features import Ids, read_features, read_weights
+from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, read_features, read_weights
 from psflow.ps_runtime.model.canned.head import ClassifierHead
 from psflow.ps_runtime.model.canned.id_rows import look_up, rows_gradient
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
@@ -107,7 +107,9 @@ class LinearPart:
 def _linear(
     head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
 ) -> EstimatorSpec:
-    part = LinearPart.of(read_features(features, schema), head.num_outputs)
+    inputs = read_features(features, schema)
+    check_lifetimes(schema, inputs)
+    part = LinearPart.of(inputs, head.num_outputs)
 
     def train(gradient: FloatArray) -> TrainOp:
         optimizer: Optimizer = params["optimizer"] or default_optimizer(schema)
