@@ -13,7 +13,7 @@ TEST_PROCESSES ?= 2
 SPREAD = -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder
 # the rooms by the folders that they are: compileall does not follow the links in psflow/
 PACKAGES = flows tasks ps_runtime psflow benchmarks
-BENCHES ?= mlp dense embedding input predict checkpoint startup memory scaling
+BENCHES ?= mlp dense embedding clicks input predict checkpoint startup memory scaling
 
 .PHONY: venv compiled test coverage test-browser acceptance check mutate demo bench bench-peers clean
 
