@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.features import FeatureSpec
+from psflow.ps_runtime.columns.options import MAX_NUMBER
 from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime, lifetime_faults
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
 
 __all__ = ["Cross", "CrossOptions", "crosses_of", "crossing_ids"]
 
-MAX_BUCKETS = 2**62
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 """The constants of SplitMix64."""
@@ -71,8 +71,8 @@ class CrossOptions:
         for key, value in (("hash_buckets", self.hash_buckets), ("embedding", self.embedding)):
             if value is None and key == "embedding":
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value < MAX_BUCKETS:
-                yield f"{key} is {value!r}, expected a whole number from 1 to 2**62 - 1"
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_NUMBER:
+                yield f"{key} is {value!r}, expected a whole number from 1 to {MAX_NUMBER:,}"
         yield from lifetime_faults(self.admit_after, self.expire_after_steps)
 
     @property

@@ -12,12 +12,15 @@ from psflow.ps_runtime.columns.row_lifetime import RowLifetime, lifetime_faults
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
 
-__all__ = ["MAX_WORDS", "ColumnOptions", "LabelOptions", "Quantiles", "as_word"]
+__all__ = ["MAX_NUMBER", "MAX_WORDS", "ColumnOptions", "LabelOptions", "Quantiles", "as_word"]
 
 MAX_WORDS = 100_000
 """The most words that a vocabulary has."""
 
 MAX_QUANTILES = 10_000
+
+MAX_NUMBER = 2**62 - 1
+"""Of `hash_buckets` and `embedding`: ids are int64, with one more for blanks. Tables of a model may have fewer ids."""
 
 TypeOption = Literal["number", "string", "bool", "date", "timestamp", "int64", "float32", "float64"]
 Normalization = Literal["standard", "min_max", "log1p"]
@@ -151,8 +154,8 @@ class ColumnOptions:
             yield f"indicator is {self.indicator!r}, expected true or false"
         for name in ("hash_buckets", "embedding"):
             value = getattr(self, name)
-            if value is not None and (not _is_count(value) or not 1 <= value < 2**62):
-                yield f"{name} is {value!r}, expected a whole number >= 1"
+            if value is not None and (not _is_count(value) or not 1 <= value <= MAX_NUMBER):
+                yield f"{name} is {value!r}, expected a whole number from 1 to {MAX_NUMBER:,}"
         yield from lifetime_faults(self.admit_after, self.expire_after_steps)
         if not isinstance(self.vocabulary, str | None):
             yield from word_list_faults("vocabulary", self.vocabulary)

@@ -64,4 +64,4 @@ def lifetime_faults(admit_after: object, expire_after_steps: object) -> Iterator
         is_left_out = name == "expire_after_steps" and value is None
         is_count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value < MAX_COUNT
         if not is_left_out and not is_count:
-            yield f"{name} is {value!r}, expected a whole number >= 1"
+            yield f"{name} is {value!r}, expected a whole number >= 1, below 2**62"

@@ -53,6 +53,9 @@ class InputContext:
     num_replicas_in_sync: int = 1
 
     def __post_init__(self) -> None:
+        given = (self.num_input_pipelines, self.input_pipeline_id, self.num_replicas_in_sync)
+        if any(type(number) is not int for number in given):
+            raise InputError((f"expected whole numbers in an InputContext, got {', '.join(map(repr, given))}",))
         if not 0 <= self.input_pipeline_id < self.num_input_pipelines:
             raise InputError(
                 (
@@ -154,7 +157,7 @@ def call_input_fn(input_fn: Callable[..., Any], context: InputContext | None = N
         raise InputError((f"expected an input_fn to call, got {_kind_of(input_fn)}; write lambda: ...",))
     name = _name(input_fn)
     result = input_fn(**_arguments(input_fn, {"input_context": context, **offered}, f"input_fn {name}"))
-    return CalledInput(name, result() if inspect.isgeneratorfunction(result) else result)
+    return CalledInput(name, result() if inspect.isgeneratorfunction(result) else result, input_fn)
 
 
 def _as_input(result: Any, where: str) -> Dataset | RecordInput | Iterator[Batch]:

@@ -16,7 +16,6 @@ from psflow.ps_runtime.data.input_pipeline import InputContext, call_input_fn, o
 from psflow.ps_runtime.data.non_finite import NonFiniteError
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import InputError, LabelError, ModelFnError, UsageError
-from psflow.ps_runtime.estimator.user_code import user_code
 from psflow.ps_runtime.model.best import is_better
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.evaluation import as_numbers, batches_of, check_servable, first_rows
@@ -24,11 +23,13 @@ from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, input_names
+from psflow.ps_runtime.model.user_code import user_code
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.tables.sizes import size_faults
 
 __all__ = ["EvaluationPlan", "JobPlan", "metric_names", "plan_evaluations", "plan_job"]
 
@@ -100,6 +101,8 @@ def plan_job(
     _check_labels(evaluated.values(), check_labels, schema)
     caller = caller.reading(schema)
     built = _first_call(caller, first, ModeKeys.TRAIN, seed)
+    if faults := tuple(size_faults(built.model.tables, [op.optimizer for op in built.spec.train_ops])):
+        raise ModelFnError(faults)
     for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):
         batch = data.first_batch()
         _check_modes(caller, eval_spec, batch, built.model, f"in {ModeKeys.TRAIN}", seed)

@@ -69,11 +69,13 @@ def _chosen(
     if names is None:
         return inputs
     if unknown := [name for name in names if name not in inputs]:
-        known = ", ".join(map(repr, inputs))
         raise InputError(
-            tuple(
-                f"{key} names {name!r}, which is no feature: the features are {known}{did_you_mean(name, inputs)}"
-                for name in unknown
-            )
+            tuple(f"{key} names {name!r}, which is no feature: {_features_are(inputs, name)}" for name in unknown)
         )
     return {name: inputs[name] for name in sorted(names)}
+
+
+def _features_are(inputs: Mapping[str, object], wanted: str) -> str:
+    if list(inputs) == [""]:
+        return "the features are one array, which has no name; leave the names out, and both parts read it"
+    return f"the features are {', '.join(map(repr, inputs))}{did_you_mean(wanted, inputs)}"

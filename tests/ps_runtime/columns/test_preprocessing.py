@@ -211,7 +211,7 @@ def test_differences_are_sentences(learned: Preprocessing, learn: Learn) -> None
         f"column 'age' has fill {140 / 3!r}, expected 40.0",
         "column 'age' has maximum 80.0, expected 60.0",
         "column 'work' has other words: new 'navy'; missing 'private'",
-        "column 'code' has num buckets 50, expected 100",
+        "column 'code' has hash_buckets 50, expected 100",
         "column 'code' has embedding none, expected 8",
         "the label is none, expected 'income'",
         "the key columns are none, expected id",

@@ -135,7 +135,7 @@ def test_columns_and_crosses_of_record_files_have_one(tmp_path: Path) -> None:
     with pytest.raises(ModelDirError) as caught:
         estimator.train(records(5, 100), max_steps=5)
     for words in (
-        "column 'a' has expire after steps 100, expected none",
-        "cross 'a_x_b' has admit after 5, expected 2",
+        "column 'a' has expire_after_steps 100, expected none",
+        "cross 'a_x_b' has admit_after 5, expected 2",
     ):
         assert words in str(caught.value)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["user_code"]
@@ -55,6 +56,6 @@ def _place(function: Callable[..., Any], cause: Exception) -> str:
 
 
 def _unwrapped(function: Callable[..., Any]) -> Any:
-    while isinstance(function, partial):
-        function = function.func
+    while isinstance(function, partial | CalledInput):
+        function = function.func if isinstance(function, partial) else function.input_fn
     return function
