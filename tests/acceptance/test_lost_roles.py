@@ -50,10 +50,10 @@ def slope(features, labels, mode, config):
 
 def points():
     x = np.linspace(-1, 1, 100, dtype=np.float32)
-    return Dataset({"x": x}, 2 * x).batch(10)
+    return Dataset({"x": x}, 2 * x)
 
 def endless():
-    return points().shuffle(1).repeat()
+    return points().shuffle(100, seed=1).batch(10).repeat()
 """
 CONF = """
 experiment: slope

@@ -42,7 +42,10 @@ def test_a_classifier_is_as_accurate_as_logistic_regression(tmp_path: Path) -> N
     train, test = slice(0, 1200), slice(1200, None)
     reference = LogisticRegression(max_iter=1000).fit(features[train], labels[train])
     estimator = LinearClassifier(n_classes=10, model_dir=str(tmp_path), config=CONFIG)
-    estimator.train(lambda: Dataset({"x": features[train]}, labels[train]).shuffle(1).batch(64).repeat(), max_steps=600)
+    estimator.train(
+        lambda: Dataset({"x": features[train]}, labels[train]).shuffle(2000, seed=1).batch(64).repeat(),
+        max_steps=600,
+    )
     results = estimator.evaluate(lambda: Dataset({"x": features[test]}, labels[test]).batch(100))
     assert results.keys() == {"accuracy", "average_loss", "loss", "global_step"}
     assert results["accuracy"] == pytest.approx(reference.score(features[test], labels[test]), abs=0.01)
