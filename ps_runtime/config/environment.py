@@ -20,6 +20,7 @@ __all__ = [
     "scratch_settings",
     "server_auth",
     "telemetry_off",
+    "tf_config",
 ]
 
 TELEMETRY_OFF = {
@@ -52,6 +53,11 @@ def mlflow_tracking_uri() -> str | None:
 def bench_peer_python() -> str | None:
     """Return the interpreter that has the peer of the benchmarks, or None if nobody named one."""
     return os.environ.get("PSFLOW_BENCH_PEER_PYTHON") or None
+
+
+def tf_config() -> str | None:
+    """Return what says which process of which cluster this one is, or None if nobody has said."""
+    return os.environ.get("TF_CONFIG") or None
 
 
 def prefect_api_url() -> str | None:
