@@ -130,15 +130,32 @@ class ClusterJob:
             If another job does not start, or a role does not report.
         """
         with admission(self._client, len(self.job.roles), policy, check) as slots:
-            self._slots = dict(zip(self.job.roles, slots, strict=True))
-            servers = [role for role in self.job.roles if role.role is Role.PS]
-            for role in servers:
+            self.start_at(dict(zip(self.job.roles, slots, strict=True)), check)
+
+    def start_at(self, slots: Mapping[RoleId, str], check: Callable[[], None] = never_stop) -> None:
+        """Start each role at the address of a Dask worker, as `start` does. Blocks.
+
+        Parameters
+        ----------
+        slots : mapping of RoleId to str
+            Where each role of the job runs; nothing else may use these threads.
+        check : callable
+            Called at least once a second; raises to end the wait.
+
+        Raises
+        ------
+        WaitTimeoutError
+            If a role does not report.
+        """
+        self._slots = dict(slots)
+        servers = [role for role in self.job.roles if role.role is Role.PS]
+        for role in servers:
+            self._submit(role)
+        self._await(lambda: [role for role in servers if role not in self._ps_addresses], "start listening", check)
+        for role in self.job.roles:
+            if role not in self._futures:
                 self._submit(role)
-            self._await(lambda: [role for role in servers if role not in self._ps_addresses], "start listening", check)
-            for role in self.job.roles:
-                if role not in self._futures:
-                    self._submit(role)
-            self._await(lambda: [role for role in self.job.roles if str(role) not in self._started], "start", check)
+        self._await(lambda: [role for role in self.job.roles if str(role) not in self._started], "start", check)
 
     def wait(self, role: RoleId, timeout_secs: float) -> dict[str, Any] | None:
         """Wait for a role to end; return its report, or None if it is running still.

@@ -21,6 +21,7 @@ __all__ = [
     "server_auth",
     "telemetry_off",
     "tf_config",
+    "tf_config_settings",
 ]
 
 TELEMETRY_OFF = {
@@ -30,6 +31,7 @@ TELEMETRY_OFF = {
 }
 
 
+TF_CONFIG = "TF_CONFIG"
 AUTH_STRING = "PSFLOW_AUTH_STRING"
 PREFECT_AUTH_STRING = "PREFECT_SERVER_API_AUTH_STRING"
 """A setting of Prefect's server."""
@@ -57,7 +59,12 @@ def bench_peer_python() -> str | None:
 
 def tf_config() -> str | None:
     """Return what says which process of which cluster this one is, or None if nobody has said."""
-    return os.environ.get("TF_CONFIG") or None
+    return os.environ.get(TF_CONFIG) or None
+
+
+def tf_config_settings(text: str) -> dict[str, str]:
+    """Return what to set for a process that `tf_config` is to tell of its place."""
+    return {TF_CONFIG: text}
 
 
 def prefect_api_url() -> str | None:

@@ -42,7 +42,7 @@ def parse_role_flags(ps_hosts: str, worker_hosts: str, job_name: str, task_index
     hosts = {PS_HOSTS: _split(ps_hosts), WORKER_HOSTS: _split(worker_hosts)}
     faults = [fault for name, addresses in hosts.items() for fault in address_faults(name, addresses)]
     faults = faults or duplicate_faults(hosts)
-    nums = dict(zip(JOB_NAMES, (len(hosts[PS_HOSTS]), len(hosts[WORKER_HOSTS]), 1), strict=True))
+    nums = {"ps": len(hosts[PS_HOSTS]), "worker": len(hosts[WORKER_HOSTS]), "evaluator": 1}
     if job_name not in nums:
         faults.append(f"{JOB_NAME} should be one of {', '.join(JOB_NAMES)}, got {job_name!r}{_hint(job_name)}")
     elif (fault := index_fault(TASK_INDEX, task_index, nums[job_name], _why(job_name, nums[job_name]))) is not None:
