@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -14,7 +14,7 @@ __all__ = ["role"]
 def role(
     program: Annotated[str, typer.Argument(metavar="PROGRAM", help="Python file that calls train_and_evaluate.")],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[ARGUMENT]...", help="Of the program, taken as they are.")
+        list[str] | None, typer.Argument(metavar="ARGUMENT", help="Of the program, taken as they are.")
     ] = None,
     ps_hosts: Annotated[
         str | None,
@@ -39,7 +39,7 @@ def role(
             "--task_index", "--task-index", metavar="N", help="Index of this process among its hosts, from 0."
         ),
     ] = None,
-) -> Any:
+) -> NoReturn:
     """Become one role of a cluster by hand: run a program where TF_CONFIG, or these flags, say which.
 
     Options stand before PROGRAM. The program takes the place of this command: its output, its exit code.
@@ -79,9 +79,7 @@ def _tf_config(flags: dict[str, Any], text: str | None) -> str:
         if missing:
             raise UsageError((f"{', '.join(missing)} missing: a role needs {', '.join(flags)}, or TF_CONFIG",))
         if text is not None:
-            raise UsageError(
-                (f"TF_CONFIG is set, and so is {flags['--job_name']} by flags; unset it, or leave these out",)
-            )
+            raise UsageError(("TF_CONFIG and flags both say which role this is; unset it, or leave the flags out",))
         return parse_role_flags(*flags.values()).to_json()
     if text is None:
         raise UsageError((f"nothing says which role this is; give {', '.join(flags)}, or set TF_CONFIG",))

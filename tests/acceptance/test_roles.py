@@ -1,0 +1,142 @@
+"""One process for each role, as TF_CONFIG or flags say: migrated programs, and what becomes of one that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+
+MIGRATED = Path(__file__).parents[2] / "examples" / "migrated"
+PSFLOW = str(Path(sys.executable).with_name("psflow"))
+TIMEOUT_SECS = 240.0
+ROLES = ("ps", "worker", "evaluator", "chief")
+
+PROGRAM = """
+import sys
+import psflow as tf
+from model import MyEstimator
+
+def rows():
+    while True:
+        yield {"x": 0.5}, 1.4
+
+def input_fn():
+    return tf.Dataset.from_generator(rows).batch(1)
+
+if __name__ == "__main__":
+    config = tf.RunConfig("model", save_checkpoints_steps=20)
+    train_spec = tf.TrainSpec(input_fn, max_steps=int(sys.argv[1]))
+    eval_spec = tf.EvalSpec(input_fn, steps=5, start_delay_secs=0, throttle_secs=0)
+    reports = tf.train_and_evaluate(MyEstimator("model", config), train_spec, eval_spec)
+    print(config.task_type, sorted(reports), sys.argv[2:])
+"""
+
+
+def free_address() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"localhost:{listener.getsockname()[1]}"
+
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Return what starts a process in a directory of its own, with ``model.py`` and ``main.py``; kill what is left."""
+    started: list[subprocess.Popen[str]] = []
+    (tmp_path / "main.py").write_text(PROGRAM)
+    environment = {**os.environ, "PYTHONPATH": str(MIGRATED), "TMPDIR": str(tmp_path)}
+
+    def run(*command: str, **settings: str) -> subprocess.Popen[str]:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        started.append(
+            subprocess.Popen(command, cwd=tmp_path, env=environment | settings, text=True, **pipes)  # type: ignore[call-overload]
+        )
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def ends(processes: dict[str, subprocess.Popen[str]]) -> dict[str, tuple[int, str, str]]:
+    """Wait for processes; return the exit code of each, and what it has written."""
+    return {
+        name: (process.wait(TIMEOUT_SECS), *process.communicate(timeout=TIMEOUT_SECS))
+        for name, process in processes.items()
+    }
+
+
+def check_trained(model_dir: Path, last: int) -> None:
+    finished = read_finished(str(model_dir))
+    assert finished is not None
+    assert finished.final_step == last
+    assert EvaluationLog(str(model_dir)).read()[-1].global_step == last
+    assert not (model_dir / "tls").exists()
+
+
+def test_a_migrated_program_is_one_role_in_each_process(start: Start, tmp_path: Path) -> None:
+    hosts = {kind: free_address() for kind in ("ps", "worker", "chief")}
+    flags = [part for kind, address in hosts.items() for part in (f"--{kind}-hosts", address)]
+    roles = {
+        role: start(sys.executable, str(MIGRATED / "roles.py"), *flags, "--worker-type", role, "--worker-index", "0")
+        for role in ROLES
+    }
+    found = ends(roles)
+    assert {role: end[0] for role, end in found.items()} == dict.fromkeys(ROLES, 0), found
+    check_trained(tmp_path / "runs" / "migrated", 500)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["main.py", "runs"]
+
+
+def test_flags_of_the_command_are_the_same(start: Start, tmp_path: Path) -> None:
+    ps, workers = free_address(), [free_address(), free_address()]
+    flags = ["--ps_hosts", ps, "--worker_hosts", ";".join(workers)]
+    places = {"ps": ("ps", "0"), "chief": ("worker", "0"), "worker": ("worker", "1"), "evaluator": ("evaluator", "0")}
+    roles = {
+        role: start(PSFLOW, "role", *flags, "--job_name", name, "--task_index", index, "main.py", "60", "--json")
+        for role, (name, index) in places.items()
+    }
+    found = ends(roles)
+    reports = ["chief-0", "evaluator-0", "ps-0", "worker-0"]
+    assert {role: (code, out) for role, (code, out, _) in found.items()} == {
+        role: (0, f"{role} {reports if role == 'chief' else []} ['--json']\n") for role in places
+    }, found
+    check_trained(tmp_path / "model", 60)
+
+
+def test_after_a_killed_role_the_same_commands_resume(start: Start, tmp_path: Path) -> None:
+    cluster = {kind: [free_address()] for kind in ("ps", "worker", "chief")}
+
+    def start_all(last: str) -> dict[str, subprocess.Popen[str]]:
+        task_of = {role: json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}}) for role in ROLES}
+        return {role: start(sys.executable, "main.py", last, TF_CONFIG=text) for role, text in task_of.items()}
+
+    roles = start_all("1000000000")
+    store, deadline = CheckpointStore(str(tmp_path / "model")), time.monotonic() + TIMEOUT_SECS
+    while (store.latest() or 0) < 100 and time.monotonic() < deadline:
+        with pytest.raises(subprocess.TimeoutExpired):
+            roles["chief"].wait(0.1)
+    roles["worker"].kill()
+    found = ends(roles)
+    assert {role: end[0] for role, end in found.items()} == {"ps": 1, "worker": -9, "evaluator": 1, "chief": 1}
+    for role, words in (
+        ("ps", "ps-0 was stopped: the chief at"),
+        ("chief", "RoleFailedError: worker-0 failed: its Dask"),
+    ):
+        assert words in found[role][2]
+    last = (store.latest() or 0) + 50
+    found = ends(start_all(str(last)))
+    assert {role: end[0] for role, end in found.items()} == dict.fromkeys(ROLES, 0), found
+    check_trained(tmp_path / "model", last)
