@@ -38,6 +38,17 @@ def input_fn(data_size):
     return actual_input_fn
 
 
+def serving_input_fn():
+    feature_tensors = {
+        "x": tf.placeholder("float64", shape=(None,), name="input_x")
+    }
+    receiver_tensor = dict(
+        input=feature_tensors["x"]
+    )
+    return tf.estimator.export.ServingInputReceiver(
+        feature_tensors, receiver_tensor
+    )
+
 train_spec = tf.estimator.TrainSpec(
     input_fn(train_number), max_steps=500, hooks=None
 )
