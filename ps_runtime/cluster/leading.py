@@ -158,4 +158,8 @@ def _nodes(
     try:
         yield nodes
     finally:
-        nodes.close(timeout=stop_clock.limited(CLOSE_TIMEOUT_SECS))
+        timeout_secs = stop_clock.limited(CLOSE_TIMEOUT_SECS)
+        try:
+            nodes.close(timeout=timeout_secs)
+        except TimeoutError:
+            logger.warning("the Dask worker of the chief did not end within %g s", timeout_secs)

@@ -16,13 +16,14 @@ from typing import Any
 
 import dask
 import pytest
+from distributed import Client
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster import leading
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate, read_certificate
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address
 from psflow.ps_runtime.cluster.joining import join
-from psflow.ps_runtime.cluster.leading import Led, lead
+from psflow.ps_runtime.cluster.leading import Led, _nodes, describe, lead
 from psflow.ps_runtime.cluster.own_security import new_pem
 from psflow.ps_runtime.errors import ConfigError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
@@ -99,6 +100,24 @@ def test_what_the_job_fails_of_is_told_to_all(cluster: ClusterAddresses, tmp_pat
     with pytest.raises(StoppedError, match=words):
         end.result(30)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.cluster
+def test_a_chief_that_is_gone_without_a_word_is_no_end(cluster: ClusterAddresses, tmp_path: Path, beside: Any) -> None:
+    pem, (host, port) = new_pem(), check_can_listen("the chief", cluster.chief)
+    description = describe(cluster, str(tmp_path))
+    with (
+        dask.config.set({"temporary-directory": str(tmp_path)}),
+        _nodes(pem, host, port, description, 1, lambda event: None) as nodes,
+        kept_certificate(str(tmp_path), pem),
+    ):
+        end = beside(joined, cluster, PS, tmp_path)
+        with Client(nodes) as client:
+            Led(client, cluster, cluster.processes(evaluator=False)).await_processes(60, never_stop)
+    with pytest.raises(
+        StoppedError, match=r"^ps-0 was stopped: the chief at .* is gone; look at its output, then start"
+    ):
+        end.result(30)
 
 
 @pytest.mark.cluster
