@@ -115,9 +115,10 @@ def _run(planned: Planned, parameters: TrainParameters, interrupts: Interrupts) 
         check()
         links = current_links(client, attempt.model_dir, parameters)
         tracker = stack.enter_context(_recorded(planned, parameters, links))
-        watched = Watched(job, parameters, attempt.plan.datasets.get("eval"), links, what_is_on_disk(attempt))
+        watched = Watched(job, parameters, attempt.plan.datasets.get("eval"), links, partial(what_is_on_disk, attempt))
         with Watch(watched, tracker, get_run_logger()) as watch:
-            reports = _run_roles(ClusterJob(client, job, watch.handle), policy, check, watch.logs)
+            run = ClusterJob(client, job, watch.handle, cluster.max_restarts)
+            reports = _run_roles(run, policy, check, watch.logs)
         attempt.note_ended(reports["chief-0"]["statistics"]["job"]["global_step"])
         is_tracked = tracker.close("FINISHED")
         if is_tracked:

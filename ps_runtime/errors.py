@@ -321,6 +321,10 @@ class RoleFailedError(PsflowError):
         return f"{self.role} failed: {self.error}"
 
 
+class RoleLostError(RoleFailedError):
+    """The process of a role is gone: no code of the role has failed, and a new life of it may go on."""
+
+
 @dataclass(eq=False)
 class EvaluationFailedError(PsflowError):
     """Some checkpoints could not be evaluated, a sentence for each; `facts` tell of all that were asked for."""

@@ -40,6 +40,9 @@ class ClusterParameters(_Address):
     admission_timeout_secs: Annotated[float, OnResume.FREE] = Field(
         60.0, gt=0, description="Seconds to wait for enough free slots."
     )
+    max_restarts: Annotated[int, OnResume.FREE] = Field(
+        3, ge=0, description="New lives of a lost worker or evaluator within an hour; beyond them the job ends."
+    )
     when_full: Annotated[Literal["wait", "fail"], OnResume.FREE] = Field(
         "wait", description="Whether to wait for slots that other jobs have taken, or to fail at once."
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import assert_never
 
-from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, FirstStep, Metrics, RecordedEvent
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, FirstStep, Metrics, RecordedEvent, RoleLost
 
 __all__ = ["Progress", "Rate", "shown_metrics"]
 
@@ -88,12 +88,15 @@ class Progress:
         self._rate = Rate()
         self._loss: float | None = None
         self._evaluated = self._best = ""
+        self._num_restarts = 0
         self.step = 0
         self.first_step_at: float | None = None
 
-    def handle(self, event: FirstStep | RecordedEvent) -> None:
+    def handle(self, event: FirstStep | RoleLost | RecordedEvent) -> None:
         """Take an event of a role."""
         match event:
+            case RoleLost():
+                self._num_restarts += 1
             case FirstStep():
                 self.first_step_at = min(self.first_step_at or event.time, event.time)
             case Metrics():
@@ -114,6 +117,10 @@ class Progress:
             case _:
                 assert_never(event)
 
+    def figures(self) -> dict[str, float]:
+        """Return what is worth a curve of its own: ``restarts`` of lost roles, once there is one."""
+        return {"restarts": float(self._num_restarts)} if self._num_restarts else {}
+
     @property
     def percent(self) -> float | None:
         """How much of the training is done; None where only the data know."""
@@ -133,6 +140,7 @@ class Progress:
             "" if self._loss is None else f"loss {self._loss:.4g}",
             self._evaluated,
             self._best,
+            f"restarts {self._num_restarts}" if self._num_restarts else "",
             self._remaining(),
         ]
 

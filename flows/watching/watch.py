@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ from psflow.ps_runtime.roles.events import (
     RecordedEvent,
     Restored,
     RoleEnded,
+    RoleLost,
     RoleStarted,
     SummaryFile,
 )
@@ -73,15 +74,15 @@ class Watched:
         The opened input of the first EvalSpec, if it is a data set.
     links : PageLinks
         Addresses of the pages that show the attempt.
-    past : sequence of RecordedEvent
-        What earlier attempts left on disk.
+    on_disk : callable
+        Returns what all attempts so far have left on disk.
     """
 
     job: JobSpec
     parameters: TrainParameters
     evaluated_on: SplittableInput | None
     links: PageLinks
-    past: Sequence[RecordedEvent] = ()
+    on_disk: Callable[[], Sequence[RecordedEvent]] = tuple
 
 
 class Watch:
@@ -119,16 +120,13 @@ class Watch:
         self._system = SystemMetrics()
         self._line = TerminalLine()
         self._stack = ExitStack()
+        self._has_lost = threading.Event()
         self._is_over = threading.Event()
         context = contextvars.copy_context()  # which knows the flow run, and the server that its log goes to
         self._thread = threading.Thread(target=context.run, args=(self._run,), name="psflow-watch", daemon=True)
 
     def __enter__(self) -> Self:
-        for event in self._watched.past:
-            self._show(event)
-            if self._plotter is not None:
-                self._plotter.recall(event)
-            self._tracker.handle(event)
+        self._recall()
         self._link()
         self._stack.enter_context(self._line)
         self._thread.start()
@@ -161,6 +159,10 @@ class Watch:
                 self.logs.handle(event)
             case FirstStep():
                 self._progress.handle(event)
+            case RoleLost():
+                self._progress.handle(event)
+                self._logger.warning("%s is lost, and begins again on another slot: %s", event.role, event.reason)
+                self._has_lost.set()
             case Metrics() | Checkpoint() | Evaluation() | Export():
                 self._show(event)
                 self._log(event)
@@ -182,6 +184,14 @@ class Watch:
             tracker.put_file,
             (lambda: tracker.history("loss")) if job.attempt > 1 else None,
         )
+
+    def _recall(self) -> None:
+        """Take what is on disk, of which a process that was lost may not have told; nothing is recorded twice."""
+        for event in self._watched.on_disk():
+            self._show(event)
+            if self._plotter is not None:
+                self._plotter.recall(event)
+            self._tracker.handle(event)
 
     def _show(self, event: RecordedEvent) -> None:
         """Take an event for the line of progress and the table of evaluations."""
@@ -211,6 +221,9 @@ class Watch:
         logged_at = noted_at = time.monotonic()
         while not self._is_over.wait(SLICE_SECS):
             now = time.monotonic()
+            if self._has_lost.is_set():
+                self._has_lost.clear()
+                self._recall()
             self._line.show(self._progress.line())
             self._show_in_prefect()
             if now - logged_at >= LOG_SECS:
@@ -226,7 +239,7 @@ class Watch:
 
     def _note(self) -> None:
         self._tracker.put_tags({"psflow.progress": self._progress.line()})
-        self._tracker.handle(Metrics(self._progress.step, self._system.sample()))
+        self._tracker.handle(Metrics(self._progress.step, self._system.sample() | self._progress.figures()))
 
     def _link(self) -> None:
         page, dashboard = self._tracker.page, self._watched.links.dask_dashboard

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from distributed import Client, Lock
 
@@ -52,11 +53,14 @@ class AdmissionPolicy:
         Whether to wait where slots are taken; else that is an error at once.
     say : callable
         Told what is waited for, once for each thing.
+    host : str or None
+        Take slots of this host only; None: of any.
     """
 
     timeout_secs: float
     waits_for_slots: bool = True
     say: Callable[[str], None] = logger.info
+    host: str | None = None
 
 
 @contextmanager
@@ -89,7 +93,7 @@ def admission(
     """
     check_capacity(client, num_roles)
     if not policy.waits_for_slots:
-        _find_slots(client, num_roles)  # before waiting for another job, which may itself be waiting for slots
+        _find_slots(client, num_roles, policy)  # before waiting for another job, which may itself be waiting for slots
     with client.as_current():
         lock = Lock("psflow-admission")
     _acquire(lock, client, policy, check)
@@ -118,7 +122,7 @@ def _await_slots(client: Client, num_roles: int, policy: AdmissionPolicy, check:
     while True:
         check()
         try:
-            return _find_slots(client, num_roles)
+            return _find_slots(client, num_roles, policy)
         except CapacityError as error:
             if not policy.waits_for_slots:
                 raise
@@ -135,8 +139,10 @@ def _await_slots(client: Client, num_roles: int, policy: AdmissionPolicy, check:
         time.sleep(POLL_SECS)
 
 
-def _find_slots(client: Client, num_roles: int) -> list[str]:
+def _find_slots(client: Client, num_roles: int, policy: AdmissionPolicy) -> list[str]:
     free = free_slots(client.scheduler_info(n_workers=-1)["workers"], client.processing())
+    if policy.host is not None:
+        free = [slot for slot in free if urlsplit(slot).hostname == policy.host]
     if len(free) < num_roles:
         raise CapacityError(num_roles, len(free), _where(client))
     return free[:num_roles]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import CancelledError
 from functools import partial
 from types import TracebackType
@@ -17,8 +18,11 @@ from distributed import Client, Future
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
 from psflow.ps_runtime.cluster.failures import root_cause, scheduler_loss
+from psflow.ps_runtime.cluster.loss_messages import send_loss
 from psflow.ps_runtime.cluster.presence import Presence
+from psflow.ps_runtime.cluster.restarting import Restarting, SlotOf
 from psflow.ps_runtime.cluster.role_task import run_role
+from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import ROLES_SECS, Deadline, stop_clock
 from psflow.ps_runtime.errors import ProtocolError, RoleFailedError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.roles.event_codec import decode_event
@@ -33,6 +37,7 @@ from psflow.ps_runtime.roles.events import (
     PsListening,
     Restored,
     RoleEnded,
+    RoleLost,
     RoleStarted,
     SummaryFile,
 )
@@ -52,6 +57,8 @@ END_TIMEOUT_SECS = 3.0
 SETTLE_SECS = 1.0
 """After a first failure: how long to wait for the one that caused it."""
 LIVES_PER_ATTEMPT = 1 << 16
+MAX_RESTARTS = 3
+"""Of one role within an hour, where nobody has said another number."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,14 +73,20 @@ class ClusterJob:
     job : JobSpec
         The attempt; it is pickled once, for all roles.
     on_event : callable
-        Takes the events of all roles, in the order of each role, in a thread of the Dask client; must not block.
+        Takes the events of all roles, in the order of each role, in a thread of the Dask client or in that of `join`;
+        must not block.
+    max_restarts : int, optional
+        New lives of a role within an hour, where Dask workers are lost: a worker and the evaluator begin again on
+        another slot, and the others do not stop. A lost ps or chief ends the job.
 
     Notes
     -----
     `wait` may be called from any thread.
     """
 
-    def __init__(self, client: Client, job: JobSpec, on_event: Callable[[Event], None]) -> None:
+    def __init__(
+        self, client: Client, job: JobSpec, on_event: Callable[[Event], None], max_restarts: int = MAX_RESTARTS
+    ) -> None:
         self.job = job
         self._client = client
         self._on_event = on_event
@@ -82,15 +95,15 @@ class ClusterJob:
         self._topic = f"psflow-{job.job_id}-{job.attempt}"
         self._changed = threading.Condition()
         self._futures: dict[RoleId, Future[Any]] = {}
-        self._slots: dict[RoleId, str] = {}
-        self._reports: dict[RoleId, dict[str, Any]] = {}
-        self._errors: dict[RoleId, BaseException] = {}
+        self._supervisor = Supervisor(job.roles, job.attempt * LIVES_PER_ATTEMPT, max_restarts)
         self._cause: RoleFailedError | None = None
         self._presence = Presence(client)
-        self._vanished: set[str] = set()
-        self._started: set[str] = set()
-        self._ended: set[str] = set()
         self._ps_addresses: dict[RoleId, Address] = {}
+        self._num_told = Counter[RoleId]()
+        """Losses that were handed on."""
+        self._hosts: set[str | None] = set()
+        """Of the slots that the roles began on."""
+        self._slot_of: SlotOf | None = None
 
     def __enter__(self) -> Self:
         self._client.subscribe_topic(self._topic, self._take_event)
@@ -130,49 +143,69 @@ class ClusterJob:
             If another job does not start, or a role does not report.
         """
         with admission(self._client, len(self.job.roles), policy, check) as slots:
-            self.start_at(dict(zip(self.job.roles, slots, strict=True)), check)
+            self.start_at(dict(zip(self.job.roles, slots, strict=True)), None, check)
 
-    def start_at(self, slots: Mapping[RoleId, str], check: Callable[[], None] = never_stop) -> None:
-        """Start each role at the address of a Dask worker, as `start` does. Blocks.
+    def start_at(self, slots: Mapping[RoleId, str], slot_of: SlotOf | None, check: Callable[[], None]) -> None:
+        """Start each role on a slot that it has already, as `start` does. Blocks; WaitTimeoutError likewise.
 
         Parameters
         ----------
         slots : mapping of RoleId to str
-            Where each role of the job runs; nothing else may use these threads.
+            The Dask worker of each role of the job; nothing else may use these threads.
+        slot_of : callable or None
+            Returns where a lost role begins again, or None while it has no place; None: on any free slot.
         check : callable
             Called at least once a second; raises to end the wait.
-
-        Raises
-        ------
-        WaitTimeoutError
-            If a role does not report.
         """
-        self._slots = dict(slots)
+        self._slot_of = slot_of
+        self._hosts = {urlsplit(slot).hostname for slot in slots.values()}
         servers = [role for role in self.job.roles if role.role is Role.PS]
         for role in servers:
-            self._submit(role)
+            self._submit(role, slots[role])
         self._await(lambda: [role for role in servers if role not in self._ps_addresses], "start listening", check)
         for role in self.job.roles:
             if role not in self._futures:
-                self._submit(role)
-        self._await(lambda: [role for role in self.job.roles if str(role) not in self._started], "start", check)
+                self._submit(role, slots[role])
+        has_started = self._supervisor.has_started
+        self._await(lambda: [role for role in self.job.roles if not has_started(role)], "start", check)
 
-    def wait(self, role: RoleId, timeout_secs: float) -> dict[str, Any] | None:
+    def wait(self, role: RoleId, timeout_secs: float, num_lost: int = 0) -> dict[str, Any] | None:
         """Wait for a role to end; return its report, or None if it is running still.
+
+        Parameters
+        ----------
+        role : RoleId
+            A role of the job.
+        timeout_secs : float
+            How long to wait.
+        num_lost : int, optional
+            Lives of the role that were lost, as far as the caller has heard.
 
         Raises
         ------
         Exception
-            What the role failed with; RoleFailedError if its process vanished.
+            What the role failed with; RoleLostError if a further life of it was lost.
         """
+        supervisor = self._supervisor
+
+        def has_news() -> bool:
+            return supervisor.has_ended(role) or len(supervisor.losses(role)) > num_lost
+
         with self._changed:
-            self._changed.wait_for(lambda: self._has_ended(role), timeout_secs)
-            if not self._has_ended(role):
+            if not self._changed.wait_for(has_news, timeout_secs):
                 return None
-            error = self._error(role)
-            if error is not None:
+            if (error := supervisor.error(role)) is not None:
                 raise error
-            return self._reports[role]
+            if not supervisor.has_ended(role):
+                raise supervisor.losses(role)[num_lost].error
+            if role not in supervisor.reports():
+                raise StoppedError(str(role), "it was lost, and the job was over before it had begun again")
+            return supervisor.reports()[role]
+
+    def begins_again(self, role: RoleId) -> bool:
+        """Return whether a new life of a role may go on, or does, where others were lost."""
+        with self._changed:
+            return bool(self._supervisor.losses(role)) and not self._supervisor.has_ended(role)
 
     def join(self, check: Callable[[], None] = never_stop) -> dict[str, dict[str, Any]]:
         """Wait until all roles have ended; return their reports by name.
@@ -187,16 +220,23 @@ class ClusterJob:
         RoleFailedError
             If a role has failed: of several errors the one that the others follow from.
         WaitTimeoutError
-            If the scheduler is silent for minutes.
+            If the scheduler is silent for minutes, or a lost role finds no slot though all others have ended.
         """
-        while not self._all_ended():
+        supervisor = self._supervisor
+        # a ps that is alone on its host with all others listens to no other one
+        host = next(iter(self._hosts)) if len(self._hosts) == 1 else None
+        restarting = Restarting(self._client, supervisor, self._submit, host, self._slot_of)
+        while not supervisor.all_ended():
             check()
             self._look()
+            self._tell_losses()
+            self._cancel_lost()
+            restarting.place(check)
             with self._changed:
-                self._changed.wait_for(lambda: self._all_ended() or self._any_error(), SLICE_SECS)
+                self._changed.wait_for(self._has_news, SLICE_SECS)
             self._raise_failure(check)
         self._raise_failure(check)  # they may all have failed before the first look
-        return {str(role): report for role, report in self._reports.items()}
+        return {str(role): report for role, report in supervisor.reports().items()}
 
     def root_cause(self) -> RoleFailedError:
         """Return what the job fails of, once a role has failed: the same each time. Blocks for a second at most.
@@ -204,11 +244,9 @@ class ClusterJob:
         Of several errors it is the one that the others follow from, as far as those are known by then.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._cause is not None or self._all_ended(), SETTLE_SECS)
+            self._changed.wait_for(lambda: self._cause is not None or self._supervisor.all_ended(), SETTLE_SECS)
             if self._cause is None:
-                self._cause = root_cause(
-                    [(role, error) for role in self._slots if (error := self._error(role)) is not None]
-                )
+                self._cause = root_cause(self._supervisor.errors())
                 self._changed.notify_all()
             return self._cause
 
@@ -219,31 +257,41 @@ class ClusterJob:
             check()
             raise cause
 
-    def _submit(self, role: RoleId) -> None:
+    def _submit(self, role: RoleId, slot: str) -> None:
+        """Have a life of a role begin; its key is its own, so that Dask takes it for no earlier one."""
         job = self.job
+        with self._changed:
+            incarnation = self._supervisor.place(role, slot)
         future = self._client.submit(
             run_role,
             self._pickled,
             role,
-            job.attempt * LIVES_PER_ATTEMPT,
+            incarnation,
             self._topic,
             [self._ps_addresses[RoleId(Role.PS, i)] for i in range(job.num_ps)] if role.role is not Role.PS else [],
-            is_alone=len({urlsplit(slot).hostname for slot in self._slots.values()}) == 1,
-            key=f"psflow-{job.job_id}-{job.attempt}-{role}",
+            is_alone=len(self._hosts) == 1,
+            key=f"psflow-{job.job_id}-{job.attempt}-{role}-{incarnation % LIVES_PER_ATTEMPT}",
             pure=False,
-            workers=[self._slots[role]],
+            workers=[slot],
             allow_other_workers=False,
             retries=0,
         )
         self._futures[role] = future
-        future.add_done_callback(partial(self._take_outcome, role))
+        future.add_done_callback(partial(self._take_outcome, role, incarnation))
+
+    def _cancel_lost(self) -> None:
+        """Cancel lost lives before their addresses may be there again: Dask would run them once more."""
+        lost = [future for role in self._supervisor.waiting() if (future := self._futures.pop(role, None)) is not None]
+        if lost:
+            self._client.cancel(lost, force=True)
 
     def _take_event(self, stamped: tuple[float, Any]) -> None:
         """Note what an event says of the roles, and hand it on; the job fails of data that is no event of a role."""
         with self._changed:
             try:
                 event = decode_event(stamped[1])
-                self._note(event)
+                if not self._note(event):
+                    return
             except ProtocolError as error:
                 self._cause = self._cause or RoleFailedError(error.peer, error.reason)
                 return
@@ -251,44 +299,58 @@ class ClusterJob:
                 self._changed.notify_all()
         self._on_event(event)
 
-    def _note(self, event: Event) -> None:
-        role = RoleId.parse(event.role)
-        if role not in self.job.roles:
-            raise ProtocolError(event.role, f"this job has no such role, but {event} came from it")
+    def _note(self, event: Event) -> bool:
+        """Take note of an event; return whether it is of the present life of its role, or a message of any."""
+        try:
+            role = RoleId.parse(event.role)
+            is_current = self._supervisor.is_current(role, event.incarnation)
+        except (KeyError, ValueError):
+            raise ProtocolError(event.role, f"this job has no such role, but {event} came from it") from None
         match event:
             case RoleStarted():
-                self._take_start(role)
+                self._supervisor.start(role, event.incarnation)
             case RoleEnded():
-                self._ended.add(event.role)
+                self._supervisor.leave(role, event.incarnation)
             case PsListening():
                 self._ps_addresses[role] = event.address
-            case Restored() | FirstStep() | Metrics() | SummaryFile() | Checkpoint() | Evaluation():
+            case Restored() | FirstStep() | Metrics() | SummaryFile() | Checkpoint() | Evaluation() | Export():
                 pass
-            case Export() | LogMessage():
-                pass
+            case LogMessage():
+                return True
+            case RoleLost():
+                raise ProtocolError(event.role, "no role says of itself that it is lost")
             case _:
                 assert_never(event)
-
-    def _take_start(self, role: RoleId) -> None:
-        """Note that a role has begun; if it does so again, its first life is lost, and what it knew with it."""
-        if str(role) in self._started:
-            self._errors.setdefault(role, RoleFailedError(str(role), "it was lost, and Dask started it again"))
-        self._started.add(str(role))
+        return is_current
 
     def _take_cluster_event(self, stamped: tuple[float, Any]) -> None:
         event = stamped[1]
         if isinstance(event, Mapping) and event.get("action") == "remove-worker":
-            with self._changed:
-                self._vanished.add(event["worker"])
-                self._changed.notify_all()
+            self._lose({event["worker"]})
 
     def _look(self) -> None:
         """Find out about Dask workers that have left and of which nobody has told."""
-        gone = self._presence.missing({slot for role, slot in self._slots.items() if not self._has_ended(role)})
-        if gone:
-            with self._changed:
-                self._vanished |= gone
-                self._changed.notify_all()
+        with self._changed:
+            self._supervisor.lose_late(START_TIMEOUT_SECS)
+            slots = set(self._supervisor.slots().values())
+        self._lose(self._presence.missing(slots))
+
+    def _lose(self, addresses: Collection[str]) -> None:
+        with self._changed:
+            self._supervisor.lose_slots(addresses)
+            self._changed.notify_all()
+
+    def _tell_losses(self) -> None:
+        """Hand on what is lost and may begin again; what may not is what the job fails of."""
+        for role in self.job.roles:
+            if self._supervisor.error(role) is not None:
+                continue
+            for loss in self._supervisor.losses(role)[self._num_told[role] :]:
+                slot = self._supervisor.slots().get(RoleId(Role.PS, 0))
+                if role.trains and slot is not None:
+                    send_loss(self._client, self._topic, slot, (role.replica, loss.incarnation))
+                self._num_told[role] += 1
+                self._on_event(RoleLost(loss.error.error, role=str(role), incarnation=loss.incarnation))
 
     def _await(self, missing: Callable[[], list[RoleId]], action: str, check: Callable[[], None]) -> None:
         """Wait until `missing` returns no role that still has to do `action`; raise the failure of one that ends."""
@@ -303,21 +365,15 @@ class ClusterJob:
         if late := missing():
             raise WaitTimeoutError(", ".join(map(str, late)), action, START_TIMEOUT_SECS)
 
-    def _all_ended(self) -> bool:
-        return all(self._has_ended(role) for role in self._futures)
+    def _has_news(self) -> bool:
+        supervisor = self._supervisor
+        is_lost = any(len(supervisor.losses(role)) > self._num_told[role] for role in self.job.roles)
+        return is_lost or supervisor.all_ended() or self._any_error()
 
     def _any_error(self) -> bool:
-        return self._cause is not None or any(self._error(role) is not None for role in self._slots)
+        return self._cause is not None or bool(self._supervisor.errors())
 
-    def _has_ended(self, role: RoleId) -> bool:
-        return role in self._reports or self._error(role) is not None
-
-    def _error(self, role: RoleId) -> BaseException | None:
-        if role not in self._reports and role not in self._errors and self._slots[role] in self._vanished:
-            return RoleFailedError(str(role), f"its Dask worker {self._slots[role]} was lost")
-        return self._errors.get(role)
-
-    def _take_outcome(self, role: RoleId, future: Future[Any]) -> None:
+    def _take_outcome(self, role: RoleId, incarnation: int, future: Future[Any]) -> None:
         """Fetch what a role ended with, in a thread of the Dask client's that may block."""
         report: dict[str, Any] = {}
         error: BaseException | None = None
@@ -331,11 +387,10 @@ class ClusterJob:
         with self._changed:
             self._cause = self._cause or loss
             if error is None:
-                self._reports[role] = report
+                self._supervisor.finish(role, incarnation, report)
             else:
-                self._errors[role] = error
+                self._supervisor.fail(role, incarnation, error)
             self._changed.notify_all()
 
     def _running(self) -> list[str]:
-        gone = {str(role) for role, slot in self._slots.items() if slot in self._vanished}
-        return sorted(self._started - self._ended - gone)
+        return sorted(map(str, self._supervisor.running()))

@@ -12,6 +12,7 @@ from typing import Any
 import dask
 from distributed import Client, SpecCluster
 
+from psflow.ps_runtime.cluster.admission import free_slots
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate
 from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen
@@ -129,6 +130,13 @@ class Led:
                 say = Deadline(SAY_AGAIN_SECS)
             time.sleep(POLL_SECS)
         return {role: joined[name] for name, roles in self._processes.items() for role in roles}
+
+    def slot_of(self, role: RoleId) -> str | None:
+        """Return the Dask worker of the process that carries `role`; None while that is not there, or is busy."""
+        [name] = [name for name, roles in self._processes.items() if role in roles]
+        address = self._joined().get(name)
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        return address if address in free_slots(workers, self.client.processing()) else None
 
     def _joined(self) -> dict[str, str]:
         workers = self.client.scheduler_info(n_workers=-1)["workers"]

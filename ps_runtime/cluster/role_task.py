@@ -13,6 +13,7 @@ from distributed.core import Status
 
 from psflow.ps_runtime.client.shard_client import Dial
 from psflow.ps_runtime.cluster.leaving import leave_quickly
+from psflow.ps_runtime.cluster.loss_messages import receiving
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import run_chief
@@ -65,7 +66,8 @@ def run_role(
     try:
         with one_thread(), told_logs(context):
             if role.role is Role.PS:
-                return run_ps(job, context, str(urlsplit(worker.contact_address).hostname), is_alone=is_alone)
+                with receiving(topic, context.lost_replicas):
+                    return run_ps(job, context, str(urlsplit(worker.contact_address).hostname), is_alone=is_alone)
             dials = [ps_dial(address, job.transport, f"ps-{i}") for i, address in enumerate(addresses)]
             return LOOPS[role.role](job, context, dials)
     finally:

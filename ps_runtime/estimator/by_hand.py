@@ -68,7 +68,7 @@ def run_by_hand(
         job = attempt.job(writer)
         slots = led.await_processes(job.config.session_creation_timeout_secs, attempt.check)
         with ClusterJob(led.client, job, of_all) as run:
-            run.start_at(slots, attempt.check)
+            run.start_at(slots, led.slot_of, attempt.check)
             return run.join(attempt.check)
 
 

@@ -6,10 +6,12 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import psutil
 
+from psflow.ps_runtime.protocol.message import Life
 from psflow.ps_runtime.roles.events import Event, Metrics
 from psflow.ps_runtime.roles.role_metrics import RoleMetrics, Sample
 from psflow.ps_runtime.specs.roles import RoleId
@@ -31,12 +33,15 @@ class RoleContext:
         Raises StoppedError when the role is to end.
     send : callable
         Takes the events of the role in their order; they may get lost with the process.
+    lost_replicas : queue
+        Replicas of which the owner of the job says that they are lost; for ps-0.
     """
 
     role: RoleId
     incarnation: int
     check_liveness: Callable[[], None]
     send: Callable[[Event], None]
+    lost_replicas: SimpleQueue[Life] = field(default_factory=SimpleQueue)
     _number: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
     _role_metrics: RoleMetrics | None = field(default=None, init=False)
@@ -52,10 +57,10 @@ class RoleContext:
         self._role_metrics = RoleMetrics(str(self.role), self.emit_metrics, sample)
 
     def emit(self, event: Event) -> None:
-        """Send an event with the name of the role and its next number. Thread-safe."""
+        """Send an event with the name of the role, its life and its next number. Thread-safe."""
         with self._lock:
             self._number += 1
-            self.send(replace(event, role=str(self.role), number=self._number))
+            self.send(replace(event, role=str(self.role), incarnation=self.incarnation, number=self._number))
 
     def emit_metrics(self, global_step: int, values: Mapping[str, float]) -> None:
         """Send metrics of this role at a global_step."""

@@ -31,7 +31,7 @@ def encode_event(event: Event) -> tuple[str, dict[str, Any]]:
     --------
     >>> from psflow.ps_runtime.roles.events import FirstStep
     >>> encode_event(FirstStep(role="worker-0", number=2, time=1.5))
-    ('FirstStep', {'role': 'worker-0', 'number': 2, 'time': 1.5})
+    ('FirstStep', {'role': 'worker-0', 'incarnation': 0, 'number': 2, 'time': 1.5})
     """
     return type(event).__name__, asdict(event)
 

@@ -13,7 +13,8 @@
     ├── Evaluation       a checkpoint was evaluated
     ├── Export           an exporter wrote a model
     ├── LogMessage       the process of a role logged something
-    └── RoleEnded        a role runs no longer
+    ├── RoleEnded        a role runs no longer
+    └── RoleLost         the process of a role is gone
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ __all__ = [
     "Restored",
     "RoleEnded",
     "RoleEvent",
+    "RoleLost",
     "RoleStarted",
     "SummaryFile",
 ]
@@ -52,6 +54,8 @@ class RoleEvent:
     role : str
         The role that sent it, such as ``worker-1``. Empty for an event that no role sent: one that was read from disk,
         or one about the process of the flow.
+    incarnation : int
+        The life of the role that sent it; 0 for an event that no role sent.
     number : int
         This is the n-th event of the role, counted from 1 in each of its lives; 0 for an event that no role sent.
     time : float
@@ -59,6 +63,7 @@ class RoleEvent:
     """
 
     role: str = field(default="", repr=False)
+    incarnation: int = field(default=0, repr=False)
     number: int = field(default=0, repr=False)
     time: float = field(default_factory=time.time, repr=False)
 
@@ -237,9 +242,22 @@ class RoleEnded(RoleEvent):
     """A role runs no longer, whatever the reason. The last event of a life that was not cut off."""
 
 
+@dataclass(frozen=True, slots=True)
+class RoleLost(RoleEvent):
+    """The process of a role is gone, and the role begins again as soon as a slot is free. No role sends this of itself.
+
+    Parameters
+    ----------
+    reason : str
+        What has become of it, as far as is known.
+    """
+
+    reason: str
+
+
 RecordedEvent: TypeAlias = Metrics | Checkpoint | Evaluation | Export
 """What is kept in MLflow."""
 Event: TypeAlias = (
-    RoleStarted | PsListening | Restored | FirstStep | RecordedEvent | SummaryFile | LogMessage | RoleEnded
+    RoleStarted | PsListening | Restored | FirstStep | RecordedEvent | SummaryFile | LogMessage | RoleEnded | RoleLost
 )
 """Any event; a `match` over it handles every type and ends in ``assert_never``."""

@@ -184,6 +184,8 @@ def _serve(server: SocketServer, handler: PsHandler, context: RoleContext, num_r
             context.check()
             if handler.job_requests is not None:
                 _declare_lost(server, handler.job_requests, absent_since)
+                while not context.lost_replicas.empty():
+                    server.post(partial(handler.job_requests.lost, *context.lost_replicas.get()))
 
 
 def _declare_lost(server: SocketServer, job_requests: JobRequests, absent_since: dict[int, float]) -> None:

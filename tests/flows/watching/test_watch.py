@@ -93,7 +93,7 @@ def seen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> S
 def watch(seen: Seen, tmp_path: Path, *past: RecordedEvent, plots: bool = True) -> Watch:
     job: Any = SimpleNamespace(model_dir=str(tmp_path), attempt=1, train_spec=SimpleNamespace(max_steps=600))
     links = PageLinks("f1", None, "http://host/dask", str(tmp_path), "m")
-    watched = Watched(job, parse_parameters({**CONF, "plots": plots}, {}), None, links, past)
+    watched = Watched(job, parse_parameters({**CONF, "plots": plots}, {}), None, links, lambda: past)
     return Watch(watched, seen.tracker, logging.getLogger("flow"))
 
 

@@ -14,11 +14,13 @@ from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 from psflow.ps_runtime.roles.event_codec import encode_event
-from psflow.ps_runtime.roles.events import Event, FirstStep, Metrics, PsListening, RoleStarted
+from psflow.ps_runtime.roles.events import Event, FirstStep, Metrics, PsListening, RoleLost, RoleStarted
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 from psflow.ps_runtime.transport.address import Address
 
 PS = RoleId(Role.PS, 0)
+LIFE = module.LIVES_PER_ATTEMPT
+"""The first of each role in attempt 1."""
 
 
 @pytest.fixture
@@ -29,19 +31,19 @@ def seen() -> list[Event]:
 @pytest.fixture
 def run(seen: list[Event], monkeypatch: pytest.MonkeyPatch) -> ClusterJob:
     monkeypatch.setattr(module, "Presence", lambda client: SimpleNamespace(missing=lambda slots: set()))
-    job: Any = SimpleNamespace(job_id="j", attempt=1, roles=job_roles(1, 0, evaluator=False))
+    job: Any = SimpleNamespace(job_id="j", attempt=1, num_ps=1, roles=job_roles(1, 0, evaluator=False))
     run = ClusterJob(SimpleNamespace(), job, seen.append)  # type: ignore[arg-type]
-    run._slots = dict.fromkeys(job.roles, "tcp://h:1")
-    run._futures = dict.fromkeys(job.roles, object())  # type: ignore[arg-type]
+    for role in job.roles:
+        run._supervisor.place(role, "tcp://h:1")
     return run
 
 
 def test_events_are_handed_on_in_their_order(run: ClusterJob, seen: list[Event]) -> None:
     address = Address("h", 1, None, "")
     sent = [
-        RoleStarted(role="ps-0", number=1),
-        PsListening(address, role="ps-0", number=2),
-        Metrics(1, {"loss": 0.5}, role="chief-0", number=1),
+        RoleStarted(role="ps-0", incarnation=LIFE, number=1),
+        PsListening(address, role="ps-0", incarnation=LIFE, number=2),
+        Metrics(1, {"loss": 0.5}, role="chief-0", incarnation=LIFE, number=1),
     ]
     for event in sent:
         run._take_event((0.0, encode_event(event)))
@@ -53,6 +55,10 @@ def test_events_are_handed_on_in_their_order(run: ClusterJob, seen: list[Event])
     ("data", "words"),
     [
         (("Begun", {"role": "ps-0"}), r"^ps-0 failed: expected an event of a known type, got 'Begun'; install the"),
+        (
+            encode_event(RoleLost("gone", role="ps-0", incarnation=LIFE, number=1)),
+            r"^ps-0 failed: no role says of itself that it is lost",
+        ),
         (encode_event(FirstStep(role="worker-7", number=1)), r"^worker-7 failed: this job has no such role, but First"),
     ],
 )
@@ -69,8 +75,11 @@ def test_the_job_fails_of_what_is_no_event_of_its_roles(
     ("events", "words"),
     [
         ([], r"^ps-0 did not start listening within 0 s$"),
-        ([RoleStarted(role="ps-0", number=1)], r"^ps-0 did not start listening within 0 s$"),
-        ([PsListening(Address("h", 1, None, ""), role="ps-0", number=1)], r"^ps-0, chief-0 did not start within 0 s$"),
+        ([RoleStarted(role="ps-0", incarnation=LIFE, number=1)], r"^ps-0 did not start listening within 0 s$"),
+        (
+            [PsListening(Address("h", 1, None, ""), role="ps-0", incarnation=LIFE, number=1)],
+            r"^ps-0, chief-0 did not start within 0 s$",
+        ),
     ],
 )
 def test_a_role_that_is_late_is_named_with_what_it_did_not_do(
@@ -131,7 +140,7 @@ def test_a_scheduler_that_is_gone_is_named_and_not_a_role_that_was_cancelled(
 ) -> None:
     monkeypatch.setattr(run, "_client", SimpleNamespace(scheduler=SimpleNamespace(address="tcp://h:8786")))
     for role in run.job.roles:
-        run._take_outcome(role, cancelled("scheduler-connection-lost"))
+        run._take_outcome(role, LIFE, cancelled("scheduler-connection-lost"))
     words = r"^the Dask scheduler at tcp://h:8786 failed: the connection to it broke; .*run the same command again$"
     with pytest.raises(RoleFailedError, match=words):
         run.join()
@@ -139,6 +148,6 @@ def test_a_scheduler_that_is_gone_is_named_and_not_a_role_that_was_cancelled(
 
 def test_a_role_that_somebody_has_cancelled_is_named(run: ClusterJob) -> None:
     for role in run.job.roles:
-        run._take_outcome(role, cancelled(None))
+        run._take_outcome(role, LIFE, cancelled(None))
     with pytest.raises(RoleFailedError, match=r"^ps-0 failed: ps-0 was stopped: it was cancelled$"):
         run.join()

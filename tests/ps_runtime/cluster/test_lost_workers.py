@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -12,24 +13,55 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 from distributed import Status
 
-from psflow import TrainSpec
+from psflow import (
+    Estimator,
+    EstimatorSpec,
+    GradientDescent,
+    RunConfig,
+    SessionRunHook,
+    TrainSpec,
+    get_variable,
+)
+from psflow.ps_runtime.checkpoint.records import EvaluationLog
 from psflow.ps_runtime.cluster import connecting, presence
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.connecting import kill_local_workers, open_cluster
 from psflow.ps_runtime.cluster.fork_server import start_fork_server
-from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.cluster.launch import LIVES_PER_ATTEMPT, ClusterJob
 from psflow.ps_runtime.cluster.presence import SILENCE_SECS, Presence
 from psflow.ps_runtime.errors import ClusterError, RoleFailedError, WaitTimeoutError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles.event_codec import encode_event
-from psflow.ps_runtime.roles.events import RoleStarted
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Event, FirstStep, RoleLost, RoleStarted
+from psflow.ps_runtime.specs.roles import RoleId
 from tests.ps_runtime.cluster.test_training import EVAL, endless, estimator
 
 pytestmark = pytest.mark.cluster
+
+
+def updates(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+    """Count the updates in a variable."""
+    time.sleep(0.002)
+    num_updates = get_variable("num_updates", initializer=0.0)
+    train_op = GradientDescent(1.0).apply_gradients({"num_updates": np.float32(-1)})
+    return EstimatorSpec(mode, loss=np.mean(labels**2) + 0 * num_updates, train_op=train_op)
+
+
+class StopOnFile(SessionRunHook):
+    """Ends training once there is a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        """Look for it."""
+        if run_context.session.is_chief and self.path.exists():
+            run_context.request_stop()
 
 
 @contextmanager
@@ -93,14 +125,18 @@ def test_a_role_is_missed_though_nobody_tells_that_its_worker_left(
 
         with (
             Attempt(estimator(tmp_path), TrainSpec(endless, 10**8), EVAL, num_workers=1) as attempt,
-            ClusterJob(client, attempt.job(), lambda event: None) as run,
+            ClusterJob(client, attempt.job(), lambda event: None, max_restarts=0) as run,
         ):
             run.start(AdmissionPolicy(10))
             client.unsubscribe_topic("all")  # as another job on the same client does when it ends
             client.subscribe_topic("all", lambda event: None)
-            os.kill(pids[run._slots[run.job.roles[-1]]], signal.SIGKILL)  # whom no other role misses
+            os.kill(pids[slot_of(run, "evaluator-0")], signal.SIGKILL)  # whom no other role misses
             with pytest.raises(RoleFailedError, match=r"^evaluator-0 failed: its Dask worker tls://.* was lost"):
                 run.join(before(time.monotonic() + 300))
+
+
+def slot_of(run: ClusterJob, role: str) -> str:
+    return run._supervisor.slots()[RoleId.parse(role)]
 
 
 def before(deadline: float) -> Callable[[], None]:
@@ -117,9 +153,48 @@ def test_a_role_that_dask_begins_again_has_failed(tmp_path: Path) -> None:
         ClusterJob(client, attempt.job(), lambda event: None) as run,
     ):
         run.start(AdmissionPolicy(10))
-        client.log_event(f"psflow-{run.job.job_id}-{run.job.attempt}", encode_event(RoleStarted(role="ps-0", number=1)))
+        again = RoleStarted(role="ps-0", incarnation=run.job.attempt * LIVES_PER_ATTEMPT, number=1)
+        client.log_event(f"psflow-{run.job.job_id}-{run.job.attempt}", encode_event(again))
         with pytest.raises(RoleFailedError, match=r"^ps-0 failed: it was lost, and Dask started it again"):
             run.join(before(time.monotonic() + 300))
+
+
+def test_a_lost_worker_and_a_lost_evaluator_begin_again_while_the_others_train_on(tmp_path: Path) -> None:
+    events: list[Event] = []
+    killed: list[str] = []
+    stop = tmp_path / "stop"
+    deadline = time.monotonic() + 300
+    counting = Estimator(updates, str(tmp_path / "job"), RunConfig(tf_random_seed=1, save_checkpoints_steps=50))
+    train_spec = TrainSpec(endless, hooks=[StopOnFile(stop)])
+    with (
+        open_cluster(None, 5, 300) as client,
+        Attempt(counting, train_spec, EVAL, num_workers=2) as attempt,
+        ClusterJob(client, attempt.job(), events.append) as run,
+    ):
+        pids = client.run(os.getpid)
+        first_life = run.job.attempt * LIVES_PER_ATTEMPT
+
+        def check() -> None:
+            assert time.monotonic() < deadline, f"killed {killed}"
+            num_saved = sum(isinstance(event, Checkpoint) for event in events)
+            if len(killed) < 2 and num_saved > 2 * (len(killed) + 1):
+                killed.append(("worker-0", "evaluator-0")[len(killed)])
+                os.kill(pids[slot_of(run, killed[-1])], signal.SIGKILL)
+            begun = [event for event in events if isinstance(event, FirstStep | Evaluation)]
+            if {event.role for event in begun if event.incarnation > first_life} == set(killed) and len(killed) == 2:
+                stop.touch()
+
+        run.start(AdmissionPolicy(10))
+        reports = run.join(check)
+    losses = [event for event in events if isinstance(event, RoleLost)]
+    assert [(event.role, event.incarnation) for event in losses] == [(role, first_life) for role in killed]
+    assert all(re.fullmatch(r"its Dask worker tls://\S+ was lost", event.reason) for event in losses)
+    assert set(reports) == {"ps-0", "chief-0", "worker-0", "worker-1", "evaluator-0"}
+    final_step = reports["chief-0"]["statistics"]["job"]["global_step"]
+    assert counting.get_variable_value("num_updates") == final_step  # each push counts once
+    evaluated = [record.global_step for record in EvaluationLog(str(tmp_path / "job")).read()]
+    assert evaluated == sorted(set(evaluated))
+    assert evaluated[-1] == final_step
 
 
 def test_a_scheduler_that_is_silent_for_minutes_is_given_up() -> None:

@@ -25,12 +25,13 @@ from psflow.ps_runtime.roles.events import (
     PsListening,
     Restored,
     RoleEnded,
+    RoleLost,
     RoleStarted,
     SummaryFile,
 )
 from psflow.ps_runtime.transport.address import Address
 
-SENT: dict[str, Any] = {"role": "worker-12", "number": 3, "time": 1795338240.5}
+SENT: dict[str, Any] = {"role": "worker-12", "incarnation": 65536, "number": 3, "time": 1795338240.5}
 EVENTS: list[Event] = [
     RoleStarted(**SENT),
     PsListening(Address("10.0.0.1", 4711, None, "b"), **SENT),
@@ -45,6 +46,7 @@ EVENTS: list[Event] = [
     Export("best", 300, 2, "/m/export/best/2", True, {"accuracy": 0.5}, **SENT),
     LogMessage(30, "mine", "x" * MAX_CHARS, **SENT),
     RoleEnded(**SENT),
+    RoleLost("its Dask worker tcp://h:1 was lost", **SENT),
 ]
 METRICS = encode_event(Metrics(300, {"loss": 0.5}, **SENT))[1]
 SUMMARY = encode_event(SummaryFile(300, "summaries/w.json", "e30=", **SENT))[1]

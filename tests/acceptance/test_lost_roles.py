@@ -1,0 +1,158 @@
+"""Trainings whose worker and evaluator are killed, also where a Dask worker comes back at the address that it had."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from distributed import Client
+from mlflow import MlflowClient
+
+from psflow import TrainSpec
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy
+from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.roles.events import Event, FirstStep, RoleLost
+from psflow.ps_runtime.specs.roles import RoleId
+from tests.acceptance.conftest import wait_for
+from tests.flows.conftest import Project
+from tests.flows.interrupting import metric_points
+from tests.ps_runtime.cluster.test_training import endless, estimator
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.cluster]
+
+TIMEOUT_SECS = 200.0
+
+MODEL = """
+import os, pathlib, time
+import numpy as np
+from psflow import Dataset, EstimatorSpec, GradientDescent, get_variable
+
+def slope(features, labels, mode, config):
+    pathlib.Path("pids", f"{config.task_type}-{config.task_id}").write_text(str(os.getpid()))
+    w = get_variable("w", initializer=0.0)
+    if mode == "infer":
+        return EstimatorSpec(mode, predictions={"y": w * features["x"]})
+    error = w * features["x"] - labels
+    time.sleep(0.01)
+    train_op = GradientDescent(0.01).apply_gradients({"w": 2 * np.mean(error * features["x"])})
+    return EstimatorSpec(mode, loss=np.mean(error**2), train_op=train_op)
+
+def points():
+    x = np.linspace(-1, 1, 100, dtype=np.float32)
+    return Dataset({"x": x}, 2 * x).batch(10)
+
+def endless():
+    return points().shuffle(1).repeat()
+"""
+CONF = """
+experiment: slope
+model: {name: "slope_model:slope"}
+input:
+  train: {name: "slope_model:endless"}
+  eval: {name: "slope_model:points"}
+train: {max_steps: 4000, save_checkpoints_steps: 500}
+eval: {start_delay_secs: 0, throttle_secs: 0}
+cluster: {workers: 2}
+"""
+
+
+def test_a_killed_worker_and_a_killed_evaluator_are_retries_of_their_task_runs(tmp_path: Path) -> None:
+    project = Project(tmp_path)
+    project.write("slope_model.py", MODEL)
+    (tmp_path / "pids").mkdir()
+    process = project.start("train", project.write("slope.yaml", CONF))
+    checkpoints = tmp_path / "runs/slope/checkpoints"
+    for role, step in (("worker-0", 500), ("evaluator-0", 1500)):
+        wait_for((checkpoints / f"step_{step:08}/manifest.json").exists, TIMEOUT_SECS, f"a checkpoint of step {step}")
+        wait_for((tmp_path / "pids" / role).exists, TIMEOUT_SECS, f"a first batch of {role}")
+        os.kill(int((tmp_path / "pids" / role).read_text()), signal.SIGKILL)
+    out, said = process.communicate(timeout=TIMEOUT_SECS)
+    assert process.returncode == 0, said
+    assert said.count("begins again on another slot: its Dask worker tls://") == 2
+    assert "restarts 2" in said
+    facts = json.loads(out)
+    assert facts["final_step"] == 4000
+    with sqlite3.connect(tmp_path / "prefect/prefect.db") as database:
+        counts = dict(database.execute("select name, run_count from task_run").fetchall())
+    assert counts == {"ps-0": 1, "chief-0": 1, "worker-0": 2, "worker-1": 1, "evaluator-0": 2}
+    curves = metric_points(project, facts["run_id"])
+    assert curves["eval/loss"] == list(range(0, 4001, 500))
+    assert all(sorted(set(steps)) == steps for steps in curves.values())
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    assert client.get_run(facts["run_id"]).data.metrics["restarts"] == 2
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@contextmanager
+def dask_process(directory: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``dask`` for the time of a block, with its scratch files in a directory."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dask", *arguments],
+        env={**os.environ, "TMPDIR": str(directory)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_dask_worker_that_returns_at_its_address_runs_no_past_life(tmp_path: Path) -> None:
+    scheduler_port, *worker_ports = (free_port() for _ in range(4))
+    address = f"tcp://127.0.0.1:{scheduler_port}"
+    common = ["--no-dashboard", "--host", "127.0.0.1"]
+    of_worker = ["--no-nanny", "--nthreads", "1", *common]
+    role = RoleId.parse("worker-0")
+    events: list[Event] = []
+
+    def worker(port: int) -> list[str]:
+        return ["worker", address, "--worker-port", str(port), *of_worker]
+
+    with ExitStack() as stack:
+        stack.enter_context(dask_process(tmp_path, "scheduler", "--port", str(scheduler_port), *common))
+        processes = {port: stack.enter_context(dask_process(tmp_path, *worker(port))) for port in worker_ports}
+        client = stack.enter_context(Client(address, timeout=60))
+        client.wait_for_workers(3, timeout=60)
+        attempt = stack.enter_context(
+            Attempt(estimator(tmp_path / "job"), TrainSpec(endless, 10**8), None, num_workers=1)
+        )
+        run = stack.enter_context(ClusterJob(client, attempt.job(), events.append))
+        run.start(AdmissionPolicy(30))
+        slot = run._supervisor.slots()[role]
+        port = int(slot.rpartition(":")[2])
+        processes[port].kill()
+        processes[port].wait()
+        stack.enter_context(dask_process(tmp_path, *worker(port)))
+        deadline = time.monotonic() + TIMEOUT_SECS
+
+        def first_steps() -> list[int]:
+            return [e.incarnation for e in events if isinstance(e, FirstStep) and e.role == str(role)]
+
+        def check() -> None:
+            assert time.monotonic() < deadline, events
+            losses = [event for event in events if isinstance(event, RoleLost)]
+            if losses and losses[0].incarnation + 1 in first_steps():
+                raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            run.join(check)
+        assert run._supervisor.slots()[role] == slot
+        assert len([event for event in events if isinstance(event, RoleLost)]) == 1

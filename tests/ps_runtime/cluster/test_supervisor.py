@@ -1,0 +1,219 @@
+"""Lives of roles that are lost, return and fail, as plain events, without a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psflow.ps_runtime.cluster.supervisor import HOUR_SECS, Supervisor
+from psflow.ps_runtime.errors import ClosedError, RoleFailedError, RoleLostError, StoppedError
+from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
+
+PS, CHIEF, WORKER, OTHER, EVALUATOR = job_roles(1, 2, evaluator=True)
+FIRST = 65536
+
+
+@dataclass
+class Scene:
+    """A supervisor whose roles have all started, each on a Dask worker of its own name, at a time that stands still."""
+
+    max_restarts: int = 3
+    now: float = 0.0
+    supervisor: Supervisor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.supervisor = Supervisor([PS, CHIEF, WORKER, OTHER, EVALUATOR], FIRST, self.max_restarts, lambda: self.now)
+        for role in (PS, CHIEF, WORKER, OTHER, EVALUATOR):
+            self.begin(role, str(role))
+
+    def begin(self, role: RoleId, slot: str) -> int:
+        """Place a life and have it start; return its incarnation."""
+        incarnation = self.supervisor.place(role, slot)
+        self.supervisor.start(role, incarnation)
+        return incarnation
+
+    def errors(self) -> dict[RoleId, str]:
+        """Return what has failed."""
+        return {role: str(error) for role, error in self.supervisor.errors()}
+
+
+@pytest.mark.parametrize("role", [WORKER, OTHER, EVALUATOR])
+def test_a_lost_worker_or_evaluator_waits_for_a_slot_and_begins_a_later_life(role: RoleId) -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.lose_slots({str(role)})
+    assert (supervisor.waiting(), scene.errors()) == ([role], {})
+    assert role not in supervisor.slots()
+    [loss] = supervisor.losses(role)
+    assert (loss.incarnation, str(loss.error)) == (FIRST, f"{role} failed: its Dask worker {role} was lost")
+    assert scene.begin(role, "elsewhere") == FIRST + 1
+    assert supervisor.waiting() == []
+    assert supervisor.slots()[role] == "elsewhere"
+
+
+@pytest.mark.parametrize("role", [PS, CHIEF])
+def test_a_lost_ps_or_chief_is_what_the_job_fails_of(role: RoleId) -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.lose_slots({str(role)})
+    assert supervisor.waiting() == []
+    assert scene.errors() == {role: f"{role} failed: its Dask worker {role} was lost"}
+    assert isinstance(supervisor.error(role), RoleLostError)
+
+
+def test_a_dask_worker_takes_all_its_lives_with_it() -> None:
+    supervisor = Scene().supervisor
+    supervisor.lose_slots({str(WORKER), str(EVALUATOR), "of nobody"})
+    assert supervisor.waiting() == [WORKER, EVALUATOR]
+    supervisor.lose_slots({str(WORKER)})  # told twice
+    assert len(supervisor.losses(WORKER)) == 1
+
+
+def test_what_a_past_life_says_does_nothing() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.lose_slots({str(WORKER)})
+    supervisor.fail(WORKER, FIRST, StoppedError("worker-0", "it was cancelled"))
+    supervisor.finish(WORKER, FIRST, {"late": True})
+    supervisor.start(WORKER, FIRST)
+    assert (scene.errors(), supervisor.reports(), supervisor.waiting()) == ({}, {}, [WORKER])
+    scene.begin(WORKER, "elsewhere")
+    supervisor.leave(WORKER, FIRST)
+    assert WORKER in supervisor.running()
+    assert not supervisor.is_current(WORKER, FIRST)
+    assert supervisor.is_current(WORKER, FIRST + 1)
+
+
+def test_a_life_that_starts_twice_was_lost_in_between() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.start(WORKER, FIRST)
+    assert supervisor.waiting() == [WORKER]
+    supervisor.start(PS, FIRST)
+    assert scene.errors() == {PS: "ps-0 failed: it was lost, and Dask started it again"}
+
+
+def test_an_error_of_the_role_itself_ends_the_job() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.fail(WORKER, FIRST, ValueError("of model_fn"))
+    supervisor.lose_slots({str(WORKER)})
+    assert (scene.errors(), supervisor.waiting()) == ({WORKER: "of model_fn"}, [])
+
+
+@pytest.mark.parametrize(("max_restarts", "words"), [(0, "was lost$"), (2, "the 3th time within an hour")])
+def test_too_many_losses_within_an_hour_end_the_job(max_restarts: int, words: str) -> None:
+    supervisor = (scene := Scene(max_restarts)).supervisor
+    for number in range(max_restarts):
+        supervisor.lose_slots({str(WORKER) if number == 0 else "again"})
+        scene.begin(WORKER, "again")
+    assert scene.errors() == {}
+    supervisor.lose_slots({"again" if max_restarts else str(WORKER)})
+    assert supervisor.waiting() == []
+    with pytest.raises(RoleFailedError, match=words):
+        raise scene.supervisor.errors()[0][1]
+
+
+def test_losses_of_an_hour_ago_count_no_more() -> None:
+    supervisor = (scene := Scene(1)).supervisor
+    supervisor.lose_slots({str(WORKER)})
+    scene.begin(WORKER, "again")
+    scene.now = HOUR_SECS
+    supervisor.lose_slots({"again"})
+    assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER])
+    scene.begin(WORKER, "again")
+    scene.now += HOUR_SECS - 1
+    supervisor.lose_slots({"again"})
+    assert list(scene.errors()) == [WORKER]
+
+
+def test_each_role_has_its_own_count() -> None:
+    supervisor = (scene := Scene(1)).supervisor
+    for role in (WORKER, OTHER, EVALUATOR):
+        supervisor.lose_slots({str(role)})
+    assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER, OTHER, EVALUATOR])
+
+
+@pytest.mark.parametrize("is_lost_first", [True, False])
+def test_once_training_is_over_a_lost_worker_is_let_go_and_the_evaluator_is_not(is_lost_first: bool) -> None:
+    supervisor = (scene := Scene()).supervisor
+    steps: list[Any] = [
+        lambda: supervisor.lose_slots({str(WORKER), str(EVALUATOR)}),
+        lambda: supervisor.finish(CHIEF, FIRST, {"exit": "finished"}),
+    ]
+    for step in steps if is_lost_first else steps[::-1]:
+        step()
+    assert supervisor.waiting() == [EVALUATOR]
+    assert supervisor.has_ended(WORKER)
+    assert WORKER not in supervisor.reports()
+    for role in (PS, OTHER):
+        supervisor.finish(role, FIRST, {})
+    assert not supervisor.all_ended()
+    supervisor.finish(EVALUATOR, scene.begin(EVALUATOR, "elsewhere"), {})
+    assert supervisor.all_ended()
+
+
+def test_a_later_life_that_cannot_reach_the_ps_counts_as_lost() -> None:
+    supervisor = (scene := Scene()).supervisor
+    broken = ClosedError("ps-0")
+    supervisor.lose_slots({str(WORKER)})
+    supervisor.fail(WORKER, scene.begin(WORKER, "elsewhere"), broken)
+    assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER])
+    supervisor.fail(OTHER, FIRST, broken)
+    assert list(scene.errors()) == [OTHER]
+
+
+def test_a_later_life_that_does_not_start_in_time_is_lost_and_a_first_one_is_waited_for_by_who_starts_the_job() -> None:
+    scene = Scene()
+    supervisor = Supervisor([PS, WORKER], FIRST, 3, lambda: scene.now)
+    supervisor.place(PS, "a")
+    supervisor.start(WORKER, supervisor.place(WORKER, "b"))
+    supervisor.lose_slots({"b"})
+    supervisor.place(WORKER, "c")
+    scene.now = 59.9
+    supervisor.lose_late(60)
+    assert supervisor.waiting() == []
+    scene.now = 60.0
+    supervisor.lose_late(60)
+    assert supervisor.waiting() == [WORKER]
+    assert str(supervisor.losses(WORKER)[1].error) == "worker-0 failed: it did not start on c within 60 s"
+    assert supervisor.errors() == []
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["place", "start", "finish", "fail", "break", "lose"]), st.integers(0, 4), st.integers(0, 3)
+    ),
+    max_size=60,
+)
+
+
+@given(EVENTS, st.integers(0, 3))
+def test_whatever_happens_no_role_has_two_ends_or_two_lives(events: Sequence[tuple[str, int, int]], limit: int) -> None:
+    scene = Scene(limit)
+    supervisor = scene.supervisor
+    roles = [PS, CHIEF, WORKER, OTHER, EVALUATOR]
+    ended: set[RoleId] = set()
+    for what, index, life in events:
+        role, incarnation = roles[index], FIRST + life
+        match what:
+            case "place" if role in supervisor.waiting():
+                assert supervisor.place(role, f"{role} {life}") == FIRST + len(supervisor.losses(role))
+            case "start":
+                supervisor.start(role, incarnation)
+            case "finish":
+                supervisor.finish(role, incarnation, {})
+            case "fail":
+                supervisor.fail(role, incarnation, ValueError())
+            case "break":
+                supervisor.fail(role, incarnation, ClosedError("ps-0"))
+            case "lose":
+                supervisor.lose_slots({f"{role} {life}", str(role)})
+        for one in roles:
+            assert ended <= {r for r in roles if supervisor.has_ended(r)}
+            states = [one in supervisor.slots(), one in supervisor.waiting(), supervisor.has_ended(one)]
+            assert states.count(True) == 1
+            assert (supervisor.error(one) is None) or one not in supervisor.reports()
+            assert one.role in (Role.WORKER, Role.EVALUATOR) or one not in supervisor.waiting()
+            assert len(supervisor.losses(one)) <= limit + 1
+        ended = {r for r in roles if supervisor.has_ended(r)}
