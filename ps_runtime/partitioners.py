@@ -126,7 +126,8 @@ def num_slices(name: str, shape: Shape, dtype: np.dtype[Any], partitioner: Parti
     if not callable(partitioner):
         raise ModelFnTypeError((f"the partitioner of variable {name!r} should be callable, got {partitioner!r}",))
     given = partitioner(shape=shape, dtype=dtype)
-    slices = [whole_number(number) for number in given] if isinstance(given, Sequence) else []
+    answer = given.tolist() if isinstance(given, np.ndarray) else given
+    slices = [whole_number(number) for number in answer] if isinstance(answer, Sequence) else []
     fault = f"the partitioner of variable {name!r} of shape {list(shape)} gave {given!r}: expected "
     if len(slices) != len(shape) or any(number is None or number < 1 for number in slices):
         raise ModelFnError((f"{fault}a sequence with a number of slices, 1 or more, for each axis",))

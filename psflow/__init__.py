@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from psflow import estimator
+    from psflow import estimator, feature_column
     from psflow.ps_runtime import initializers, layers, losses, metrics, optimizers
     from psflow.ps_runtime.columns.crossing import CrossOptions
     from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions, Quantiles
@@ -193,6 +193,7 @@ _MODULES = {
 _SUBMODULES = {
     "export": ".ps_runtime.model.export",
     "estimator": ".estimator",
+    "feature_column": ".feature_column",
     "initializers": ".ps_runtime.initializers",
     "layers": ".ps_runtime.layers",
     "losses": ".ps_runtime.losses",
@@ -289,6 +290,7 @@ __all__ = [
     "embedding_lookup",
     "estimator",
     "export",
+    "feature_column",
     "fixed_size_partitioner",
     "get_or_create_global_step",
     "get_variable",

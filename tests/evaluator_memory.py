@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def growth_mb(num_evaluations: int, *, exports: bool) -> float:
         config = RunConfig(model_dir=model_dir, tf_random_seed=1, save_checkpoints_steps=1, keep_checkpoint_max=None)
         params = {"hidden_units": [512], "n_classes": 10, "optimizer": GradientDescent(learning_rate=0.01)}
         estimator = Estimator(dnn_classifier, config=config, params=params)
-        estimator.train(lambda: examples().batch(10).repeat(), max_steps=last)
+        estimator.train(lambda: replace(examples(), batch_size=10).repeat(), max_steps=last)
         exporters = [LatestExporter("latest", exports_to_keep=2)] if exports else []
         quick = {"start_delay_secs": 0, "throttle_secs": 0}
         specs = [

@@ -17,7 +17,11 @@ MAX_SHOWN = 40
 PLAIN_NUMBER = r"^[+-]?[0-9]*\.?[0-9]+$"
 AMOUNT = r"[0-9][0-9.,']*"
 CURRENCY = r"(?:\p{Sc}|AUD|BRL|CAD|CHF|CNY|DKK|EUR|GBP|INR|JPY|NOK|PLN|SEK|USD)"
-TIME = r"(?:[ T][0-9]{1,2}:[0-9]{2}.*)?"
+DATE = (
+    r"(?:[0-9]{1,2}/[0-9]{1,2}/(?:[0-9]{2}|[0-9]{4})|[0-9]{1,2}[-.][0-9]{1,2}[-.][0-9]{4}"
+    r"|[0-9]{4}[/.][0-9]{1,2}[/.][0-9]{1,2})"
+)
+PLAIN_DATE = rf"^{DATE}$"
 
 
 @dataclass(frozen=True)
@@ -25,7 +29,8 @@ class _Spelling:
     what: str
     pattern: str
     advice: str
-    has_plain_numbers: bool = True
+    beside: str | None = PLAIN_NUMBER
+    """What other words of such a column look like."""
 
 
 SPELLINGS = (
@@ -46,12 +51,12 @@ SPELLINGS = (
         "with a decimal point, such as 1.5",
     ),
     _Spelling(
-        "dates",
-        rf"^(?:[0-9]{{1,2}}/[0-9]{{1,2}}/(?:[0-9]{{2}}|[0-9]{{4}})|[0-9]{{1,2}}([-.])[0-9]{{1,2}}[-.][0-9]{{4}}"
-        rf"|[0-9]{{4}}[/.][0-9]{{1,2}}[/.][0-9]{{1,2}}){TIME}$",
-        "as YYYY-MM-DD, such as 2026-01-31",
-        has_plain_numbers=False,
+        "dates with a time of day",
+        rf"^{DATE}[ T][0-9]{{1,2}}:[0-9]{{2}}.*$",
+        "as YYYY-MM-DD HH:MM:SS, such as 2026-01-31 23:59:00",
+        beside=PLAIN_DATE,
     ),
+    _Spelling("dates", PLAIN_DATE, "as YYYY-MM-DD, such as 2026-01-31", beside=None),
 )
 """In the order in which they are tried: what a later one means, an earlier one may hold, too."""
 
@@ -72,10 +77,11 @@ def lookalike(words: pa.Array) -> str:
     """
     from pyarrow import compute as pc
 
-    is_plain = pc.match_substring_regex(words, PLAIN_NUMBER)
     for spelling in SPELLINGS:
         is_spelled = pc.match_substring_regex(words, spelling.pattern)
-        fits = pc.or_(is_spelled, is_plain) if spelling.has_plain_numbers else is_spelled
+        fits = is_spelled
+        if spelling.beside is not None:
+            fits = pc.or_(is_spelled, pc.match_substring_regex(words, spelling.beside))
         num_spelled, num_fitting = pc.sum(is_spelled).as_py() or 0, pc.sum(fits).as_py() or 0
         if num_spelled and num_fitting >= MOST * len(words):
             first = words.filter(is_spelled)[0].as_py()[:MAX_SHOWN]

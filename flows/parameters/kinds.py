@@ -84,11 +84,17 @@ class Nested:
     of: Callable[[Any], Any]
 
 
+KEYS_ELSEWHERE = {
+    "model_dir", "config", "warm_start_from", "feature_columns", "sparse_combiner", "linear_sparse_combiner"
+}  # fmt: skip
+"""Parameters of estimators that no configuration of a model has."""
+
+
 def keys_of(kind: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     """Return type and default, MISSING if there is none, of each parameter that the constructor of `kind` has.
 
     ``model_dir``, ``config`` and ``warm_start_from`` of an estimator are not among them: a training has keys of its own
-    for these.
+    for these. Nor are ``feature_columns`` and how they join several ids: the input has keys for its columns.
 
     Raises
     ------
@@ -105,7 +111,7 @@ def keys_of(kind: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     hints = get_type_hints(kind.__init__, include_extras=True)
     found = {}
     for name, parameter in inspect.signature(kind).parameters.items():
-        if name in ("model_dir", "config", "warm_start_from"):
+        if name in KEYS_ELSEWHERE:
             continue
         if name not in hints:
             raise TypeError(f"{kind.__qualname__}: the parameter {name} has no type; annotate it")

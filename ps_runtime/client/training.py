@@ -228,10 +228,6 @@ class TrainingClient:
         """Tell ps-0 that the stream which this replica reads for itself has ended after `num_batches`. Blocks."""
         self._shards[0].request(Message(Kind.INPUT_ENDED, step=num_batches), "take the end", REPLY_TIMEOUT_SECS)
 
-    def request_cut(self) -> None:
-        """Ask for a cut as soon as the tickets given are used. For the chief alone."""
-        self._shards[0].request(Message(Kind.REQUEST_CUT), "prepare a cut", REPLY_TIMEOUT_SECS)
-
     def leave(self) -> None:
         """Tell every ps that this replica will not come back. The job is over: a ps that is gone is no error."""
         for index in range(len(self._shards)):

@@ -25,12 +25,13 @@ logger = logging.getLogger(__name__)
 LOOK_SECS = 0.5
 """For a task to end, before somebody looks whether the cluster has workers."""
 
+Common = TypeVar("Common")
 Partition = TypeVar("Partition")
 Result = TypeVar("Result")
 
 
 def ordered_results(
-    client: Client, function: Callable[[bytes, Partition], Result], common: bytes, partitions: Iterator[Partition]
+    client: Client, function: Callable[[Common, Partition], Result], common: Common, partitions: Iterator[Partition]
 ) -> Generator[Result, None, None]:
     """Yield ``function(common, partition)`` for each partition, in order, as a cluster computes them. Blocks.
 
@@ -40,8 +41,9 @@ def ordered_results(
         Of the cluster.
     function : callable
         Computes a partition in a Dask worker; may be called again.
-    common : bytes
-        What all partitions have in common; each worker gets it once.
+    common : object
+        What all partitions have in common; it can be pickled. Each worker gets one, which its partitions share, and
+        drops it when the results end.
     partitions : iterator
         Read as far as the window takes them. ``str`` of one says what it is, for error texts.
 
@@ -108,7 +110,7 @@ def _check_client(client: Any) -> None:
         logger.warning(fault)
 
 
-def _same(common: bytes) -> bytes:
+def _same(common: Common) -> Common:
     return common
 
 

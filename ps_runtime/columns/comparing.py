@@ -14,6 +14,9 @@ from psflow.ps_runtime.columns.reading import NUMBERS, Column, fits
 
 __all__ = ["column_differences", "cross_differences", "feature_differences", "label_differences"]
 
+CONFIGURED = {"members": "columns", "num_buckets": "hash_buckets", "limit": "num_ids"}
+"""Facts that a key of the configuration sets, by a name of their own."""
+
 
 def column_differences(mine: Mapping[str, Column], theirs: Mapping[str, Column]) -> Iterator[str]:
     """Say which columns are of another type; those that are missing or new show as features."""
@@ -88,7 +91,7 @@ def _fact_differences(what: str, mine: Mapping[str, Any], theirs: Mapping[str, A
         if value == other:
             continue
         if isinstance(value, list) and isinstance(other, list):
-            yield f"{what} has other {key}: {_list_difference(value, other)}"
+            yield f"{what} has other {_named(key)}: {_list_difference(value, other)}"
         elif isinstance(value, dict) and isinstance(other, dict):
             yield from _fact_differences(what, value, other)
         else:
@@ -106,7 +109,7 @@ def _list_difference(mine: list[Any], theirs: list[Any]) -> str:
 
 
 def _named(key: str) -> str:
-    return key.replace("_", " ")
+    return CONFIGURED[key] if key in CONFIGURED else key.replace("_", " ")
 
 
 def _shown(value: Any) -> str:

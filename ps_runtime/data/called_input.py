@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from psflow.ps_runtime.errors import InputError
@@ -22,14 +22,17 @@ class CalledInput:
         What error texts call the input_fn.
     result : object
         What the input_fn has returned.
+    input_fn : callable
+        Of the user, which errors name.
 
     Notes
     -----
     Not thread-safe: one reading at a time.
     """
 
-    def __init__(self, name: str, result: Any) -> None:
+    def __init__(self, name: str, result: Any, input_fn: Callable[..., Any]) -> None:
         self.__qualname__ = name
+        self.input_fn = input_fn
         self._result = result
         self._read: list[Any] = []
         self._remembers = True

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 
-import cloudpickle
-
 from psflow.ps_runtime.checkpoint.manifest import Manifest
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.cluster.ordered_results import Client, ordered_results
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.estimator.prediction_partitions import partitions_of
-from psflow.ps_runtime.estimator.prediction_task import PredictionJob, predict_partition
+from psflow.ps_runtime.estimator.prediction_task import PredictionJob, SharedJob, predict_partition
 from psflow.ps_runtime.estimator.predictions import Predictions
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import Batch
@@ -66,7 +64,7 @@ def distributed_predictions(
         keys=tuple(keys),
         records=(opened.scanned, opened.batching) if isinstance(opened, RecordDataset) else None,
     )
-    results = ordered_results(client, predict_partition, cloudpickle.dumps(job), partitions_of(opened))
+    results = ordered_results(client, predict_partition, SharedJob(job), partitions_of(opened))
     with closing(results):
         for batches in results:
             yield from batches

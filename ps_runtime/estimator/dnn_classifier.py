@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults, units_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
+from psflow.ps_runtime.feature_columns.choosing import as_list, deep_columns_faults
+from psflow.ps_runtime.feature_columns.kinds import DenseColumn
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.model.canned.dnn import dnn_classifier
 from psflow.ps_runtime.model.canned.head import ClassifierHead
@@ -27,6 +29,9 @@ class DNNClassifier(Estimator):
     ----------
     hidden_units : sequence of int
         Units of each hidden layer, from the input on; none for a linear model.
+    feature_columns : column or iterable of column, optional
+        What it reads of the features, made by the functions of `psflow.feature_column`; columns of ids are wrapped in
+        an embedding or an indicator. By default it reads the features themselves.
     n_classes : int, optional
         Number of classes, at least 2; labels are integers in [0, n_classes), of shape ``(batch,)`` or ``(batch, 1)``.
         By default as many as the words that the labels are, or 2 where labels are numbers.
@@ -64,6 +69,7 @@ class DNNClassifier(Estimator):
         hidden_units: Annotated[
             Sequence[Annotated[int, Key("Units.", ge=1)]], Key("Units of each hidden layer, the first layer first.")
         ],
+        feature_columns: DenseColumn | Iterable[DenseColumn] | None = None,
         n_classes: Annotated[
             int | None,
             Key("Number of classes; labels are 0 to n_classes - 1; null: the words of the label, else 2.", ge=2),
@@ -73,7 +79,9 @@ class DNNClassifier(Estimator):
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
     ) -> None:
+        columns = as_list(feature_columns)
         faults = [
+            *([] if columns is None else deep_columns_faults(columns)),
             *units_faults(hidden_units),
             *([] if n_classes is None else count_faults("n_classes", n_classes, at_least=2)),
             *optimizer_faults(optimizer, "Adagrad(learning_rate=0.05)"),
@@ -81,6 +89,7 @@ class DNNClassifier(Estimator):
         check("DNNClassifier", faults)
         params = {
             "hidden_units": [int(n) for n in hidden_units],
+            "feature_columns": columns,
             "n_classes": None if n_classes is None else int(n_classes),
             "optimizer": optimizer,
         }

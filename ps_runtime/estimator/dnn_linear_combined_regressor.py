@@ -7,13 +7,17 @@ from typing import Annotated, Any
 
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.hyper_parameters import (
+    NamesOrColumns,
     check,
+    combiner_faults,
     count_faults,
     optimizer_faults,
     parts_faults,
     units_faults,
 )
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
+from psflow.ps_runtime.feature_columns.choosing import as_list
+from psflow.ps_runtime.feature_columns.kinds import Combiner
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.model.canned.dnn_linear_combined import dnn_linear_combined_regressor
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
@@ -33,8 +37,9 @@ class DNNLinearCombinedRegressor(Estimator):
     ----------
     dnn_hidden_units : sequence of int
         Units of each hidden layer of the deep part, from the input on.
-    linear_feature_columns, dnn_feature_columns : sequence of str, optional
-        Names of the features that a part reads, both or neither; by default each part reads all features.
+    linear_feature_columns, dnn_feature_columns : sequence of column or of str, optional
+        What a part reads: columns, as `LinearClassifier` and `DNNClassifier` have them, or names of features; both or
+        neither. By default each part reads all features.
     linear_optimizer : Optimizer, optional
         Trains the linear part; by default Ftrl with learning rate ``min(0.005, 1 / sqrt(number of its columns))``.
     dnn_optimizer : Optimizer
@@ -47,6 +52,8 @@ class DNNLinearCombinedRegressor(Estimator):
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
         Where the first values come from; see `Estimator`.
+    linear_sparse_combiner : {"sum", "mean", "sqrtn"}
+        See `LinearClassifier`.
 
     Raises
     ------
@@ -67,24 +74,27 @@ class DNNLinearCombinedRegressor(Estimator):
             Key("Units of each hidden layer of the deep part, the first layer first."),
         ],
         linear_feature_columns: Annotated[
-            Sequence[str] | None, Key("Names of the features that the linear part reads; null: all.")
+            NamesOrColumns | None, Key("Names of the features that the linear part reads; null: all.")
         ] = None,
         linear_optimizer: Annotated[
             Optimizer | None,
             Key("Trains the linear part; null: Ftrl, learning rate min(0.005, 1 / sqrt(number of its columns))."),
         ] = None,
         dnn_feature_columns: Annotated[
-            Sequence[str] | None, Key("Names of the features that the deep part reads; null: all.")
+            NamesOrColumns | None, Key("Names of the features that the deep part reads; null: all.")
         ] = None,
         dnn_optimizer: Annotated[Optimizer, Key("Trains the deep part.")] = DEFAULT_DNN_OPTIMIZER,
         label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
+        linear_sparse_combiner: Combiner = "sum",
     ) -> None:
+        linear_columns, dnn_columns = as_list(linear_feature_columns), as_list(dnn_feature_columns)
         faults = [
             *units_faults(dnn_hidden_units, "dnn_hidden_units"),
-            *parts_faults(linear_feature_columns, dnn_feature_columns),
+            *parts_faults(linear_columns, dnn_columns),
+            *combiner_faults("linear_sparse_combiner", linear_sparse_combiner),
             *optimizer_faults(dnn_optimizer, "Adagrad(learning_rate=0.001)", "dnn_optimizer"),
             *count_faults("label_dimension", label_dimension, at_least=1),
         ]
@@ -93,9 +103,10 @@ class DNNLinearCombinedRegressor(Estimator):
         check("DNNLinearCombinedRegressor", faults)
         params = {
             "dnn_hidden_units": [int(n) for n in dnn_hidden_units],
-            "linear_feature_columns": None if linear_feature_columns is None else list(linear_feature_columns),
+            "linear_feature_columns": linear_columns,
+            "linear_sparse_combiner": linear_sparse_combiner,
             "linear_optimizer": linear_optimizer,
-            "dnn_feature_columns": None if dnn_feature_columns is None else list(dnn_feature_columns),
+            "dnn_feature_columns": dnn_columns,
             "dnn_optimizer": dnn_optimizer,
             "label_dimension": int(label_dimension),
         }

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults, units_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
+from psflow.ps_runtime.feature_columns.choosing import as_list, deep_columns_faults
+from psflow.ps_runtime.feature_columns.kinds import DenseColumn
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.model.canned.dnn import dnn_regressor
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
@@ -27,6 +29,9 @@ class DNNRegressor(Estimator):
     ----------
     hidden_units : sequence of int
         Units of each hidden layer, from the input on; none for a linear model.
+    feature_columns : column or iterable of column, optional
+        What it reads of the features, made by the functions of `psflow.feature_column`; columns of ids are wrapped in
+        an embedding or an indicator. By default it reads the features themselves.
     label_dimension : int
         Numbers of a label, at least 1; labels are numbers of shape ``(batch, label_dimension)``, or ``(batch,)`` where
         it is 1.
@@ -58,13 +63,16 @@ class DNNRegressor(Estimator):
         hidden_units: Annotated[
             Sequence[Annotated[int, Key("Units.", ge=1)]], Key("Units of each hidden layer, the first layer first.")
         ],
+        feature_columns: DenseColumn | Iterable[DenseColumn] | None = None,
         label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
         optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
     ) -> None:
+        columns = as_list(feature_columns)
         faults = [
+            *([] if columns is None else deep_columns_faults(columns)),
             *units_faults(hidden_units),
             *count_faults("label_dimension", label_dimension, at_least=1),
             *optimizer_faults(optimizer, "Adagrad(learning_rate=0.05)"),
@@ -72,6 +80,7 @@ class DNNRegressor(Estimator):
         check("DNNRegressor", faults)
         params = {
             "hidden_units": [int(n) for n in hidden_units],
+            "feature_columns": columns,
             "label_dimension": int(label_dimension),
             "optimizer": optimizer,
         }

@@ -6,6 +6,7 @@ step has its checkpoint, which is evaluated as any other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, final
 
@@ -21,6 +22,7 @@ from psflow.ps_runtime.model.hooks import (
     SessionRunHook,
     SessionRunValues,
 )
+from psflow.ps_runtime.specs.arguments import ArgumentFaults, is_number
 
 __all__ = [
     "make_early_stopping_hook",
@@ -99,6 +101,7 @@ def stop_if_higher_hook(
         As of `make_early_stopping_hook`; in training, if the evaluations have no such metric.
     """
     metric = _metric(estimator, metric_name, eval_dir, min_steps, is_higher=True)
+    _check_threshold(threshold)
     return make_early_stopping_hook(estimator, Crosses(*metric, threshold), run_every_secs, run_every_steps)
 
 
@@ -116,6 +119,7 @@ def stop_if_lower_hook(
     The parameters are those of `stop_if_higher_hook`.
     """
     metric = _metric(estimator, metric_name, eval_dir, min_steps, is_higher=False)
+    _check_threshold(threshold)
     return make_early_stopping_hook(estimator, Crosses(*metric, threshold), run_every_secs, run_every_steps)
 
 
@@ -138,6 +142,7 @@ def stop_if_no_increase_hook(
         As of `stop_if_higher_hook`.
     """
     metric = _metric(estimator, metric_name, eval_dir, min_steps, is_higher=True)
+    _check_steps(max_steps_without_increase=max_steps_without_increase)
     stalls = Stalls(*metric, max_steps_without_increase)
     return make_early_stopping_hook(estimator, stalls, run_every_secs, run_every_steps)
 
@@ -161,6 +166,7 @@ def stop_if_no_decrease_hook(
         As of `stop_if_higher_hook`.
     """
     metric = _metric(estimator, metric_name, eval_dir, min_steps, is_higher=False)
+    _check_steps(max_steps_without_decrease=max_steps_without_decrease)
     stalls = Stalls(*metric, max_steps_without_decrease)
     return make_early_stopping_hook(estimator, stalls, run_every_secs, run_every_steps)
 
@@ -199,5 +205,26 @@ def _metric(
 ) -> tuple[str, str, int, bool]:
     if not isinstance(estimator, Estimator):
         raise UsageError((f"estimator must be an Estimator, got {type(estimator).__name__}",))
+    faults = ArgumentFaults()
+    if not isinstance(metric_name, str):
+        faults.add_type("metric_name", "a str", metric_name)
+    faults.text("eval_dir", eval_dir)
+    faults.whole("min_steps", min_steps, at_least=0)
+    faults.raise_any()
     eval_dir = estimator.eval_dir() if eval_dir is None else eval_dir
     return eval_dir, metric_name, min_steps, is_higher
+
+
+def _check_threshold(threshold: Any) -> None:
+    """Refuse what no metric can be higher or lower than: what is no number, and NaN."""
+    if not is_number(threshold) or math.isnan(threshold):
+        faults = ArgumentFaults()
+        faults.add_type("threshold", "a number", threshold)
+        faults.raise_any()
+
+
+def _check_steps(**given: Any) -> None:
+    faults = ArgumentFaults()
+    for name, steps in given.items():
+        faults.whole(name, steps, at_least=0)
+    faults.raise_any()

@@ -11,6 +11,7 @@ from typing import final
 
 from psflow.ps_runtime.checkpoint.records import EvaluationLog, measured
 from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = ["Crosses", "MetricPredicate", "Stalls", "read_eval_metrics"]
 
@@ -29,10 +30,14 @@ def read_eval_metrics(eval_dir: str) -> dict[int, dict[str, float]]:
     Raises
     ------
     UsageError
-        If `eval_dir` names no evaluation.
+        If `eval_dir` names no evaluation; an ArgumentTypeError if it is no str.
     CheckpointError
         If a line of ``evaluations.jsonl`` is damaged.
     """
+    if not isinstance(eval_dir, str):
+        faults = ArgumentFaults()
+        faults.add_type("eval_dir", "a str", eval_dir)
+        faults.raise_any()
     model_dir, name = _split(eval_dir)
     records = [record for record in EvaluationLog(model_dir).read() if record.name == name]
     return {

@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.feature_columns.choosing import deep_columns_faults, has_columns, linear_columns_faults
+from psflow.ps_runtime.feature_columns.kinds import COMBINERS, FeatureColumn
 from psflow.ps_runtime.optimizers import Optimizer
 
-__all__ = ["check", "count_faults", "optimizer_faults", "parts_faults", "units_faults"]
+__all__ = [
+    "NamesOrColumns",
+    "check",
+    "combiner_faults",
+    "count_faults",
+    "optimizer_faults",
+    "parts_faults",
+    "units_faults",
+]
+
+
+if TYPE_CHECKING:
+    NamesOrColumns = FeatureColumn | Iterable[str] | Iterable[FeatureColumn]
+else:
+    NamesOrColumns = Sequence[str]  # what a configuration may have
 
 
 def check(model: str, faults: Iterable[str]) -> None:
@@ -40,8 +56,21 @@ def optimizer_faults(optimizer: Any, example: str, name: str = "optimizer") -> l
     return [f"{name} is {optimizer!r}, expected an Optimizer such as {example}"]
 
 
+def combiner_faults(name: str, combiner: Any) -> list[str]:
+    """Say what is wrong with the way in which weights of several ids become one."""
+    return [] if combiner in COMBINERS else [f"{name} is {combiner!r}, expected {', '.join(COMBINERS)}"]
+
+
 def parts_faults(linear_names: Any, dnn_names: Any) -> list[str]:
-    """Say what is wrong with the features of the parts of a wide and deep model: names for both parts, or for none."""
+    """Say what is wrong with the features of the parts of a wide and deep model.
+
+    There are names or columns for both parts, or for none.
+    """
+    if has_columns(linear_names) or has_columns(dnn_names):
+        return [
+            *linear_columns_faults(linear_names, "linear_feature_columns"),
+            *deep_columns_faults(dnn_names, "dnn_feature_columns"),
+        ]
     named = {"linear_feature_columns": linear_names, "dnn_feature_columns": dnn_names}
     faults = [
         f"{key} is {names!r}, expected a list of names of features, each once"

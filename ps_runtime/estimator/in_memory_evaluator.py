@@ -14,6 +14,7 @@ from psflow.ps_runtime.model.hook_timer import SecondOrStepTimer, check_period
 from psflow.ps_runtime.model.hooks import Coordinator, SessionRunContext, SessionRunHook, SessionRunValues
 from psflow.ps_runtime.model.training import EvalSpec
 from psflow.ps_runtime.model.values import ModelValues
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = ["InMemoryEvaluatorHook"]
 
@@ -53,6 +54,10 @@ class InMemoryEvaluatorHook(SessionRunHook):
         name: str | None = None,
         every_n_iter: int = 100,
     ) -> None:
+        faults = ArgumentFaults("InMemoryEvaluatorHook: ")
+        if not isinstance(estimator, Estimator):
+            faults.add_type("estimator", "an Estimator", estimator)
+        faults.raise_any()
         self._caller = estimator.caller
         self._spec = EvalSpec(input_fn, steps, name, hooks or (), start_delay_secs=0, throttle_secs=0)
         check_period(every_n_iter=every_n_iter)

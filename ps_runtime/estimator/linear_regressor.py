@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults
+from psflow.ps_runtime.estimator.hyper_parameters import check, combiner_faults, count_faults, optimizer_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
+from psflow.ps_runtime.feature_columns.choosing import as_list, linear_columns_faults
+from psflow.ps_runtime.feature_columns.kinds import Combiner, LinearColumn
 from psflow.ps_runtime.keys import Key
 from psflow.ps_runtime.model.canned.linear import linear_regressor
 from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
@@ -22,6 +25,9 @@ class LinearRegressor(Estimator):
 
     Parameters
     ----------
+    feature_columns : column or iterable of column, optional
+        What it reads of the features, made by the functions of `psflow.feature_column`; none of them an embedding. By
+        default it reads the features themselves.
     label_dimension : int
         Numbers of a label, at least 1; labels are numbers of shape ``(batch, label_dimension)``, or ``(batch,)`` where
         it is 1.
@@ -33,6 +39,8 @@ class LinearRegressor(Estimator):
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
         Where the first values come from; see `Estimator`.
+    sparse_combiner : {"sum", "mean", "sqrtn"}
+        How the weights of several ids of a column are joined in an example.
 
     Raises
     ------
@@ -47,6 +55,7 @@ class LinearRegressor(Estimator):
 
     def __init__(
         self,
+        feature_columns: LinearColumn | Iterable[LinearColumn] | None = None,
         label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
         optimizer: Annotated[
             Optimizer | None,
@@ -55,16 +64,26 @@ class LinearRegressor(Estimator):
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
+        sparse_combiner: Combiner = "sum",
     ) -> None:
+        columns = as_list(feature_columns)
         faults = count_faults("label_dimension", label_dimension, at_least=1)
         if optimizer is not None:
             faults += optimizer_faults(optimizer, "Ftrl(learning_rate=0.2)")
+        faults += combiner_faults("sparse_combiner", sparse_combiner)
+        if columns is not None:
+            faults += linear_columns_faults(columns)
         check("LinearRegressor", faults)
         super().__init__(
             linear_regressor,
             model_dir,
             config,
-            {"label_dimension": int(label_dimension), "optimizer": optimizer},
+            {
+                "feature_columns": columns,
+                "sparse_combiner": sparse_combiner,
+                "label_dimension": int(label_dimension),
+                "optimizer": optimizer,
+            },
             warm_start_from,
         )
 

@@ -16,6 +16,7 @@ from psflow.ps_runtime.model.hooks import Fetches, SessionRunHook, as_hooks
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.roles.session import MonitoredSession
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = ["MonitoredTrainingSession"]
 
@@ -70,6 +71,10 @@ class MonitoredTrainingSession:
         saving_listeners: Sequence[CheckpointSaverListener] | None = None,
         non_finite: NonFinite = "error",
     ) -> None:
+        faults = ArgumentFaults("MonitoredTrainingSession: ")
+        if not isinstance(estimator, Estimator):
+            faults.add_type("estimator", "an Estimator", estimator)
+        faults.raise_any()
         spec = TrainSpec(input_fn, max_steps, as_hooks("hooks", hooks), saving_listeners or (), non_finite)
         self._attempt = Attempt(estimator, spec, None, reads_again=True)
         self._stack = ExitStack()

@@ -14,9 +14,9 @@ from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import InputContext, call_input_fn, open_input
 from psflow.ps_runtime.data.non_finite import NonFiniteError
-from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.data.splittable import KnownInput, SplittableInput
+from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import InputError, LabelError, ModelFnError, UsageError
-from psflow.ps_runtime.estimator.user_code import user_code
 from psflow.ps_runtime.model.best import is_better
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.evaluation import as_numbers, batches_of, check_servable, first_rows
@@ -29,6 +29,7 @@ from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.variables import ModelSpec
+from psflow.ps_runtime.tables.sizes import size_faults
 
 __all__ = ["EvaluationPlan", "JobPlan", "metric_names", "plan_evaluations", "plan_job"]
 
@@ -52,8 +53,8 @@ class JobPlan:
     """Names of the variables that an optimizer may change, whether one does or not."""
     optimizers: tuple[Optimizer, ...]
     input: InputSpec
-    datasets: Mapping[str, SplittableInput]
-    """The inputs that are data sets: ``train``, ``eval`` for the first EvalSpec, ``eval_<name>`` for another."""
+    datasets: Mapping[str, KnownInput]
+    """The inputs of which all is known then: ``train``, ``eval`` for the first EvalSpec, ``eval_<name>`` else."""
     called: CalledInput
     """The training input, for who reads it in this process."""
     built: BuiltModel
@@ -66,7 +67,7 @@ class JobPlan:
 class EvaluationPlan:
     """What a look at the inputs of evaluations has shown."""
 
-    datasets: Mapping[str, SplittableInput]
+    datasets: Mapping[str, KnownInput]
     """The inputs that are data sets, named as in `JobPlan`."""
     ignored: tuple[str, ...]
     """As in `JobPlan`."""
@@ -100,6 +101,8 @@ def plan_job(
     _check_labels(evaluated.values(), check_labels, schema)
     caller = caller.reading(schema)
     built = _first_call(caller, first, ModeKeys.TRAIN, seed)
+    if faults := tuple(size_faults(built.model.tables, [op.optimizer for op in built.spec.train_ops])):
+        raise ModelFnError(faults)
     for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):
         batch = data.first_batch()
         _check_modes(caller, eval_spec, batch, built.model, f"in {ModeKeys.TRAIN}", seed)
@@ -239,7 +242,7 @@ def _eval_inputs(
 
 def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck, schema: InputSchema) -> None:
     for data in inputs:
-        if isinstance(data.opened, SplittableInput):
+        if isinstance(data.opened, KnownInput):
             labels = data.opened.distinct_labels()
             try:
                 check_labels(labels, data.where, schema)
@@ -249,8 +252,8 @@ def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck, schema: In
                 ) from None
 
 
-def _datasets(inputs: Mapping[str, _Input]) -> dict[str, SplittableInput]:
-    return {name: data.opened for name, data in inputs.items() if isinstance(data.opened, SplittableInput)}
+def _datasets(inputs: Mapping[str, _Input]) -> dict[str, KnownInput]:
+    return {name: data.opened for name, data in inputs.items() if isinstance(data.opened, KnownInput)}
 
 
 def _ignored(inputs: Mapping[str, _Input]) -> tuple[str, ...]:

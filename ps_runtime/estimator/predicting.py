@@ -13,6 +13,7 @@ from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.predictions import Predictions, choose
+from psflow.ps_runtime.estimator.zero_row import check_keys_early
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import Batch, predict_batches, read_values
 from psflow.ps_runtime.model.hooks import SessionRunHook
@@ -64,7 +65,10 @@ def predicted_batches(
         from psflow.ps_runtime.estimator.distributed_prediction import distributed_predictions  # loads Dask
 
         with CheckpointReader.pinned(store, step, "estimator") as reader:
-            opened = _opened(caller, input_fn, reader.manifest.model.schema)
+            schema = reader.manifest.model.schema
+            assert schema is not None, "the plan of its training has set it"
+            check_keys_early(caller, schema, keys)
+            opened = _opened(caller, input_fn, schema)
             yield from distributed_predictions(client, caller, opened, store, reader.manifest, keys)
         return
     with CheckpointReader.pinned(store, step, "estimator") as reader:

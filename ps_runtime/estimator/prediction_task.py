@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, assert_never, final
 
 import cloudpickle
 
@@ -29,7 +29,7 @@ from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["PredictionJob", "predict_partition"]
+__all__ = ["OpenedJob", "PredictionJob", "SharedJob", "predict_partition"]
 
 NOT_OF_A_RECORD = (MemoryError, ImportError, ModelFnError)
 """What no record is at fault for."""
@@ -66,13 +66,39 @@ class PredictionJob:
     records: tuple[ScannedInput, Batching] | None
 
 
-def predict_partition(pickled: bytes, partition: Partition) -> list[tuple[Predictions, int]]:
+@final
+class SharedJob:
+    """A job as the partitions in one process share it, with what is opened for it: both go when Dask drops it.
+
+    Parameters
+    ----------
+    job : PredictionJob
+        Travels as cloudpickle writes it; what is opened does not travel.
+    """
+
+    def __init__(self, job: PredictionJob) -> None:
+        self._pickled = cloudpickle.dumps(job)
+
+    def __getstate__(self) -> dict[str, bytes]:
+        """Return what travels."""
+        return {"_pickled": self._pickled}
+
+    @functools.cached_property
+    def opened(self) -> OpenedJob:
+        """The job in this process, opened once; CheckpointError if it cannot read the checkpoint."""
+        job: PredictionJob = cloudpickle.loads(self._pickled)
+        caller = ModelCaller(job.model_fn, job.params, job.config, job.schema)
+        records = None if job.records is None else RecordDataset(*job.records)
+        return OpenedJob(job, caller, _values(job), records)
+
+
+def predict_partition(shared: SharedJob, partition: Partition) -> list[tuple[Predictions, int]]:
     """Return the predictions for each batch of a partition, and its rows. The body of a Dask task; it may be repeated.
 
     Parameters
     ----------
-    pickled : bytes
-        The PredictionJob, as cloudpickle writes it.
+    shared : SharedJob
+        That of all partitions.
     partition : DealtBatches or RecordRange
         What to predict.
 
@@ -87,7 +113,7 @@ def predict_partition(pickled: bytes, partition: Partition) -> list[tuple[Predic
     """
     leave_quickly()
     liveness = Liveness.of_this_task(str(partition))
-    opened = _opened(pickled)
+    opened = shared.opened
     predictions = []
     with one_thread():
         for features, place in opened.batches(partition):
@@ -101,7 +127,7 @@ Place = Callable[[int, int], str]
 
 
 @dataclass(frozen=True, slots=True)
-class _Opened:
+class OpenedJob:
     """A job in this process, with what it has read for it."""
 
     job: PredictionJob
@@ -146,15 +172,6 @@ class _Opened:
 
     def _call(self, features: Columns) -> EstimatorSpec:
         return self.caller.apply(features, None, ModeKeys.PREDICT, self.values, self.job.step)
-
-
-@functools.lru_cache(maxsize=1)
-def _opened(pickled: bytes) -> _Opened:
-    """Open a job, once for all of its partitions that this process predicts."""
-    job: PredictionJob = cloudpickle.loads(pickled)
-    caller = ModelCaller(job.model_fn, job.params, job.config, job.schema)
-    records = None if job.records is None else RecordDataset(*job.records)
-    return _Opened(job, caller, _values(job), records)
 
 
 def _values(job: PredictionJob) -> ModelValues:

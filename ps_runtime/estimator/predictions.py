@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import ModelFnError, UsageError, did_you_mean
 
-__all__ = ["choose", "examples_of"]
+__all__ = ["check_keys", "choose", "examples_of"]
 
 Predictions = NDArray[Any] | dict[str, NDArray[Any]]
 """Of a batch: one array, or arrays by name."""
@@ -29,18 +29,25 @@ def choose(predictions: Any, keys: Sequence[str]) -> Predictions:
     Raises
     ------
     UsageError
-        If a key is unknown, or the predictions have no names.
+        As `check_keys`.
     """
+    check_keys(predictions, keys)
     if not isinstance(predictions, Mapping):
-        if keys:
-            raise UsageError(("predict_keys: model_fn predicts one array, which has no key; leave predict_keys out",))
         return np.asarray(predictions)
-    faults = [
-        f"there is no prediction {key!r}{did_you_mean(key, predictions)}" for key in keys if key not in predictions
-    ]
-    if faults:
-        raise UsageError(tuple(faults))
     return {key: np.asarray(predictions[key]) for key in keys or predictions}
+
+
+def check_keys(predictions: Any, keys: Sequence[str]) -> None:
+    """Raise UsageError if a key is not among the predictions of an EstimatorSpec, or if they have no names."""
+    if not keys:
+        return
+    if not isinstance(predictions, Mapping):
+        raise UsageError(("predict_keys: model_fn predicts one array, which has no key; leave predict_keys out",))
+    faults = tuple(
+        f"there is no prediction {key!r}{did_you_mean(key, predictions)}" for key in keys if key not in predictions
+    )
+    if faults:
+        raise UsageError(faults)
 
 
 def examples_of(predictions: Predictions, num_rows: int, model: str) -> Iterator[Any]:

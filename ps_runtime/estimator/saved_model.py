@@ -11,9 +11,10 @@ import numpy as np
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
+from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import ModelFnError, UsageError
 from psflow.ps_runtime.estimator.model_dir import absolute
-from psflow.ps_runtime.estimator.user_code import user_code
+from psflow.ps_runtime.estimator.zero_row import zeros_of
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.model.evaluation import read_values
 from psflow.ps_runtime.model.export_bundle import (
@@ -27,7 +28,6 @@ from psflow.ps_runtime.model.export_directory import ExportDirectory
 from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
-from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["check_arguments", "receiver_fn_of", "save_model"]
 
@@ -60,7 +60,7 @@ def save_model(
             caller.reading(schema),
             values,
             reader.manifest.step,
-            _zeros(schema),
+            zeros_of(schema),
             name="model",
             metrics={},
             saved_at=reader.manifest.saved_at,
@@ -114,9 +114,3 @@ def receiver_fn_of(input_receiver_fn_map: Any) -> ServingInputReceiverFn:
     faults.raise_any()
     receiver_fn: ServingInputReceiverFn = function
     return receiver_fn
-
-
-def _zeros(schema: InputSchema) -> Any:
-    """Return one row of features, for the names, dtypes and shapes of what the model predicts."""
-    arrays = {spec.name: np.zeros((1, *spec.shape), spec.dtype) for spec in schema.features}
-    return arrays if schema.names else arrays[""]

@@ -14,6 +14,7 @@ from psflow.ps_runtime.model.hooks import (
     SessionRunHook,
     SessionRunValues,
 )
+from psflow.ps_runtime.specs.arguments import ArgumentFaults, whole_number
 
 __all__ = [
     "FinalOpsHook",
@@ -36,6 +37,11 @@ class StopAtStepHook(SessionRunHook):
     last_step : int, optional
         stop at this global_step. Exactly one of them.
 
+    Raises
+    ------
+    UsageError
+        If not exactly one of them is given, or it is negative; an ArgumentTypeError if it is no whole number.
+
     Notes
     -----
     Of several replicas, others may push while one of them stops; `max_steps` is exact.
@@ -49,6 +55,12 @@ class StopAtStepHook(SessionRunHook):
                     f"num_steps={num_steps!r}, last_step={last_step!r}",
                 )
             )
+        faults = ArgumentFaults("StopAtStepHook: ")
+        if num_steps is not None:
+            faults.whole("num_steps", num_steps, at_least=0)
+        if last_step is not None:
+            faults.whole("last_step", last_step, at_least=0)
+        faults.raise_any()
         self._num_steps = num_steps
         self._last_step = last_step
 
@@ -101,6 +113,11 @@ class GlobalStepWaiterHook(SessionRunHook):
     """
 
     def __init__(self, wait_until_step: int) -> None:
+        step = whole_number(wait_until_step)
+        if step is None:
+            faults = ArgumentFaults("GlobalStepWaiterHook: ")
+            faults.add_type("wait_until_step", "a whole number", wait_until_step)
+            faults.raise_any()
         self.wait_until_step = wait_until_step
 
     def begin(self) -> None:

@@ -51,7 +51,7 @@ class PredictOutput(ExportOutput):
     Raises
     ------
     ModelFnTypeError
-        If a name is no str, or a value is no array of numbers, booleans or texts.
+        If a name is no str, or a value is no array of real numbers, booleans or texts: JSON has no complex ones.
     """
 
     outputs: Any
@@ -65,7 +65,7 @@ class PredictOutput(ExportOutput):
         for name, value in named.items():
             if not isinstance(name, str):
                 faults.add_type("a name of outputs", "a str", name)
-            _check_array(faults, f"outputs[{name!r}]", value, "biufcSU", "an array of numbers, booleans or texts")
+            _check_array(faults, f"outputs[{name!r}]", value, "biufSU", "an array of real numbers, booleans or texts")
         faults.raise_any()
         object.__setattr__(self, "outputs", named)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = ["SecondOrStepTimer", "check_period"]
 
@@ -20,14 +21,18 @@ def check_period(**periods: float | None) -> None:
     Raises
     ------
     UsageError
-        With the names and what was given.
+        With the names and what was given; an ArgumentTypeError if steps are no whole number, or seconds no number.
     """
     given = {name: value for name, value in periods.items() if value is not None}
     if len(given) != 1:
         raise UsageError((f"give exactly one of {' and '.join(periods)}, got {list(given) or 'none'}",))
-    faults = tuple(f"{name} should be greater than 0, got {value!r}" for name, value in given.items() if not value > 0)
-    if faults:
-        raise UsageError(faults)
+    faults = ArgumentFaults()
+    for name, value in given.items():
+        if name.endswith("_secs"):
+            faults.number(name, value, above_zero=True)
+        else:
+            faults.steps(name, value)
+    faults.raise_any()
 
 
 class SecondOrStepTimer:

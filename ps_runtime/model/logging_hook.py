@@ -10,6 +10,7 @@ import numpy as np
 
 from psflow.ps_runtime.model.hook_timer import SecondOrStepTimer, check_period
 from psflow.ps_runtime.model.hooks import SessionRunArgs, SessionRunContext, SessionRunHook, SessionRunValues
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = ["LoggingTensorHook"]
 
@@ -35,7 +36,7 @@ class LoggingTensorHook(SessionRunHook):
     Raises
     ------
     UsageError
-        If it is not said when to log, or a period is not greater than 0.
+        If it is not said when to log, or a period is not greater than 0; an ArgumentTypeError for a wrong type.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class LoggingTensorHook(SessionRunHook):
         at_end: bool = False,
         formatter: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
+        _check_arguments(tensors, at_end, formatter)
         if isinstance(tensors, Mapping):
             self._tensors = {title: tensors[title] for title in sorted(tensors)}
         else:
@@ -87,3 +89,15 @@ class LoggingTensorHook(SessionRunHook):
         with np.printoptions(suppress=True):
             line = ", ".join(f"{title} = {value}" for title, value in values.items())
         logger.info("%s", line if secs is None else f"{line} ({secs:.3f} sec)")
+
+
+def _check_arguments(tensors: Any, at_end: Any, formatter: Any) -> None:
+    faults = ArgumentFaults("LoggingTensorHook: ")
+    named = [*tensors, *tensors.values()] if isinstance(tensors, Mapping) else tensors
+    are_names = isinstance(named, Sequence) and all(isinstance(name, str) for name in named)
+    if not are_names or isinstance(tensors, bytes):
+        faults.add_type("tensors", "a name, or a sequence or mapping of names", tensors)
+    faults.flag("at_end", at_end)
+    if formatter is not None:
+        faults.callable("formatter", formatter)
+    faults.raise_any()

@@ -12,8 +12,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from psflow.ps_runtime.model.hook_timer import SecondOrStepTimer
+from psflow.ps_runtime.model.hook_timer import SecondOrStepTimer, check_period
 from psflow.ps_runtime.model.hooks import Coordinator, SessionRunContext, SessionRunHook, SessionRunValues
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = ["ProfilerHook"]
 
@@ -41,10 +42,15 @@ class ProfilerHook(SessionRunHook):
     Raises
     ------
     UsageError
-        If not exactly one period is given, or it is not greater than 0.
+        If not exactly one period is given, or it is not greater than 0; an ArgumentTypeError for a wrong type.
     """
 
     def __init__(self, save_steps: int | None = None, save_secs: float | None = None, output_dir: str = "") -> None:
+        check_period(save_steps=save_steps, save_secs=save_secs)
+        faults = ArgumentFaults("ProfilerHook: ")
+        if not isinstance(output_dir, str | os.PathLike):
+            faults.add_type("output_dir", "a str or path", output_dir)
+        faults.raise_any()
         self._timer = SecondOrStepTimer(save_secs, save_steps)
         self._output_dir = output_dir
         self._trace: _Trace | None = None

@@ -8,6 +8,7 @@ from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.model.hook_timer import check_period
 from psflow.ps_runtime.model.hooks import SessionRunHook
 from psflow.ps_runtime.model.listeners import CheckpointSaverListener
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = ["CheckpointSaverHook"]
 
@@ -31,8 +32,8 @@ class CheckpointSaverHook(SessionRunHook):
     Raises
     ------
     UsageError
-        If not exactly one period is given, or it is not greater than 0; when training begins, if the hook stands where
-        it has no effect.
+        If not exactly one period is given, or it is not greater than 0; an ArgumentTypeError for a wrong type; when
+        training begins, if the hook stands where it has no effect.
     """
 
     def __init__(
@@ -43,10 +44,13 @@ class CheckpointSaverHook(SessionRunHook):
         listeners: Sequence[CheckpointSaverListener] | None = None,
     ) -> None:
         check_period(save_secs=save_secs, save_steps=save_steps)
+        faults = ArgumentFaults("CheckpointSaverHook: ")
+        faults.text("checkpoint_dir", checkpoint_dir)
+        self.listeners = faults.items("listeners", listeners, CheckpointSaverListener, "CheckpointSaverListener")
+        faults.raise_any()
         self.checkpoint_dir = checkpoint_dir
         self.save_secs = save_secs
         self.save_steps = save_steps
-        self.listeners = tuple(listeners or ())
 
     def begin(self) -> None:
         """Refuse to stand among other hooks than those of a training, which has taken it out by now."""

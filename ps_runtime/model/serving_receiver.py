@@ -203,15 +203,27 @@ _current: ContextVar[ReceiverCall | None] = ContextVar("serving_input", default=
 
 
 def _asked(place: str, dtype: DTypeLike, shape: Sequence[int | None]) -> ArraySpec:
-    kind = np.dtype(dtype)
     faults = ArgumentFaults(f"{place}: ")
-    if kind.kind not in "biufU":
-        faults.add_type("dtype", "of numbers or booleans, or str", dtype)
+    kind = _dtype(dtype)
+    if kind is None:
+        faults.add_type("dtype", "str, or a dtype of numbers or booleans such as np.float32", dtype)
     is_sequence = isinstance(shape, Sequence) and not isinstance(shape, str)
     if not is_sequence or not len(shape) or shape[0] is not None or any(type(size) is not int for size in shape[1:]):
         faults.add_type("shape", "None, for any number of rows, and the whole numbers of the shape of a row", shape)
     faults.raise_any()
+    assert kind is not None, "a dtype that is none is a fault"
     return ArraySpec(place, "str" if kind.kind == "U" else kind.name, tuple(size for size in shape if size is not None))
+
+
+def _dtype(given: Any) -> np.dtype[Any] | None:
+    """Return the dtype that is meant, None if it is none that a request has."""
+    if given is None:  # which numpy takes for float64
+        return None
+    try:
+        dtype = np.dtype(given)
+    except (TypeError, ValueError, SyntaxError):
+        return None
+    return dtype if dtype.kind in "biufU" else None
 
 
 def _example(spec: ArraySpec, example: Any) -> NDArray[Any]:

@@ -207,11 +207,11 @@ class Optimizer(ABC):
                     yield f"initial_slot({name!r}) is {value}, expected a finite number"
 
     def _type_faults(self) -> Iterator[str]:
-        if not _is_number(self.learning_rate) and not callable(self.learning_rate):
+        if not is_number(self.learning_rate) and not callable(self.learning_rate):
             yield f"learning_rate is {self.learning_rate!r}, expected a number or a schedule f(global_step) -> float"
         for name, default in _hyper_parameters(type(self)):
             value = getattr(self, name)
-            if not (isinstance(value, bool) if isinstance(default, bool) else _is_number(value)):
+            if not (isinstance(value, bool) if isinstance(default, bool) else is_number(value)):
                 yield f"{name} is {value!r}, expected {'True or False' if isinstance(default, bool) else 'a number'}"
 
 
@@ -263,8 +263,17 @@ def _names_of(var_list: Any) -> tuple[str, ...] | None:
     return names
 
 
-def _is_number(value: Any) -> bool:
-    return type(value) is float or (isinstance(value, Real) and not isinstance(value, (bool, np.bool)))
+def is_number(value: Any) -> bool:
+    """Whether `value` is a real number of Python or numpy, as a float has it; True and False are none."""
+    if type(value) is float:
+        return True
+    if not isinstance(value, Real) or isinstance(value, (bool, np.bool)):
+        return False
+    try:
+        float(value)
+    except OverflowError:  # an int of more than 308 digits
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.optimizers.base import is_number
 
 __all__ = ["CosineDecay", "ExponentialDecay", "PiecewiseConstant", "PolynomialDecay"]
 
@@ -41,10 +45,11 @@ class ExponentialDecay:
     def __post_init__(self) -> None:
         _check(
             self,
-            learning_rate=self.learning_rate >= 0,
-            decay_steps=self.decay_steps > 0,
-            decay_rate=self.decay_rate > 0,
+            learning_rate=lambda rate: rate >= 0,
+            decay_steps=lambda steps: steps > 0,
+            decay_rate=lambda rate: rate > 0,
         )
+        _check_flag(self, "staircase")
 
     def __call__(self, global_step: int) -> float:
         """Return the learning rate at `global_step`."""
@@ -84,11 +89,12 @@ class PolynomialDecay:
     def __post_init__(self) -> None:
         _check(
             self,
-            learning_rate=self.learning_rate >= 0,
-            decay_steps=self.decay_steps > 0,
-            end_learning_rate=self.end_learning_rate >= 0,
-            power=self.power > 0,
+            learning_rate=lambda rate: rate >= 0,
+            decay_steps=lambda steps: steps > 0,
+            end_learning_rate=lambda rate: rate >= 0,
+            power=lambda power: power > 0,
         )
+        _check_flag(self, "cycle")
 
     def __call__(self, global_step: int) -> float:
         """Return the learning rate at `global_step`."""
@@ -123,13 +129,17 @@ class PiecewiseConstant:
     values: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "boundaries", tuple(self.boundaries))
-        object.__setattr__(self, "values", tuple(self.values))
-        _check(
-            self,
-            boundaries=all(a < b for a, b in pairwise(self.boundaries)),
-            values=len(self.values) == len(self.boundaries) + 1 and all(value >= 0 for value in self.values),
-        )
+        for name in ("boundaries", "values"):
+            given = getattr(self, name)
+            if not isinstance(given, Sequence | np.ndarray) or not all(map(is_number, given)):
+                raise UsageError((_fault(self, name),))
+            object.__setattr__(self, name, tuple(given))
+        are_fit = {
+            "boundaries": all(a < b for a, b in pairwise(self.boundaries)),
+            "values": len(self.values) == len(self.boundaries) + 1 and all(value >= 0 for value in self.values),
+        }
+        if faults := tuple(_fault(self, name) for name, fit in are_fit.items() if not fit):
+            raise UsageError(faults)
 
     def __call__(self, global_step: int) -> float:
         """Return the learning rate at `global_step`."""
@@ -165,7 +175,10 @@ class CosineDecay:
 
     def __post_init__(self) -> None:
         _check(
-            self, learning_rate=self.learning_rate >= 0, decay_steps=self.decay_steps > 0, alpha=0 <= self.alpha <= 1
+            self,
+            learning_rate=lambda rate: rate >= 0,
+            decay_steps=lambda steps: steps > 0,
+            alpha=lambda share: 0 <= share <= 1,
         )
 
     def __call__(self, global_step: int) -> float:
@@ -186,11 +199,20 @@ _EXPECTED = {
 }
 
 
-def _check(schedule: object, **fits: bool) -> None:
+def _check(schedule: object, **fits: Callable[[float], bool]) -> None:
+    """Refuse attributes that are no numbers, or numbers that do not fit."""
+    given = {name: getattr(schedule, name) for name in fits}
     faults = tuple(
-        f"{type(schedule).__name__}: {name} is {getattr(schedule, name)}, expected {_EXPECTED[name]}"
-        for name, fit in fits.items()
-        if not fit
+        _fault(schedule, name) for name, value in given.items() if not (is_number(value) and fits[name](value))
     )
     if faults:
         raise UsageError(faults)
+
+
+def _check_flag(schedule: object, name: str) -> None:
+    if not isinstance(getattr(schedule, name), bool):
+        raise UsageError((f"{type(schedule).__name__}: {name} is {getattr(schedule, name)!r}, expected True or False",))
+
+
+def _fault(schedule: object, name: str) -> str:
+    return f"{type(schedule).__name__}: {name} is {getattr(schedule, name)!r}, expected {_EXPECTED[name]}"

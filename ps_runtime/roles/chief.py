@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,10 +27,13 @@ from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.own_stream import OwnStream
 from psflow.ps_runtime.roles.saver import ChiefSaver
 from psflow.ps_runtime.roles.session import MonitoredSession, build_model
+from psflow.ps_runtime.roles.timed_cuts import TimedCuts
 from psflow.ps_runtime.roles.trainer import open_client, open_session, open_shards, sample_of, train
 from psflow.ps_runtime.roles.warm_checkpoint import write_warm_checkpoint
 
 __all__ = ["Chief", "open_chief", "run_chief"]
+
+logger = logging.getLogger(__name__)
 
 RESTORE_TIMEOUT_SECS = 600.0
 """For requests of the saver: restoring, copying and writing take their time with the size of the model."""
@@ -100,21 +104,38 @@ def open_chief(
         stack.callback(saver.await_end)  # its connections are in use until then
         stack.callback(is_over.set)
 
+        timed = TimedCuts(saver, job.config.save_checkpoints_secs, _cut_request(stack, job, context, dials))
+
         def check() -> None:
             context.check()
             saver.check()
+            timed.look()
 
         shards = stack.enter_context(open_shards(job, context, dials, Purpose.TRAIN, check))
         client = open_client(job, shards)
-        session = open_session(job, context, client, _ChiefWork(job, context, client, saver))
+        session = open_session(job, context, client, _ChiefWork(context, saver, timed))
         session.built = built
         last_checkpoint = _give_values(job, context, saving, session, store)
         start = saving.statistics()["job"]
         saving.open()
         chief = Chief(session, context, client, shards, saver, start)
         saver.start(last_checkpoint)
+        timed.open()
         context.watch(lambda: sample_of(session, shards))
         yield chief
+
+
+def _cut_request(stack: ExitStack, job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> Callable[[], None]:
+    """Return what asks for a cut by a connection of its own, opened at the first time and closed with `stack`."""
+    opened: list[SavingClient] = []
+
+    def request() -> None:
+        if not opened:
+            shards = stack.enter_context(open_shards(job, context, dials, Purpose.SAVE, context.check))
+            opened.append(SavingClient(shards, job.model, RESTORE_TIMEOUT_SECS))
+        opened[0].request_cut()
+
+    return request
 
 
 def _give_values(
@@ -123,7 +144,9 @@ def _give_values(
     """Restore the latest checkpoint or initialise; return the step of the checkpoint, -1 if there is none."""
     latest = store.latest()
     if latest is not None:
-        return _restore(context, saving, latest)
+        step = _restore(context, saving, latest)
+        _warn_of_changed_reading(job, store, step)
+        return step
     if session.built is None:
         reader = session.reader
         assert isinstance(reader, BatchReader | OwnStream)
@@ -145,6 +168,20 @@ def _give_values(
     return -1
 
 
+def _warn_of_changed_reading(job: JobSpec, store: CheckpointStore, step: int) -> None:
+    """Log that the input is read from its start, where replicas share it now and did not before, or the other way."""
+    shared = {True: "is read whole by each replica", False: "is shared by the replicas"}
+    before, now = store.manifest(step).job["input"]["each_worker_reads_all"], job.input.each_worker_reads_all
+    if before is not now and step != job.finished_step:  # after a finished training it is read from its start anyway
+        logger.warning(
+            "the train input %s (each_worker_reads_all=%s), and up to step %d it was not: it is read from its start, "
+            "so examples that were used are used again",
+            shared[now],
+            now,
+            step,
+        )
+
+
 def _restore(context: RoleContext, saving: SavingClient, step: int) -> int:
     started = time.monotonic()
     saving.restore(step)
@@ -155,11 +192,10 @@ def _restore(context: RoleContext, saving: SavingClient, step: int) -> int:
 class _ChiefWork:
     """What the chief does after each of its steps."""
 
-    def __init__(self, job: JobSpec, context: RoleContext, client: TrainingClient, saver: ChiefSaver) -> None:
+    def __init__(self, context: RoleContext, saver: ChiefSaver, timed: TimedCuts) -> None:
         self._context = context
-        self._client = client
         self._saver = saver
-        self._save_secs = job.config.save_checkpoints_secs
+        self._timed = timed
 
     def __call__(self, session: MonitoredSession) -> None:
         self._saver.check()
@@ -167,9 +203,7 @@ class _ChiefWork:
             self._context.emit(FirstStep())
         if self._saver.stop_reason is not None:
             session.request_stop(self._saver.stop_reason)
-        if self._save_secs is not None and time.monotonic() - self._saver.last_cut_at >= self._save_secs:
-            self._saver.last_cut_at = time.monotonic()
-            self._client.request_cut()
+        self._timed.look()
 
 
 def _rates(start: dict[str, Any], end: dict[str, Any], secs: float) -> dict[str, float]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
+from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.specs.input import RecordRange
 
 __all__ = ["OwnStream"]
@@ -27,11 +29,14 @@ class OwnStream:
         What the input_fn gave.
     client : TrainingClient
         Tells ps-0 of the end.
+    input_fn : callable
+        Where `batches` are from, for the error if it fails.
     """
 
-    def __init__(self, batches: Iterator[Batch], client: TrainingClient) -> None:
+    def __init__(self, batches: Iterator[Batch], client: TrainingClient, input_fn: Callable[..., Any]) -> None:
         self._batches = batches
         self._client = client
+        self._input_fn = input_fn
         self._num_read = 0
         self._last: Batch | None = None
 
@@ -50,7 +55,8 @@ class OwnStream:
         # Each ticket is used or comes back before the next one: no batch before the last one is asked for.
         assert records.start >= self._num_read - 1, f"batch {records.start} after {self._num_read} were read"
         while self._num_read <= records.start:
-            batch = self._next()
+            with user_code(self._input_fn, InputError, f"in {ModeKeys.TRAIN} mode"):
+                batch = next(self._batches, None)
             if batch is None:
                 self._client.end_input(self._num_read)
                 return None
@@ -61,11 +67,3 @@ class OwnStream:
     def first_non_finite_cell(self, records: RecordRange, batch: Batch) -> str:
         """Return column and row of a blank, NaN or infinite cell of the batch of `records`; empty if there is none."""
         return non_finite_cells(*batch, source=Source(f"batch {records.start}"))[0].first
-
-    def _next(self) -> Batch | None:
-        try:
-            return next(self._batches, None)
-        except InputError:
-            raise
-        except Exception as error:  # the user's generator may raise anything
-            raise InputError((f"the input_fn failed: {type(error).__name__}: {error}",)) from error

@@ -9,6 +9,8 @@ from psflow.ps_runtime.data.batch_codec import encode_batch
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.data.user_code import user_code
+from psflow.ps_runtime.errors import InputError, PsflowError
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.server.job_requests import JobRequests
@@ -60,9 +62,10 @@ class StreamReader:
 
     def _run(self) -> None:
         try:
-            self._read()
-        except Exception as error:  # the user's generator may raise anything; it ends the job, not this thread
-            text = f"the input_fn failed: {type(error).__name__}: {error}"
+            with user_code(self._job.train_spec.input_fn, InputError, f"in {ModeKeys.TRAIN} mode"):
+                self._read()
+        except PsflowError as error:  # it ends the job, not this thread
+            text = str(error)
             self._tell(lambda: self.job_requests.stream_failed(text))
 
     def _read(self) -> None:

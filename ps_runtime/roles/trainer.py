@@ -169,7 +169,7 @@ def _reader(
         return BatchReader(opened, client)
     if isinstance(opened, SplittableInput):
         return BatchReader(opened, client, role.replica)
-    return OwnStream(opened, client)
+    return OwnStream(opened, client, job.train_spec.input_fn)
 
 
 def _size_of(num_records: int | None) -> str:

@@ -112,8 +112,14 @@ def with_article(name: str) -> str:
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a real number of Python or numpy; True and False are none."""
-    return isinstance(value, Real) and not isinstance(value, bool | np.bool)
+    """Whether `value` is a real number of Python or numpy, as a float has it; True and False are none."""
+    if not isinstance(value, Real) or isinstance(value, bool | np.bool):
+        return False
+    try:
+        float(value)
+    except OverflowError:  # an int of more than 308 digits
+        return False
+    return True
 
 
 def whole_number(value: Any) -> int | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, get_args
 
-from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.keys import Key
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
 __all__ = ["CONSISTENCIES", "Async", "BoundedStaleness", "Consistency", "Hogwild", "Sync"]
 
@@ -53,6 +53,11 @@ class Async(_Facts):
         bool, Key("Whether to divide the learning rate of a push by its staleness, where that is more than 1.")
     ] = False
 
+    def __post_init__(self) -> None:
+        faults = ArgumentFaults()
+        faults.flag("staleness_aware", self.staleness_aware)
+        faults.raise_any()
+
     def gradients_per_update(self, num_replicas: int) -> int:
         """Return 1: every push is an update."""
         return 1
@@ -82,8 +87,9 @@ class BoundedStaleness(_Facts):
     ] = 4
 
     def __post_init__(self) -> None:
-        if self.max_staleness < 0:
-            raise UsageError((f"max_staleness should be 0 or more, got {self.max_staleness}",))
+        faults = ArgumentFaults()
+        faults.whole("max_staleness", self.max_staleness, at_least=0)
+        faults.raise_any()
 
     def gradients_per_update(self, num_replicas: int) -> int:
         """Return 1: every push is an update."""
@@ -116,8 +122,10 @@ class Sync(_Facts):
     ] = None
 
     def __post_init__(self) -> None:
-        if self.replicas_to_aggregate is not None and self.replicas_to_aggregate < 1:
-            raise UsageError((f"replicas_to_aggregate should be 1 or more, got {self.replicas_to_aggregate}",))
+        faults = ArgumentFaults()
+        if self.replicas_to_aggregate is not None:
+            faults.whole("replicas_to_aggregate", self.replicas_to_aggregate, at_least=1)
+        faults.raise_any()
 
     def gradients_per_update(self, num_replicas: int) -> int:
         """Return how many gradients an update is made of while all replicas live."""

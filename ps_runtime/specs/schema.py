@@ -28,7 +28,7 @@ class ArraySpec:
     name : str
         Its key; empty for an array that is given without a mapping.
     dtype : str
-        A numpy dtype name, such as ``float32``.
+        A numpy dtype name, such as ``float32``; ``str`` is text of any length.
     shape : tuple of int
         Of one row.
     num_ids : int
@@ -51,6 +51,11 @@ class ArraySpec:
     def is_number(self) -> bool:
         """Whether it holds numbers or booleans."""
         return np.dtype(self.dtype).kind in "biufc"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds text."""
+        return np.dtype(self.dtype).kind == "U"
 
     def is_like(self, other: ArraySpec) -> bool:
         """Return whether labels of both may stand for one another: a file may happen to have integers alone."""

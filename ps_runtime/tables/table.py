@@ -13,6 +13,7 @@ from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.tables.bounds import check_ids, places_of
 from psflow.ps_runtime.tables.initial_rows import initial_rows
 from psflow.ps_runtime.tables.memory import lazy_zeros, row_memory
+from psflow.ps_runtime.tables.sizes import push_count_dtype
 from psflow.ps_runtime.tables.table_rows import TableRows
 
 __all__ = ["Table"]
@@ -65,7 +66,7 @@ class Table:
         num_rows = spec.num_rows_on(shard, num_shards)
         self._rows = TableRows(num_rows, spec.dim, spec.dtype, optimizer, allocate)
         # how many pushes have touched a row, counted up to admit_after: that many mean that it is created
-        count = np.min_scalar_type(spec.admit_after)
+        count = push_count_dtype(spec)
         self._pushes = lazy_zeros(num_rows * count.itemsize).view(count)
         self._bits = np.dtype(f"i{np.dtype(spec.dtype).itemsize}")  # counted faster than floats
         self._copy: Table | None = None

@@ -51,9 +51,9 @@ def transport_named(name: str) -> Transport:
     UsageError
         If there is none of that name.
     """
-    if name not in TRANSPORTS:
+    if not isinstance(name, str) or name not in TRANSPORTS:
         fault = f"transport should be one of {', '.join(TRANSPORTS)}, got {name!r}"
-        raise UsageError((fault + did_you_mean(name, TRANSPORTS),))
+        raise UsageError((fault + did_you_mean(str(name), TRANSPORTS),))
     return TRANSPORTS[name]
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.estimator.user_code import user_code
 from psflow.ps_runtime.model.served_features import served_features
 from psflow.ps_runtime.model.serving_input import ServingInput
 from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn

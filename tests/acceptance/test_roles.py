@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ TIMEOUT_SECS = 240.0
 ROLES = ("ps", "worker", "evaluator", "chief")
 
 PROGRAM = """
+import logging
 import sys
 import psflow as tf
 from model import MyEstimator
@@ -34,6 +36,7 @@ def input_fn():
     return tf.Dataset.from_generator(rows).batch(1)
 
 if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
     config = tf.RunConfig("model", save_checkpoints_steps=20)
     train_spec = tf.TrainSpec(input_fn, max_steps=int(sys.argv[1]))
     eval_spec = tf.EvalSpec(input_fn, steps=5, start_delay_secs=0, throttle_secs=0)
@@ -116,27 +119,45 @@ def test_flags_of_the_command_are_the_same(start: Start, tmp_path: Path) -> None
     check_trained(tmp_path / "model", 60)
 
 
-def test_after_a_killed_role_the_same_commands_resume(start: Start, tmp_path: Path) -> None:
-    cluster = {kind: [free_address()] for kind in ("ps", "worker", "chief")}
+def started(start: Start, cluster: dict[str, list[str]], role: str, last: int) -> subprocess.Popen[str]:
+    text = json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}})
+    return start(sys.executable, "main.py", str(last), TF_CONFIG=text)
 
-    def start_all(last: str) -> dict[str, subprocess.Popen[str]]:
-        task_of = {role: json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}}) for role in ROLES}
-        return {role: start(sys.executable, "main.py", last, TF_CONFIG=text) for role, text in task_of.items()}
 
-    roles = start_all("1000000000")
-    store, deadline = CheckpointStore(str(tmp_path / "model")), time.monotonic() + TIMEOUT_SECS
-    while (store.latest() or 0) < 100 and time.monotonic() < deadline:
+def await_step(store: CheckpointStore, step: int, chief: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + TIMEOUT_SECS
+    while (store.latest() or 0) < step and time.monotonic() < deadline:
         with pytest.raises(subprocess.TimeoutExpired):
-            roles["chief"].wait(0.1)
-    roles["worker"].kill()
+            chief.wait(0.1)
+
+
+def test_a_killed_worker_that_is_started_again_joins_and_the_job_goes_on(start: Start, tmp_path: Path) -> None:
+    cluster = {kind: [free_address()] for kind in ("ps", "worker", "chief")}
+    roles = {role: started(start, cluster, role, 10**9) for role in ROLES}
+    await_step(CheckpointStore(str(tmp_path / "model")), 100, roles["chief"])
+    for role in ("worker", "evaluator"):
+        roles[role].kill()
+        assert roles[role].wait() == -9
+    again = {role: started(start, cluster, role, 10**9) for role in ("evaluator", "worker")}
+    for role, first in (("worker", "worker-0: FirstStep"), ("evaluator", "evaluator-0: Evaluation")):
+        assert any(first in line for line in again[role].stderr or ())
+    roles["chief"].send_signal(signal.SIGINT)
+    found = ends({**roles, **again})
+    assert {role: end[0] for role, end in found.items()} == {"ps": 1, "worker": 1, "evaluator": 1, "chief": -2}
+    assert "ended the job: KeyboardInterrupt" in found["worker"][2]
+
+
+def test_after_a_killed_ps_the_same_commands_resume(start: Start, tmp_path: Path) -> None:
+    cluster = {kind: [free_address()] for kind in ("ps", "worker", "chief")}
+    roles = {role: started(start, cluster, role, 10**9) for role in ROLES}
+    store = CheckpointStore(str(tmp_path / "model"))
+    await_step(store, 100, roles["chief"])
+    roles["ps"].kill()
     found = ends(roles)
-    assert {role: end[0] for role, end in found.items()} == {"ps": 1, "worker": -9, "evaluator": 1, "chief": 1}
-    for role, words in (
-        ("ps", "ps-0 was stopped: the chief at"),
-        ("chief", "RoleFailedError: worker-0 failed: its Dask"),
-    ):
-        assert words in found[role][2]
+    assert {role: end[0] for role, end in found.items()} == {"ps": -9, "worker": 1, "evaluator": 1, "chief": 1}
+    assert "worker-0 was stopped: the chief at" in found["worker"][2]
+    assert "RoleFailedError: ps-0 failed: its Dask worker" in found["chief"][2]
     last = (store.latest() or 0) + 50
-    found = ends(start_all(str(last)))
+    found = ends({role: started(start, cluster, role, last) for role in ROLES})
     assert {role: end[0] for role, end in found.items()} == dict.fromkeys(ROLES, 0), found
     check_trained(tmp_path / "model", last)

@@ -280,6 +280,14 @@ def test_travels_to_the_roles_of_a_cluster(estimator, make):
 
 
 WRONG = [
+    (lambda e: psflow.make_early_stopping_hook(e, bool, "x"), "run_every_secs should be a number, got str 'x'"),
+    (lambda e: psflow.stop_if_higher_hook(e, None, 1), "metric_name should be a str, got None"),
+    (lambda e: psflow.stop_if_higher_hook(e, "m", "x"), "threshold should be a number, got str 'x'"),
+    (lambda e: psflow.stop_if_lower_hook(e, "m", float("nan")), "threshold should be a number, got float nan"),
+    (lambda e: psflow.stop_if_lower_hook(e, "m", 1, eval_dir=3), "eval_dir should be a str or None, got int 3"),
+    (lambda e: psflow.stop_if_lower_hook(e, "m", 1, min_steps=-1), "min_steps should be 0 or more, got -1"),
+    (lambda e: psflow.stop_if_no_increase_hook(e, "m", None), "max_steps_without_increase should be a whole number, g"),
+    (lambda e: psflow.stop_if_no_decrease_hook(e, "m", -1), "max_steps_without_decrease should be 0 or more, got -1"),
     (lambda e: psflow.make_early_stopping_hook("model", bool), "estimator must be an Estimator, got str"),
     (lambda e: psflow.make_early_stopping_hook(e, 3), "should_stop_fn must be callable, got 3"),
     (lambda e: psflow.make_early_stopping_hook(None, 3), "(?s)estimator must be .*should_stop_fn must be callable"),

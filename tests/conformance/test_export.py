@@ -347,9 +347,10 @@ def test_a_classification_output_has_scores_classes_or_both():
     ("make_output", "fault"),
     [
         (lambda: export.PredictOutput({1: X}), "PredictOutput: a name of outputs should be a str, got int 1"),
-        (lambda: export.PredictOutput({"a": 1.5}), "PredictOutput: outputs['a'] should be an array of numbers"),
-        (lambda: export.PredictOutput(None), "PredictOutput: outputs['output'] should be an array of numbers"),
-        (lambda: export.PredictOutput(np.array([{}])), "outputs['output'] should be an array of numbers"),
+        (lambda: export.PredictOutput({"a": 1.5}), "PredictOutput: outputs['a'] should be an array of real numbers"),
+        (lambda: export.PredictOutput(None), "PredictOutput: outputs['output'] should be an array of real numbers"),
+        (lambda: export.PredictOutput(np.array([{}])), "outputs['output'] should be an array of real numbers"),
+        (lambda: export.PredictOutput({"a": X * 1j}), "PredictOutput: outputs['a'] should be an array of real numbers"),
         (lambda: export.PredictOutput({}), "PredictOutput: outputs is empty; give at least one array"),
         (lambda: export.RegressionOutput(1.5), "RegressionOutput: value should be an array of floats, got float 1.5"),
         (lambda: export.RegressionOutput(np.ones(2, int)), "RegressionOutput: value should be an array of floats"),

@@ -131,6 +131,11 @@ def test_what_is_no_number_is_an_error_of_type(number):
             make(number)
 
 
+@pytest.mark.parametrize("answer", [np.array([2, 1]), [np.int64(2), np.int32(1)], (2, 1), np.array([2.0, 1.0])])
+def test_an_answer_may_be_an_array(answer):
+    assert built(partitioner=lambda shape, dtype: answer).declared["v"].num_slices == 2
+
+
 @pytest.mark.parametrize(
     ("answer", "fault"),
     [
@@ -140,6 +145,9 @@ def test_what_is_no_number_is_an_error_of_type(number):
         ([0, 1], "gave [0, 1]: expected a sequence with a number"),
         ([1.5, 1], "gave [1.5, 1]: expected a sequence with a number"),
         (2, "gave 2: expected a sequence"),
+        (np.array(2), "gave array(2): expected a sequence"),
+        (np.array([[2, 1]]), "gave array([[2, 1]]): expected a sequence"),
+        (np.array([1.5, 1]), "gave array([1.5, 1. ]): expected a sequence"),
         (None, "gave None: expected a sequence"),
         ("21", "gave '21': expected a sequence"),
         ([11, 1], "gave [11, 1]: expected at most as many slices as the variable has rows, 10"),

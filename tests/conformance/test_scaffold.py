@@ -67,6 +67,13 @@ def still(features: Any, labels: Any, mode: str) -> EstimatorSpec:
     return EstimatorSpec(mode, {"y": y}, np.mean(y) + b.sum(), train_op if mode == ModeKeys.TRAIN else None)
 
 
+def raised_in(function: Any, kind: str) -> str:
+    """Return a pattern of the error that says which function raised what as which one of a Scaffold, and where."""
+    name, file, first = function.__qualname__, "tests/conformance/test_scaffold.py", function.__code__.co_firstlineno
+    said = f"{__name__}:{name} raised ZeroDivisionError as {kind} of a Scaffold at {file}:{first + 1}: as planned"
+    return f"^{re.escape(said)}$"
+
+
 # init_fn
 
 
@@ -141,11 +148,12 @@ def test_init_fn_comes_after_a_warm_start(tmp_path):
     ],
 )
 def test_what_cannot_be_loaded_is_an_error_of_value(name, value, fault):
-    session = InitialSession({"w": np.float32(0), "n": np.asarray(3)}, ["items"])
+    values = {"w": np.float32(0), "n": np.asarray(3)}
+    session = InitialSession(values, ["items"])
     with pytest.raises(ValueError, match=re.escape(fault)) as caught:
         session.load(name, value)
     assert type(caught.value) is ModelFnError
-    assert (session.values["w"], session.values["n"]) == (0, 3)
+    assert (values["w"], values["n"]) == (0, 3)
 
 
 def test_an_unknown_name_is_not_run():
@@ -158,7 +166,7 @@ def test_an_error_of_init_fn_ends_training_and_nothing_is_saved(make):
         raise ZeroDivisionError("as planned")
 
     estimator = make(with_scaffold(still, init_fn=init))
-    with pytest.raises(ZeroDivisionError, match="as planned"):
+    with pytest.raises(ModelFnError, match=raised_in(init, "init_fn")):
         estimator.train(rows, steps=1)
     assert estimator.latest_checkpoint() is None
 
@@ -231,6 +239,25 @@ def test_an_evaluation_or_prediction_asks_once_whether_it_is_ready(make, mode):
     with pytest.raises(UsageError, match="the model is not ready, as ready_fn of its Scaffold says: the table is miss"):
         estimator.evaluate(rows) if mode == ModeKeys.EVAL else list(estimator.predict(rows))
     assert asked == [1]
+
+
+@pytest.mark.parametrize("kind", ["local_init_fn", "ready_fn"])
+@pytest.mark.parametrize("mode", [ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT])
+def test_an_error_of_a_function_names_its_file_and_line(make, kind, mode):
+    def fail(session):
+        raise ZeroDivisionError("as planned")
+
+    estimator = make(with_scaffold(line, mode, **{kind: fail}))
+    calls = {
+        ModeKeys.TRAIN: lambda: estimator.train(rows, steps=1),
+        ModeKeys.EVAL: lambda: estimator.evaluate(rows),
+        ModeKeys.PREDICT: lambda: list(estimator.predict(rows)),
+    }
+    if mode != ModeKeys.TRAIN:
+        estimator.train(rows, steps=1)
+    with pytest.raises(ModelFnError, match=raised_in(fail, kind)) as caught:
+        calls[mode]()
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 class Times:

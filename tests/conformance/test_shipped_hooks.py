@@ -56,7 +56,7 @@ WRONG_PERIODS = [
     (lambda: psflow.SecondOrStepTimer(1, 1), r"give exactly one of .*, got \['every_secs', 'every_steps'\]"),
     (lambda: psflow.SecondOrStepTimer(every_secs=0), "every_secs should be greater than 0, got 0"),
     (lambda: psflow.SecondOrStepTimer(every_steps=-1), "every_steps should be greater than 0, got -1"),
-    (lambda: psflow.SecondOrStepTimer(every_secs=float("nan")), "every_secs should be greater than 0, got nan"),
+    (lambda: psflow.SecondOrStepTimer(every_secs=float("nan")), "every_secs should be a number, got float nan"),
     (lambda: psflow.StepCounterHook(None), "give exactly one of every_n_steps and every_n_secs, got none"),
     (lambda: psflow.StepCounterHook(10, 10), r"got \['every_n_steps', 'every_n_secs'\]"),
     (lambda: psflow.StepCounterHook(every_n_steps=0), "every_n_steps should be greater than 0, got 0"),
@@ -78,6 +78,54 @@ WRONG_PERIODS = [
 def test_a_hook_that_cannot_work_is_refused(make, said):
     with pytest.raises(UsageError, match=said):
         make()
+
+
+WRONG_TYPES = [
+    (lambda: psflow.SecondOrStepTimer(every_steps="x"), "every_steps should be a whole number or None, got str 'x'"),
+    (lambda: psflow.SecondOrStepTimer(every_steps=1.5), "every_steps should be a whole number or None, got float 1.5"),
+    (lambda: psflow.SecondOrStepTimer(every_secs=[3]), r"every_secs should be a number, got list \[3\]"),
+    (lambda: psflow.StepCounterHook(True), "every_n_steps should be a whole number or None, got bool True"),
+    (lambda: psflow.StepCounterHook(10**400), "every_n_steps should be a whole number or None, got int 10"),
+    (lambda: psflow.SummarySaverHook("x"), "save_steps should be a whole number or None, got str 'x'"),
+    (lambda: psflow.ProfilerHook(()), r"save_steps should be a whole number or None, got tuple \(\)"),
+    (lambda: psflow.ProfilerHook(1, output_dir=3), "ProfilerHook: output_dir should be a str or path, got int 3"),
+    (lambda: psflow.LoggingTensorHook(None, 1), "LoggingTensorHook: tensors should be a name, or a .*, got None"),
+    (lambda: psflow.LoggingTensorHook([3], 1), r"tensors should be a name, or a sequence or .*, got list \[3\]"),
+    (lambda: psflow.LoggingTensorHook({"a": 2}, 1), "tensors should be a name, or a sequence or .*, got dict"),
+    (lambda: psflow.LoggingTensorHook(b"loss", 1), "tensors should be a name, or a sequence or .*, got bytes"),
+    (lambda: psflow.LoggingTensorHook("loss", 1, at_end="x"), "at_end should be True or False, got str 'x'"),
+    (lambda: psflow.LoggingTensorHook("loss", 1, formatter="x"), "formatter should be callable, got str 'x'"),
+    (lambda: psflow.StopAtStepHook("x"), "StopAtStepHook: num_steps should be a whole number, got str 'x'"),
+    (lambda: psflow.StopAtStepHook(last_step=1.5), "last_step should be a whole number, got float 1.5"),
+    (lambda: psflow.GlobalStepWaiterHook(None), "wait_until_step should be a whole number, got None"),
+    (lambda: psflow.CheckpointSaverHook(3, 5), "CheckpointSaverHook: checkpoint_dir should be a str or None, got int"),
+    (lambda: psflow.CheckpointSaverHook("d", 5, listeners=3), "listeners should be a sequence of .*, or None, got int"),
+    (lambda: psflow.CheckpointSaverHook("d", 5, listeners=[3]), r"listeners\[0\] should be a CheckpointSaverListener"),
+    (lambda: psflow.InMemoryEvaluatorHook(None, bool), "InMemoryEvaluatorHook: estimator should be an Estimator, got"),
+    (lambda: psflow.MonitoredTrainingSession(3, bool), "MonitoredTrainingSession: estimator should be an Estimator, g"),
+    (lambda: psflow.BoundedStaleness(None), "max_staleness should be a whole number, got None"),
+    (lambda: psflow.Sync("x"), "replicas_to_aggregate should be a whole number, got str 'x'"),
+    (lambda: psflow.Async("x"), "staleness_aware should be True or False, got str 'x'"),
+    (lambda: psflow.read_eval_metrics(None), "eval_dir should be a str, got None"),
+    (lambda: psflow.TrainSpec(bool, max_steps=10**400), "max_steps should be a whole number or None, got int 10"),
+    (
+        lambda: psflow.RunConfig(save_checkpoints_secs=10**400),
+        "save_checkpoints_secs should be a .*number.*, got int 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "said"), WRONG_TYPES)
+def test_a_wrong_type_is_an_error_of_type(make, said):
+    with pytest.raises(TypeError, match=said) as caught:
+        make()
+    assert isinstance(caught.value, UsageError)
+
+
+def test_a_step_that_is_negative_is_none():
+    for arguments in ({"num_steps": -1}, {"last_step": -1}):
+        with pytest.raises(UsageError, match=r"_steps? should be 0 or more, got -1"):
+            psflow.StopAtStepHook(**arguments)
 
 
 # LoggingTensorHook

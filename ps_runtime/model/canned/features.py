@@ -23,17 +23,20 @@ class Ids(NamedTuple):
 
     Parameters
     ----------
-    values : (batch,) integers
-        In [0, num_ids): the array of the features itself.
+    values : (batch,) or (batch, n) integers
+        In [0, num_ids): the array of the features itself. Of several for each example, -1 is none.
     num_ids : int
         How many ids there are.
     embedding : int
         Size of their vectors in a deep network; 0: none.
+    factors : (batch, n) float32 array, optional
+        Where there are several for each example: by what the row of each is multiplied, before they are added up.
     """
 
     values: NDArray[np.integer[Any]]
     num_ids: int
     embedding: int
+    factors: NDArray[np.float32] | None = None
 
 
 def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | Ids]:
@@ -62,7 +65,7 @@ def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | 
     --------
     >>> schema = InputSchema((ArraySpec("age", "int64", ()), ArraySpec("word", "int64", (), num_ids=3)))
     >>> read_features({"word": np.array([2]), "age": np.array([41])}, schema)
-    {'age': array([[41.]], dtype=float32), 'word': Ids(values=array([2]), num_ids=3, embedding=0)}
+    {'age': array([[41.]], dtype=float32), 'word': Ids(values=array([2]), num_ids=3, embedding=0, factors=None)}
     """
     named = features if isinstance(features, Mapping) else {"": features}
     if not named:

@@ -23,7 +23,13 @@ from psflow.ps_runtime.errors import UsageError
         (["EUR 5", "5.20 USD"], "2 of 2 look like 'EUR 5', amounts of money: "),
         (["12%", "+7.5 %", "3"], "2 of 3 look like '12%', percentages: "),
         (["31/12/2026", "1/2/26"], "2 of 2 look like '31/12/2026', dates: change them in the files, as YYYY-MM-DD"),
-        (["31.12.2026", "1.2.2026 10:30"], "2 of 2 look like '31.12.2026', dates: "),
+        (["31.12.2026", "1.2.2026"], "2 of 2 look like '31.12.2026', dates: "),
+        (
+            ["31.12.2026 10:30", "1.2.2026T9:05:10"],
+            "2 of 2 look like '31.12.2026 10:30', dates with a time of day: change them in the files, as YYYY-MM-DD "
+            "HH:MM:SS, such as 2026-01-31 23:59:00, else",
+        ),
+        (["31.12.2026", "1.2.2026 10:30"], "1 of 2 look like '1.2.2026 10:30', dates with a time of day: "),
         (["31-12-2026"], "1 of 1 look like '31-12-2026', dates: "),
         (["2026/12/31"], "1 of 1 look like '2026/12/31', dates: "),
         ([*["1,5"] * 18, "x"], "18 of 19 look like '1,5', numbers with a decimal comma: "),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import threading
+import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import dask
 import pytest
@@ -14,6 +16,7 @@ from distributed import Client, LocalCluster
 from psflow.ps_runtime.cluster import ordered_results as module
 from psflow.ps_runtime.cluster import slots
 from psflow.ps_runtime.cluster.ordered_results import ordered_results
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError, UsageError, WaitTimeoutError
 from tests.leak_guard import no_leaks
 
@@ -62,6 +65,31 @@ def failing(common: bytes, partition: int) -> int:
     if partition == 2:
         raise KeyError("two")
     return partition
+
+
+class Shared:
+    """What partitions share; it counts those that are there."""
+
+    alive: ClassVar[weakref.WeakSet[Shared]] = weakref.WeakSet()
+
+    def __init__(self) -> None:
+        Shared.alive.add(self)
+
+    def __setstate__(self, state: Any) -> None:
+        Shared.alive.add(self)
+
+
+def shared_by(common: Shared, partition: int) -> int:
+    return id(common)
+
+
+def test_partitions_share_one_object_which_goes_with_the_results(client: Client) -> None:
+    results = ordered_results(client, shared_by, Shared(), iter(range(8)))
+    assert len(set(results)) == 1
+    deadline = Deadline(20)
+    while Shared.alive and not deadline.has_passed:
+        client.run(gc.collect)
+    assert list(Shared.alive) == []
 
 
 def test_results_come_in_order_whichever_ends_first(client: Client) -> None:

@@ -64,8 +64,8 @@ def test_it_is_kept_as_plain_data_and_compared() -> None:
     assert "c: town x job, hashed into 50 buckets" in made.lines()
     assert made.differences(learned({"c": CrossOptions(["town", "job"], 50, 3)})) == []
     assert made.differences(learned({"c": CrossOptions(["job", "town"], 60, 3)})) == [
-        "cross 'c' has other members: number 1 is 'job', expected 'town'",
-        "cross 'c' has num buckets 60, expected 50",
+        "cross 'c' has other columns: number 1 is 'job', expected 'town'",
+        "cross 'c' has hash_buckets 60, expected 50",
     ]
     assert made.differences(learned({})) == ["cross 'c' is missing"]
     facts = made.to_facts()
@@ -82,6 +82,7 @@ def test_it_is_kept_as_plain_data_and_compared() -> None:
         ({"columns": ["town", "town"], "hash_buckets": 5}, "columns is ('town', 'town'), expected a list of two or"),
         ({"columns": ["town", 3], "hash_buckets": 5}, "columns is ('town', 3), expected a list of two or more"),
         ({"columns": ["town", "job"], "hash_buckets": 0}, "hash_buckets is 0, expected a whole number from 1 to"),
+        ({"columns": ["town", "job"], "hash_buckets": 2**62}, "from 1 to 4,611,686,018,427,387,903"),
         ({"columns": ["town", "job"], "hash_buckets": True}, "hash_buckets is True, expected a whole number from"),
         ({"columns": ["town", "job"], "hash_buckets": 5, "embedding": 0}, "embedding is 0, expected a whole number"),
     ],
@@ -125,5 +126,5 @@ def test_a_cross_learns_what_its_members_cannot(tmp_path: Path) -> None:
     assert losses["plain"] > 0.5
     assert losses["crossed"] < 0.01
     changed = Csv(**given, crosses={"a_x_b": CrossOptions(["a", "b"], 90_000)})
-    with pytest.raises(ModelDirError, match="training input: cross 'a_x_b' has num buckets 90000, expected 100000"):
+    with pytest.raises(ModelDirError, match="training input: cross 'a_x_b' has hash_buckets 90000, expected 100000"):
         model.train(partial(open_dataset, changed, batch_size=30, epochs=None), max_steps=70)

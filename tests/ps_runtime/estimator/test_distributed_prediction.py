@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,10 @@ from psflow import (
     get_variable,
 )
 from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CheckpointError, InputError, ModelFnError, UsageError
 from psflow.ps_runtime.estimator import prediction_partitions
+from psflow.ps_runtime.estimator.prediction_task import OpenedJob
 from psflow.ps_runtime.one_thread import one_thread
 from tests.leak_guard import no_leaks
 
@@ -92,7 +96,14 @@ def assert_same(found: list[Any], expected: list[Any]) -> None:
 
 @pytest.mark.parametrize(
     "input_fn",
-    [records, lambda: records().shuffle(7), batches, lambda: {"x": X}, lambda: records(1), lambda: iter(())],
+    [
+        records,
+        lambda: replace(records(), shuffle_seed=7),
+        batches,
+        lambda: {"x": X},
+        lambda: records(1),
+        lambda: iter(()),
+    ],
     ids=["dataset", "shuffled", "generator", "arrays", "single rows", "empty"],
 )
 def test_each_row_once_in_order_with_the_same_bits(client: Client, model_dir: str, input_fn: Callable[[], Any]) -> None:
@@ -113,8 +124,22 @@ def test_single_examples_of_the_chosen_keys_from_a_checkpoint_that_a_path_names(
 
 
 def test_an_unknown_key_is_refused_as_without_a_client(client: Client, model_dir: str) -> None:
+    def unread() -> Any:
+        raise AssertionError("the input is read")
+
     with pytest.raises(UsageError, match=r"^there is no prediction 'summ'; did you mean 'sum'\?$"):
-        next(estimator(model_dir).predict(records, ["summ"], client=client))
+        next(estimator(model_dir).predict(unread, ["summ"], client=client))
+
+
+def test_a_worker_judges_a_key_where_zeros_are_no_row(client: Client, model_dir: str) -> None:
+    def refuse_zeros(x: Any) -> None:
+        if not x.any():
+            raise ZeroDivisionError
+
+    model = estimator(model_dir, act=refuse_zeros)
+    with pytest.raises(UsageError, match=r"^there is no prediction 'summ'; did you mean 'sum'\?$"):
+        next(model.predict(records, ["summ"], client=client))
+    assert list(next(model.predict(records, ["sum"], client=client))) == ["sum"]
 
 
 def test_workers_read_files_themselves(client: Client, tmp_path: Path) -> None:
@@ -126,11 +151,28 @@ def test_workers_read_files_themselves(client: Client, tmp_path: Path) -> None:
         return Csv(str(tmp_path / "*.csv"), label="y").read().batch(7)
 
     model = LinearRegressor(model_dir=str(tmp_path / "model"), config=RunConfig(tf_random_seed=1))
-    model.train(lambda: files().shuffle(1), steps=5)
-    for input_fn in (files, lambda: files().shuffle(2)):
+    model.train(lambda: files().shuffle(seed=1), steps=5)
+    for input_fn in (files, lambda: files().shuffle(seed=2)):
         with one_thread():
             here = list(model.predict(input_fn, yield_single_examples=False))
         assert_same(list(model.predict(input_fn, yield_single_examples=False, client=client)), here)
+
+
+def num_opened() -> int:
+    """Return how many jobs of predictions this process has open, with their checkpoints."""
+    return sum(isinstance(one, OpenedJob) for one in gc.get_objects())
+
+
+def test_workers_keep_nothing_of_a_prediction_that_has_ended(client: Client, model_dir: str) -> None:
+    predictions = estimator(model_dir).predict(records, client=client)
+    next(predictions)
+    assert set(client.run(num_opened).values()) <= {0, 1}
+    assert sum(client.run(num_opened).values()) >= 1
+    predictions.close()
+    deadline = Deadline(20)
+    while sum(found := client.run(num_opened).values()) and not deadline.has_passed:
+        pass
+    assert set(found) == {0}
 
 
 def test_an_input_without_end_is_read_no_further_than_the_window(

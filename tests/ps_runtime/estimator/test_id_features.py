@@ -11,6 +11,9 @@ import pytest
 
 from psflow import (
     Adagrad,
+    ColumnOptions,
+    CrossOptions,
+    Csv,
     Dataset,
     DNNClassifier,
     DNNRegressor,
@@ -26,7 +29,7 @@ from psflow import (
     TrainSpec,
     get_variable,
 )
-from psflow.ps_runtime.errors import InputError, ModelDirError
+from psflow.ps_runtime.errors import InputError, ModelDirError, ModelFnError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.planning import plan_evaluations
@@ -163,3 +166,21 @@ def test_a_model_fn_is_given_the_schema_of_training_in_every_mode(tmp_path: Path
     list(estimator.predict(lambda: narrow))
     schema = records()().schema()
     assert {str(mode): {schema} for mode in (ModeKeys.TRAIN, ModeKeys.EVAL, ModeKeys.PREDICT)} == SEEN
+
+
+@pytest.mark.parametrize("name", ["word", "word_x_town"])
+def test_more_ids_than_a_ps_has_addresses_for_are_refused_by_name_before_anything_starts(name: str, tmp_path: Path):
+    (tmp_path / "t.csv").write_text("word,town,y\na,b,1\nb,a,2\n")
+    options: dict[str, Any] = {
+        "word": {"columns": {"word": ColumnOptions(hash_buckets=2**58)}},
+        "word_x_town": {"crosses": {"word_x_town": CrossOptions(["word", "town"], 2**58)}},
+    }
+    files = Csv(str(tmp_path / "t.csv"), label="y", **options[name])
+    estimator = LinearRegressor(model_dir=str(tmp_path / "model"), config=CONFIG)
+    with pytest.raises(ModelFnError) as caught:
+        estimator.train(lambda: files.read().batch(2), steps=1)
+    assert str(caught.value).startswith(f"table 'linear/linear_model/{name}/weights' has 288,230,376,151,711,74")
+    assert "rows, at most 68,719,476,736 are possible where a row takes 13 bytes; ask for fewer ids" in str(
+        caught.value
+    )
+    assert not (tmp_path / "model").exists()

@@ -122,6 +122,16 @@ def test_a_name_that_is_no_feature_is_told_with_the_features(
         model.train(records(labels), max_steps=1)
 
 
+def test_a_single_array_has_no_feature_of_a_name(tmp_path: Path) -> None:
+    parts = {"linear_feature_columns": ["x"], "dnn_feature_columns": ["x"]}
+    model = DNNLinearCombinedRegressor([4], **parts, model_dir=str(tmp_path), config=CONFIG)
+    expected = (
+        "linear_feature_columns names 'x', which is no feature: the features are one array, which has no name; lea"
+    )
+    with pytest.raises(InputError, match=expected):
+        model.train(lambda: (np.ones((4, 2), np.float32), np.ones(4, np.float32)), max_steps=1)
+
+
 def test_labels_are_looked_at_before_anything_starts(tmp_path: Path) -> None:
     model = DNNLinearCombinedClassifier([4], n_classes=2, model_dir=str(tmp_path / "model"), config=CONFIG)
     with pytest.raises(InputError, match="row 0 of the train input"):

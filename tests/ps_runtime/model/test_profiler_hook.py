@@ -56,5 +56,5 @@ def test_a_trace_has_an_end(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("arguments", [{}, {"save_steps": 1, "save_secs": 1}, {"save_steps": 0}])
 def test_takes_one_period(arguments):
-    with pytest.raises(UsageError, match=r"every_\w+"):
+    with pytest.raises(UsageError, match=r"save_\w+"):
         ProfilerHook(**arguments)

@@ -116,8 +116,23 @@ def test_a_placeholder_elsewhere() -> None:
 @pytest.mark.parametrize(
     ("arguments", "options", "kind", "fault"),
     [
-        ((object, [None]), {}, TypeError, "placeholder 'a': dtype should be of numbers or booleans, or str, got type"),
-        (("complex64", [None]), {}, TypeError, "placeholder 'a': dtype should be of numbers or booleans, or str"),
+        (
+            (object, [None]),
+            {},
+            TypeError,
+            "placeholder 'a': dtype should be str, or a dtype of numbers or booleans such as np.f",
+        ),
+        (
+            ("complex64", [None]),
+            {},
+            TypeError,
+            "placeholder 'a': dtype should be str, or a dtype of numbers or booleans such as np.f",
+        ),
+        (("string", [None]), {}, TypeError, "or a dtype of numbers or booleans such as np.float32, got str 'string'"),
+        ((None, [None]), {}, TypeError, "or a dtype of numbers or booleans such as np.float32, got None"),
+        ((3, [None]), {}, TypeError, "or a dtype of numbers or booleans such as np.float32, got int 3"),
+        (("f4,", [None]), {}, TypeError, "or a dtype of numbers or booleans such as np.float32, got str 'f4,'"),
+        ((("f4", -1), [None]), {}, TypeError, "or a dtype of numbers or booleans such as np.float32, got tuple"),
         (("f4", []), {}, TypeError, "placeholder 'a': shape should be None, for any number of rows, and the whole"),
         (("f4", [3]), {}, TypeError, "placeholder 'a': shape should be None, for any number of rows, and the whole"),
         (("f4", [None, None]), {}, TypeError, "placeholder 'a': shape should be None, for any number of rows"),

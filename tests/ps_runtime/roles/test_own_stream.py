@@ -32,7 +32,7 @@ def at(index):
 
 def test_the_first_batch_may_be_looked_at_and_a_ticket_may_come_again():
     client = Client()
-    stream = OwnStream(numbers(3), client)
+    stream = OwnStream(numbers(3), client, numbers)
     assert [stream.first(), stream.read(at(0)), stream.read(at(1)), stream.read(at(1)), stream.read(at(2))] == [
         (0, None),
         (0, None),
@@ -44,13 +44,13 @@ def test_the_first_batch_may_be_looked_at_and_a_ticket_may_come_again():
 
 
 def test_batches_that_were_used_before_are_dropped():
-    assert OwnStream(numbers(9), Client()).read(at(7)) == (7, None)
+    assert OwnStream(numbers(9), Client(), numbers).read(at(7)) == (7, None)
 
 
 @pytest.mark.parametrize(("count", "index"), [(0, 0), (2, 2), (2, 5)])
 def test_ps_0_is_told_how_many_there_were(count, index):
     client = Client()
-    assert OwnStream(numbers(count), client).read(at(index)) is None
+    assert OwnStream(numbers(count), client, numbers).read(at(index)) is None
     assert client.ends == [count]
 
 
@@ -61,24 +61,30 @@ def failing(error):
 
 @pytest.mark.parametrize(
     ("error", "words"),
-    [(ZeroDivisionError("boom"), "the input_fn failed: ZeroDivisionError: boom"), (InputError(("row 3",)), "^row 3$")],
+    [
+        (
+            ZeroDivisionError("boom"),
+            r":failing raised ZeroDivisionError in train mode at \S*test_own_stream.py:\d+: boom$",
+        ),
+        (InputError(("row 3",)), "^row 3$"),
+    ],
 )
 def test_what_the_generator_raises_is_an_error_of_the_input(error, words):
-    stream = OwnStream(failing(error), Client())
+    stream = OwnStream(failing(error), Client(), failing)
     stream.read(at(0))
     with pytest.raises(InputError, match=words):
         stream.read(at(1))
 
 
 def test_a_cell_that_is_not_finite_is_found_in_its_batch():
-    stream = OwnStream(numbers(0), Client())
+    stream = OwnStream(numbers(0), Client(), numbers)
     batch = ({"x": np.array([1.0, np.nan])}, None)
     assert "x" in stream.first_non_finite_cell(at(4), batch)
     assert "batch 4" in stream.first_non_finite_cell(at(4), batch)
 
 
 def test_each_replica_has_orders_of_its_own_of_the_same_records():
-    data = Dataset({"x": np.arange(50)}).batch(50).shuffle(3).repeat()
+    data = Dataset({"x": np.arange(50)}).shuffle(50, seed=3).batch(50).repeat()
     orders = [
         BatchReader(data, Client(), replica).read(RecordRange(epoch, 0, 50))[0]["x"].tolist()
         for replica in range(3)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.data.batch_codec import decode_batch
+from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.roles.stream_reader import READ_AHEAD_BATCHES, StreamReader
 
@@ -88,7 +89,20 @@ def test_tells_the_words_of_a_generator_that_fails(start):
 
     reader = start(failing)
     reader.want(0)
-    assert reader.job_requests.hear(2)[1] == ("failed", "the input_fn failed: ZeroDivisionError: nothing left")
+    kind, error = reader.job_requests.hear(2)[1]
+    where = f"tests/ps_runtime/roles/test_stream_reader.py:{failing.__code__.co_firstlineno + 2}"
+    said = f"{__name__}:{failing.__qualname__} raised ZeroDivisionError in train mode at {where}: nothing left"
+    assert (kind, error) == ("failed", said)
+
+
+def test_an_error_of_psflow_is_told_as_it_is(start):
+    def failing():
+        yield np.array([0]), None
+        raise InputError(("row 3",))
+
+    reader = start(failing)
+    reader.want(0)
+    assert reader.job_requests.hear(2)[1] == ("failed", "row 3")
 
 
 def test_tells_of_a_batch_that_is_none(start):

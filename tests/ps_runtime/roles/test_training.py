@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from psflow.ps_runtime.data.dataset import Dataset
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError, StoppedError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.estimator import Estimator
@@ -32,6 +33,8 @@ from tests.ps_runtime.estimator.regression import (
     Y,
     arrays_of,
     batches,
+    computed,
+    filtered,
     records,
     regression,
     shuffled,
@@ -105,7 +108,7 @@ class SharedRows(BatchRows):
             super().after_run(run_context, run_values)
 
 
-@pytest.mark.parametrize("input_fn", [records, batches])
+@pytest.mark.parametrize("input_fn", [records, computed, batches, filtered])
 def test_replicas_share_an_epoch_so_that_each_example_is_used_once(roles, make, input_fn):
     seen = SharedRows()
     estimator = make()
@@ -116,7 +119,7 @@ def test_replicas_share_an_epoch_so_that_each_example_is_used_once(roles, make, 
     assert {report["exit"] for report in reports.values()} == {"finished"}
 
 
-@pytest.mark.parametrize("input_fn", [records, batches])
+@pytest.mark.parametrize("input_fn", [records, computed, batches, filtered])
 def test_where_each_worker_reads_all_every_replica_uses_each_example_once(roles, make, input_fn):
     seen = SharedRows()
     estimator = make()
@@ -149,6 +152,38 @@ def test_each_replica_that_reads_all_goes_on_where_the_checkpoint_left_it(roles,
     train(roles, estimator, input_fn, None, [second], **size)
     assert len(first.rows) == 8 * 4
     assert sorted([*first.rows, *second.rows]) == sorted([*range(NUM_RECORDS)] * 2)
+
+
+def warnings_of(caplog):
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_job_that_goes_on_with_another_way_to_read_says_that_it_reads_from_the_start(roles, make, caplog):
+    estimator = make()
+    for max_steps, reads_all in ((5, False), (6, False), (8, True), (9, True)):
+        train(roles, estimator, records, max_steps, each_worker_reads_all=reads_all, num_workers=1)
+        assert bool(warnings_of(caplog)) is (max_steps == 8)
+        caplog.clear()
+    train(roles, estimator, records, 10, each_worker_reads_all=False, num_workers=1)
+    assert warnings_of(caplog) == [
+        "the train input is shared by the replicas (each_worker_reads_all=False), and up to step 9 it was not: it is "
+        "read from its start, so examples that were used are used again"
+    ]
+
+
+def test_checkpoints_by_seconds_go_on_while_the_chief_waits_for_the_others(roles, make):
+    config = RunConfig(tf_random_seed=1, save_checkpoints_secs=0.01)
+    estimator = Estimator(regression, make().model_dir, config)
+    deadline = Deadline(60)
+
+    def until_saved(input_context):
+        yield records().read(0, 0, 4)
+        while input_context.input_pipeline_id and len(steps_of(estimator.model_dir)) < 4 and not deadline.has_passed:
+            yield records().read(0, 0, 4)
+
+    reports = train(roles, estimator, until_saved, None, each_worker_reads_all=True, num_workers=1)
+    assert not deadline.has_passed, "the first checkpoint, one after the step of the chief, and two while it waits"
+    assert reports["chief-0"]["statistics"]["pushes"] == 1
 
 
 def part(input_context):
@@ -219,7 +254,9 @@ def test_a_generator_that_fails_on_a_ps_fails_the_chief_with_its_words(roles, ma
         yield records().read(0, 0, 4)
         raise ZeroDivisionError("the second batch is missing")
 
-    with pytest.raises(InputError, match="the input_fn failed: ZeroDivisionError: the second batch is missing"):
+    with pytest.raises(
+        InputError, match=r"failing raised ZeroDivisionError in train mode at \S+\.py:\d+: the second batch is missing"
+    ):
         train(roles, make(), failing)
 
 

@@ -133,7 +133,8 @@ def blobs() -> Dataset:
 
 
 def test_scores_of_an_export_whose_checkpoint_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    estimator = DNNClassifier([8], 3, GradientDescent(learning_rate=0.5), str(tmp_path), RunConfig(tf_random_seed=1))
+    optimizer = GradientDescent(learning_rate=0.5)
+    estimator = DNNClassifier([8], None, 3, optimizer, str(tmp_path), RunConfig(tf_random_seed=1))
     estimator.train(lambda: blobs().repeat(), max_steps=60)
     accuracy_then = estimator.evaluate(blobs, steps=None)["accuracy"]
     job = job_of(estimator, EvalSpec(blobs, steps=None))

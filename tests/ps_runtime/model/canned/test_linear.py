@@ -6,7 +6,7 @@ import scipy.special
 import sklearn.metrics
 
 from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.canned.linear import default_optimizer, linear_classifier, linear_regressor
+from psflow.ps_runtime.model.canned.linear import default_optimizer, linear_classifier, linear_regressor, num_columns
 from psflow.ps_runtime.model.gradients import GradientFn
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
@@ -88,7 +88,7 @@ def test_a_regressor_measures_what_its_head_does():
 
 
 @pytest.mark.parametrize(
-    ("schema", "num_columns"),
+    ("schema", "expected"),
     [
         (InputSchema((ArraySpec("", "float32", (64,)),)), 1),
         (InputSchema((ArraySpec("x", "float32", (64,)), ArraySpec("word", "int64", (), 9))), 2),
@@ -103,9 +103,9 @@ def test_a_regressor_measures_what_its_head_does():
         ),
     ],
 )
-def test_the_default_learning_rate_falls_with_the_number_of_columns(schema, num_columns):
-    optimizer = default_optimizer(schema)
-    assert optimizer.learning_rate == min(0.2, 1 / math.sqrt(num_columns))
+def test_the_default_learning_rate_falls_with_the_number_of_columns(schema, expected):
+    optimizer = default_optimizer(num_columns(schema, [spec.name for spec in schema.features]))
+    assert optimizer.learning_rate == min(0.2, 1 / math.sqrt(expected))
     assert optimizer.config()["l1_regularization_strength"] == optimizer.config()["l2_regularization_strength"] == 0
 
 
