@@ -13,7 +13,7 @@ from psflow.ps_runtime.cluster.leading import lead
 from psflow.ps_runtime.errors import ModelDirError, UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.model.export_bundle import ModelWriter
-from psflow.ps_runtime.roles.events import Event, LogMessage
+from psflow.ps_runtime.roles.events import Event, LogMessage, RoleLost
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
@@ -63,7 +63,7 @@ def run_by_hand(
         return {}
     if (refusal := JobFile(model_dir).refusal()) is not None:  # before its certificate is replaced
         raise ModelDirError((refusal,))
-    of_own, of_all = (_log_own, _ignore) if on_event is None else (_ignore, on_event)
+    of_own, of_all = (_log_own, _log_loss) if on_event is None else (_ignore, on_event)
     with lead(task.cluster, model_dir, evaluator=evaluator, on_event=of_own) as led, make_attempt() as attempt:
         job = attempt.job(writer)
         slots = led.await_processes(job.config.session_creation_timeout_secs, attempt.check)
@@ -89,6 +89,12 @@ def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:
 def _log_own(event: Event) -> None:
     """Log what a role of this process tells; what it logs is in the log of this process anyway."""
     if not isinstance(event, LogMessage):
+        Attempt.log_event(event)
+
+
+def _log_loss(event: Event) -> None:
+    """Log what no role can tell of itself; the rest is in the log of the process that it came from."""
+    if isinstance(event, RoleLost):
         Attempt.log_event(event)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -145,6 +146,7 @@ def test_a_killed_worker_that_is_started_again_joins_and_the_job_goes_on(start: 
     found = ends({**roles, **again})
     assert {role: end[0] for role, end in found.items()} == {"ps": 1, "worker": 1, "evaluator": 1, "chief": -2}
     assert "ended the job: KeyboardInterrupt" in found["worker"][2]
+    assert re.findall(r"(\S+): RoleLost\(.* was lost", found["chief"][2]) == ["worker-0", "evaluator-0"]
 
 
 def test_after_a_killed_ps_the_same_commands_resume(start: Start, tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_after_a_killed_ps_the_same_commands_resume(start: Start, tmp_path: Path
     found = ends(roles)
     assert {role: end[0] for role, end in found.items()} == {"ps": -9, "worker": 1, "evaluator": 1, "chief": 1}
     assert "worker-0 was stopped: the chief at" in found["worker"][2]
-    assert "RoleFailedError: ps-0 failed: its Dask worker" in found["chief"][2]
+    assert "RoleLostError: ps-0 failed: its Dask worker" in found["chief"][2]
     last = (store.latest() or 0) + 50
     found = ends({role: started(start, cluster, role, last) for role in ROLES})
     assert {role: end[0] for role, end in found.items()} == dict.fromkeys(ROLES, 0), found

@@ -16,7 +16,7 @@ from typing import Any
 
 import dask
 import pytest
-from distributed import Client
+from distributed import Client, Event, wait
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster import leading
@@ -29,7 +29,7 @@ from psflow.ps_runtime.errors import ConfigError, StoppedError, UsageError, Wait
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
 
-PS, EVALUATOR = RoleId.parse("ps-0"), RoleId.parse("evaluator-0")
+PS, CHIEF, EVALUATOR = map(RoleId.parse, ("ps-0", "chief-0", "evaluator-0"))
 
 
 def free_address() -> str:
@@ -82,6 +82,7 @@ def test_all_join_and_end_as_the_chief_says(cluster: ClusterAddresses, tmp_path:
         with pytest.raises(UsageError, match=r"^ps-0 cannot listen at localhost:\d+: another process listens there"):
             joined(cluster, PS, tmp_path)
         assert (tmp_path / "tls").is_dir()
+        assert {role: one.slot_of(role) for role in slots} == slots
     assert [end.result(30) for end in ends] == [None, None]
     assert list(tmp_path.iterdir()) == []
 
@@ -164,6 +165,21 @@ def test_the_wait_ends_as_check_says(cluster: ClusterAddresses, tmp_path: Path) 
 
     with led(cluster, tmp_path) as one, pytest.raises(KeyboardInterrupt):
         one.await_processes(60, check)
+
+
+@pytest.mark.cluster
+def test_a_process_that_is_not_there_or_busy_has_no_slot(cluster: ClusterAddresses, tmp_path: Path) -> None:
+    with led(cluster, tmp_path) as one:
+        assert one.slot_of(PS) is None
+        with one.client.as_current():
+            let_go = Event("let-go")
+        busy = one.client.submit(Event.wait, let_go, timeout=60, pure=False)
+        while not any(one.client.processing().values()):
+            pass
+        assert one.slot_of(CHIEF) is None
+        let_go.set()
+        wait([busy])
+        assert one.slot_of(CHIEF) is not None
 
 
 def test_without_a_chief_nothing_joins(cluster: ClusterAddresses, tmp_path: Path) -> None:
