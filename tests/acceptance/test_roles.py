@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -52,35 +53,53 @@ def free_address() -> str:
         return f"localhost:{listener.getsockname()[1]}"
 
 
-Start = Callable[..., subprocess.Popen[str]]
+@dataclass(frozen=True)
+class Started:
+    """A process, and the files that it writes to: nobody reads them meanwhile."""
+
+    process: subprocess.Popen[bytes]
+    out: Path
+    err: Path
+
+    def await_words(self, words: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_SECS
+        while words not in self.err.read_text() and time.monotonic() < deadline:
+            with pytest.raises(subprocess.TimeoutExpired):
+                self.process.wait(0.1)
+
+    def kill(self) -> int:
+        self.process.kill()
+        return self.process.wait()
+
+    def end(self) -> tuple[int, str, str]:
+        return self.process.wait(TIMEOUT_SECS), self.out.read_text(), self.err.read_text()
+
+
+Start = Callable[..., Started]
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Return what starts a process in a directory of its own, with ``model.py`` and ``main.py``; kill what is left."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[Started] = []
     (tmp_path / "main.py").write_text(PROGRAM)
     environment = {**os.environ, "PYTHONPATH": str(MIGRATED), "TMPDIR": str(tmp_path)}
 
-    def run(*command: str, **settings: str) -> subprocess.Popen[str]:
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        started.append(
-            subprocess.Popen(command, cwd=tmp_path, env=environment | settings, text=True, **pipes)  # type: ignore[call-overload]
-        )
+    def run(*command: str, **settings: str) -> Started:
+        logs = tmp_path_factory.mktemp("logs")
+        with open(logs / "out", "wb") as out, open(logs / "err", "wb") as err:
+            process = subprocess.Popen(command, cwd=tmp_path, env=environment | settings, stdout=out, stderr=err)
+        started.append(Started(process, logs / "out", logs / "err"))
         return started[-1]
 
     yield run
-    for process in started:
-        process.kill()
-        process.communicate()
+    for one in started:
+        one.kill()
 
 
-def ends(processes: dict[str, subprocess.Popen[str]]) -> dict[str, tuple[int, str, str]]:
+def ends(processes: dict[str, Started]) -> dict[str, tuple[int, str, str]]:
     """Wait for processes; return the exit code of each, and what it has written."""
-    return {
-        name: (process.wait(TIMEOUT_SECS), *process.communicate(timeout=TIMEOUT_SECS))
-        for name, process in processes.items()
-    }
+    return {name: started.end() for name, started in processes.items()}
 
 
 def check_trained(model_dir: Path, last: int) -> None:
@@ -120,40 +139,31 @@ def test_flags_of_the_command_are_the_same(start: Start, tmp_path: Path) -> None
     check_trained(tmp_path / "model", 60)
 
 
-def started(start: Start, cluster: dict[str, list[str]], role: str, last: int) -> subprocess.Popen[str]:
+def started(start: Start, cluster: dict[str, list[str]], role: str, last: int) -> Started:
     text = json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}})
     return start(sys.executable, "main.py", str(last), TF_CONFIG=text)
-
-
-def await_step(store: CheckpointStore, step: int, chief: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + TIMEOUT_SECS
-    while (store.latest() or 0) < step and time.monotonic() < deadline:
-        with pytest.raises(subprocess.TimeoutExpired):
-            chief.wait(0.1)
 
 
 def test_a_killed_worker_that_is_started_again_joins_and_the_job_goes_on(start: Start, tmp_path: Path) -> None:
     cluster = {kind: [free_address()] for kind in ("ps", "worker", "chief")}
     roles = {role: started(start, cluster, role, 10**9) for role in ROLES}
-    await_step(CheckpointStore(str(tmp_path / "model")), 100, roles["chief"])
-    for role in ("worker", "evaluator"):
-        roles[role].kill()
-        assert roles[role].wait() == -9
+    roles["worker"].await_words("worker-0: FirstStep")
+    assert [roles[role].kill() for role in ("worker", "evaluator")] == [-9, -9]
     again = {role: started(start, cluster, role, 10**9) for role in ("evaluator", "worker")}
-    for role, first in (("worker", "worker-0: FirstStep"), ("evaluator", "evaluator-0: Evaluation")):
-        assert any(first in line for line in again[role].stderr or ())
-    roles["chief"].send_signal(signal.SIGINT)
+    again["worker"].await_words("worker-0: FirstStep")
+    again["evaluator"].await_words("evaluator-0: Evaluation")
+    roles["chief"].process.send_signal(signal.SIGINT)
     found = ends({**roles, **again})
     assert {role: end[0] for role, end in found.items()} == {"ps": 1, "worker": 1, "evaluator": 1, "chief": -2}
     assert "ended the job: KeyboardInterrupt" in found["worker"][2]
-    assert re.findall(r"(\S+): RoleLost\(.* was lost", found["chief"][2]) == ["worker-0", "evaluator-0"]
+    assert re.findall(r"attempt:(\S+): RoleLost\(.* was lost", found["chief"][2]) == ["worker-0", "evaluator-0"]
 
 
 def test_after_a_killed_ps_the_same_commands_resume(start: Start, tmp_path: Path) -> None:
     cluster = {kind: [free_address()] for kind in ("ps", "worker", "chief")}
     roles = {role: started(start, cluster, role, 10**9) for role in ROLES}
     store = CheckpointStore(str(tmp_path / "model"))
-    await_step(store, 100, roles["chief"])
+    roles["evaluator"].await_words("evaluator-0: Evaluation(step=20")
     roles["ps"].kill()
     found = ends(roles)
     assert {role: end[0] for role, end in found.items()} == {"ps": -9, "worker": 1, "evaluator": 1, "chief": 1}
