@@ -7,6 +7,7 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from enum import StrEnum
 from functools import reduce
 from operator import or_
 from os import PathLike
@@ -155,7 +156,8 @@ def parameters_of(
             annotation = _in_configurations(hint, nested)
         except TypeError as error:
             raise TypeError(f"{kind.__qualname__}: the parameter {name} {error}") from None
-        shown = next((each.of(default) for of, each in nested.items() if isinstance(default, of)), default)
+        plain = default.value if isinstance(default, StrEnum) else default
+        shown = next((each.of(default) for of, each in nested.items() if isinstance(default, of)), plain)
         made[name] = (annotation, ... if default is MISSING else shown)
     summary = (inspect.getdoc(kind) or title).partition("\n")[0]
     model: Any = create_model(title, __base__=base, __doc__=summary, **made)
@@ -175,6 +177,8 @@ def _in_configurations(hint: Any, nested: Mapping[type, Nested]) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in PLAIN or origin is Literal:
         return hint
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return Literal[tuple(str(each) for each in hint)]
     if hint in nested:
         return nested[hint].annotation
     if origin is Annotated:

@@ -62,7 +62,7 @@ class Enforcement:
     where : str
         What error texts call the input, such as ``the eval input``.
     needs_labels : bool
-        Whether labels must be there if there were some in training.
+        Whether labels, and weights that are a feature, must be there if there were some in training.
     on_unused : callable
         Told once what the model does not read and is left out, if there is something.
     """
@@ -71,6 +71,10 @@ class Enforcement:
     where: str = "the input"
     needs_labels: bool = True
     on_unused: Callable[[tuple[str, ...]], None] = lambda names: None
+
+    def __post_init__(self) -> None:
+        if self.schema is not None and not self.needs_labels:
+            object.__setattr__(self, "schema", self.schema.for_prediction())
 
     def selected(self, dataset: Dataset) -> Dataset:
         """Return `dataset` without what the model does not read, which ``unused`` then names; values stay as they are.

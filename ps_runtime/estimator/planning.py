@@ -81,6 +81,7 @@ def plan_job(
     num_replicas: int,
     check_labels: LabelCheck,
     kept: KeptInputs,
+    weight_column: str | None = None,
 ) -> JobPlan:
     """Open the inputs and call model_fn on a batch of each, in every mode in which the roles will.
 
@@ -94,7 +95,7 @@ def plan_job(
     """
     training = _training_input(caller, train_spec, eval_specs, InputContext(num_replicas, 0), kept)
     first = training.first_batch()
-    schema = training.schema(first)
+    schema = training.schema(first).weighted_by(weight_column, training.where)
     check_repeatable(schema, training.where)
     _check_labels([training], check_labels, schema)
     evaluated = _eval_inputs(caller, eval_specs, schema, kept)

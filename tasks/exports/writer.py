@@ -70,9 +70,8 @@ class MlflowModelWriter:
         parts = list(_parts_of(bundle.params))
         has_columns = preprocessing is not None or any(isinstance(part, get_args(FeatureColumn)) for part in parts)
         required = (*ALWAYS_REQUIRED, "pyarrow") if has_columns else ALWAYS_REQUIRED
-        modules = {module_of_optimizer(rule) for rule in parts if isinstance(rule, Optimizer)}
         functions = [source_of(part, "the function") for part in parts if inspect.isroutine(part)]
-        code = _required_code(source, serving, {*modules, *(function.module for function in functions)})
+        code = _required_code(source, serving, {*_modules_of(parts), *(function.module for function in functions)})
         _check_files(functions, code)
         with tempfile.TemporaryDirectory(prefix="psflow-export-") as temporary:
             model, beside, script = Path(temporary, "model"), Path(temporary, "code"), Path(temporary, SCRIPT.name)
@@ -229,10 +228,24 @@ def _parts_of(value: Any) -> Iterator[Any]:
         parts = value
     elif isinstance(value, partial):
         parts = (value.func, *value.keywords.values())
-    elif isinstance(value, get_args(FeatureColumn)):
+    elif _is_ours(value):
         parts = (getattr(value, f.name) for f in fields(value))
     for part in parts:
         yield from _parts_of(part)
+
+
+def _modules_of(parts: Iterable[Any]) -> Iterator[str]:
+    """Yield the modules of the optimizers and of the dataclasses of psflow that are among the parts of parameters."""
+    for part in parts:
+        if isinstance(part, Optimizer):
+            yield module_of_optimizer(part)
+        elif _is_ours(part):
+            yield type(part).__module__
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether it is a dataclass of psflow, such as a schedule, a head or a feature column."""
+    return is_dataclass(value) and type(value).__module__.startswith(f"{ENGINE}.")
 
 
 def _check_files(functions: Iterable[ModelFnSource], code: RequiredCode) -> None:
@@ -248,7 +261,7 @@ def _check_files(functions: Iterable[ModelFnSource], code: RequiredCode) -> None
 
 
 def _encoded(value: Any, where: str) -> Any:
-    """Return a parameter as JSON has it; optimizers, schedules and columns of psflow by their fields."""
+    """Return a parameter as JSON has it; optimizers, and schedules, heads and columns of psflow, by their fields."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, np.generic):
@@ -258,7 +271,7 @@ def _encoded(value: Any, where: str) -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _encoded(item, f"{where}[{key!r}]") for key, item in value.items()}
     cls = type(value)
-    if isinstance(value, Optimizer) or (is_dataclass(value) and cls.__module__.startswith(f"{ENGINE}.")):
+    if isinstance(value, Optimizer) or _is_ours(value):
         of_fields = {f.name: _encoded(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value) if f.init}
         module = module_of_optimizer(value) if isinstance(value, Optimizer) else cls.__module__
         return {"$dataclass": f"{module}:{cls.__qualname__}", "fields": of_fields}
@@ -271,6 +284,7 @@ def _encoded(value: Any, where: str) -> Any:
     raise ModelFnError(
         (
             f"{where} is a {cls.__name__}, which an export cannot hold: expected numbers, strings, lists and mappings "
-            "of them, an optimizer, a schedule or a feature column of psflow; build other objects inside model_fn",
+            "of them, an optimizer, or a schedule, head or feature column of psflow; build other objects inside "
+            "model_fn",
         )
     )

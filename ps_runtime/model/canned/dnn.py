@@ -11,12 +11,10 @@ import numpy as np
 from psflow.ps_runtime.feature_columns.transforming import Transformation
 from psflow.ps_runtime.initializers import normal, zeros
 from psflow.ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient, relu, relu_backward
-from psflow.ps_runtime.model.canned.base import Head, spec_of_head
+from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.column_inputs import Embedded, deep_inputs, vectors_name
-from psflow.ps_runtime.model.canned.features import Ids, one_hot, read_features, read_weights
-from psflow.ps_runtime.model.canned.head import ClassifierHead
+from psflow.ps_runtime.model.canned.features import Ids, one_hot, read_features
 from psflow.ps_runtime.model.canned.id_rows import IdRows
-from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
 from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.sparse import SparseGradient
@@ -25,7 +23,7 @@ from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["INPUT_LAYER", "DeepPart", "Layer", "backward", "dnn_classifier", "dnn_regressor", "forward"]
+__all__ = ["INPUT_LAYER", "DeepPart", "Layer", "backward", "dnn_model", "forward"]
 
 INPUT_LAYER = "dnn/input_layer"
 """What the names of vectors begin with."""
@@ -90,27 +88,12 @@ def backward(
     return gradients, gradient
 
 
-def dnn_classifier(
+def dnn_model(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
 ) -> EstimatorSpec:
-    """Be the model_fn of `DNNClassifier`.
-
-    `params` has its ``hidden_units``, ``n_classes`` and, to train, ``optimizer``.
-    """
-    head = ClassifierHead.reading(params["n_classes"], input_schema)
-    return _dnn(head, features, labels, mode, params, input_schema)
-
-
-def dnn_regressor(
-    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
-) -> EstimatorSpec:
-    """Be the model_fn of `DNNRegressor`.
-
-    `params` has its ``hidden_units``, ``label_dimension`` and, to train, ``optimizer``.
-    """
-    return _dnn(
-        RegressorHead.reading(params["label_dimension"], input_schema), features, labels, mode, params, input_schema
-    )
+    """Be the model_fn of deep networks; `params` has its ``head``, ``hidden_units`` and, to train, ``optimizer``."""
+    head: HeadSpec = params["head"]
+    return _dnn(head.reading(input_schema), features, labels, mode, params, input_schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +139,13 @@ def _dnn(
         inputs = read_features(features, schema)
     else:
         inputs = deep_inputs(Transformation(features), columns, INPUT_LAYER)
-    part = DeepPart.of(inputs, params["hidden_units"], head.num_outputs)
+    part = DeepPart.of(inputs, params["hidden_units"], head.logits_dimension)
 
     def train(gradient: FloatArray) -> TrainOp:
         optimizer: Optimizer = params["optimizer"]
         return optimizer.apply_gradients(part.gradients(gradient))
 
-    weights = None if mode == ModeKeys.PREDICT else read_weights(features, schema)
-    return spec_of_head(head, mode, labels, part.outputs, weights, train)
+    return head.create_estimator_spec(features, mode, part.outputs, labels, train)
 
 
 class _Inputs(NamedTuple):

@@ -82,21 +82,32 @@ def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | 
     return found
 
 
-def read_weights(features: Any, schema: InputSchema) -> NDArray[np.float32] | None:
-    """Return the weights of the records of a batch, ``(batch,)``; None where the training input has none.
+def read_weights(features: Any, weight_column: str | None) -> NDArray[np.float32] | None:
+    """Return the weights of the examples of a batch, ``(batch,)``; None where no feature is the weights.
 
     Raises
     ------
     InputError
-        If they are not among the features.
+        If they are not among the features, or not one finite number of 0 or more for each example.
     """
-    if schema.weight is None:
+    if weight_column is None:
         return None
-    if schema.weight not in features:
+    if not isinstance(features, Mapping) or weight_column not in features:
         raise InputError(
-            (f"expected the weights of the records, {schema.weight!r}, as in training; the input does not have them",)
+            (f"expected the weights of the records, {weight_column!r}, as in training; the input does not have them",)
         )
-    return np.asarray(features[schema.weight], np.float32)
+    given = np.asarray(features[weight_column])
+    if given.dtype.kind not in "fiub" or given.shape not in ((len(given),), (len(given), 1)):
+        raise InputError(
+            (f"weights {weight_column!r}: expected one number for each example, got {given.dtype}{list(given.shape)}",)
+        )
+    weights = given.reshape(len(given)).astype(np.float32, copy=False)
+    if not (good := (weights >= 0) & np.isfinite(weights)).all():
+        row = int(np.argmin(good))
+        raise InputError(
+            (f"weights {weight_column!r}: row {row} of the batch is {weights[row]}, expected a finite number >= 0",)
+        )
+    return weights
 
 
 def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:

@@ -12,12 +12,10 @@ import numpy as np
 from psflow.ps_runtime.feature_columns.transforming import Transformation
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray
-from psflow.ps_runtime.model.canned.base import Head, spec_of_head
+from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.column_inputs import linear_inputs
-from psflow.ps_runtime.model.canned.features import Ids, read_features, read_weights
-from psflow.ps_runtime.model.canned.head import ClassifierHead
+from psflow.ps_runtime.model.canned.features import Ids, read_features
 from psflow.ps_runtime.model.canned.id_rows import IdRows
-from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
 from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.sparse import SparseGradient
@@ -26,28 +24,18 @@ from psflow.ps_runtime.optimizers import Ftrl, Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
 
-__all__ = ["LinearPart", "default_optimizer", "linear_classifier", "linear_regressor", "num_columns"]
+__all__ = ["LinearPart", "default_optimizer", "linear_model", "num_columns"]
 
 BIAS = "linear/linear_model/bias_weights"
 LARGEST_RATE = 0.2
 
 
-def linear_classifier(
+def linear_model(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
 ) -> EstimatorSpec:
-    """Be the model_fn of `LinearClassifier`; `params` has its ``n_classes`` and, to train, ``optimizer``."""
-    return _linear(
-        ClassifierHead.reading(params["n_classes"], input_schema), features, labels, mode, params, input_schema
-    )
-
-
-def linear_regressor(
-    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
-) -> EstimatorSpec:
-    """Be the model_fn of `LinearRegressor`; `params` has its ``label_dimension`` and, to train, ``optimizer``."""
-    return _linear(
-        RegressorHead.reading(params["label_dimension"], input_schema), features, labels, mode, params, input_schema
-    )
+    """Be the model_fn of linear models; `params` has its ``head`` and, to train, ``optimizer``."""
+    head: HeadSpec = params["head"]
+    return _linear(head.reading(input_schema), features, labels, mode, params, input_schema)
 
 
 def default_optimizer(columns: int, largest_rate: float = LARGEST_RATE) -> Ftrl:
@@ -119,7 +107,7 @@ def _linear(
         inputs: Mapping[str, FloatArray | Ids] = read_features(features, schema)
     else:
         inputs = linear_inputs(Transformation(features), columns, params["sparse_combiner"])
-    part = LinearPart.of(inputs, head.num_outputs)
+    part = LinearPart.of(inputs, head.logits_dimension)
 
     def train(gradient: FloatArray) -> TrainOp:
         optimizer: Optimizer = params["optimizer"] or default_optimizer(
@@ -127,8 +115,7 @@ def _linear(
         )
         return optimizer.apply_gradients(part.gradients(gradient))
 
-    weights = None if mode == ModeKeys.PREDICT else read_weights(features, schema)
-    return spec_of_head(head, mode, labels, part.outputs, weights, train)
+    return head.create_estimator_spec(features, mode, part.outputs, labels, train)
 
 
 def _weighted(feature: str, values: FloatArray | Ids, num_outputs: int) -> FloatArray:

@@ -12,6 +12,8 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from psflow import Adam, Dataset, LinearClassifier, LinearRegressor, RunConfig
 from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 
 CONFIG = RunConfig(tf_random_seed=3, save_checkpoints_steps=10_000)
 
@@ -51,13 +53,12 @@ def test_a_classifier_is_as_accurate_as_logistic_regression(tmp_path: Path) -> N
     assert results["accuracy"] == pytest.approx(reference.score(features[test], labels[test]), abs=0.01)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(LinearClassifier, "n_classes"), (LinearRegressor, "label_dimension")])
-def test_defaults_are_the_references(kind: Any, name: str) -> None:
+@pytest.mark.parametrize(("kind", "head"), [(LinearClassifier, ClassifierSpec), (LinearRegressor, RegressionHead)])
+def test_defaults_are_the_references(kind: Any, head: Any) -> None:
     of_columns = {"feature_columns": None, "sparse_combiner": "sum"}
-    default = None if kind is LinearClassifier else 1
-    assert kind(model_dir="unused").params == {name: default, "optimizer": None} | of_columns
+    assert kind(model_dir="unused").params == {"head": head(), "optimizer": None} | of_columns
     adam = Adam(learning_rate=0.1)
-    assert kind(None, 3, adam, "unused").params == {name: 3, "optimizer": adam} | of_columns
+    assert kind(None, 3, adam, "unused").params == {"head": head(3), "optimizer": adam} | of_columns
 
 
 def test_all_faults_come_at_once() -> None:

@@ -221,6 +221,14 @@ def test_what_a_classifier_is(shape: tuple[int, ...], labels: Any, is_classifier
     assert module._batch_scores({"y": np.full(shape, 0.25)}, labels) is None
 
 
+def test_labels_that_are_words_are_those_that_the_predictions_name() -> None:
+    predictions = {"probabilities": np.full((2, 3), 0.25), "all_classes": np.array([["cat", "dog", "elk"]] * 2)}
+    found = module._batch_scores(predictions, np.array([["elk"], ["cat"]]))
+    assert found is not None
+    assert (found.labels.tolist(), found.classes) == ([2, 0], ("cat", "dog", "elk"))
+    assert module._batch_scores(predictions, np.array(["elk", "ant"])) is None
+
+
 def test_classes_have_their_names(drawn: list[Figure]) -> None:
     made = scores(3)
     named = ClassScores(made.labels, made.probabilities, ("cat", "dog", "a word that is longer than most"))
