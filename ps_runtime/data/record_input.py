@@ -48,7 +48,7 @@ class RecordInput:
 
     Parameters
     ----------
-    paths : str or sequence of str
+    paths : path or sequence of paths
         Files, folders, globs or fsspec URLs of these.
     record_format : RecordFormat
         How the files are read.
@@ -74,7 +74,7 @@ class RecordInput:
         In which batches, how often and in which order they are read.
     """
 
-    paths: str | Sequence[str]
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     record_format: RecordFormat
     label: LabelOptions | None = None
     weight: str | None = None
@@ -295,8 +295,8 @@ def _judged(opened: RecordDataset, non_finite: NonFinite) -> RecordDataset:
     return opened
 
 
-def _listed(paths: str | Sequence[str]) -> tuple[str, ...]:
-    return tuple(map(os.fspath, [paths] if isinstance(paths, str | os.PathLike) else paths))
+def _listed(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+    return tuple(os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths))
 
 
 @dataclass(frozen=True, slots=True)
