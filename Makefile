@@ -60,7 +60,7 @@ check: compiled
 	$(BIN)/python -m pytest $(SPREAD)
 	$(BIN)/python -m pytest --doctest-modules psflow benchmarks --ignore benchmarks/peers
 
-# Changes the code in 780 places, one at a time, and shows in docs/mutation.md which changes no test notices; or in some
+# Changes the code in 840 places, one at a time, and shows in docs/mutation.md which changes no test notices; or in some
 # rooms only: make mutate ROOMS="server placement"
 mutate: venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutate]'

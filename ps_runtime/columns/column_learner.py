@@ -12,6 +12,7 @@ from psflow.ps_runtime.columns.features import (
     Array,
     BucketIds,
     HashIds,
+    IdentityIds,
     IsBlank,
     LogOnePlus,
     MinMax,
@@ -139,6 +140,9 @@ class ColumnLearner:
             case Becomes.HASH_IDS:
                 assert options.hash_buckets is not None
                 return HashIds(intent.name, options.hash_buckets, self._fill_word(), options.embedding)
+            case Becomes.IDENTITY_IDS:
+                assert options.num_ids is not None
+                return IdentityIds(intent.name, options.num_ids, self._fill_number(), options.embedding)
             case Becomes.BUCKET_IDS:
                 edges = self._learned_edges() if options.edges is None else options.edges
                 return BucketIds(intent.name, edges, self._fill_number(), options.embedding)

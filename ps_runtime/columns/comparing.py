@@ -14,7 +14,7 @@ from psflow.ps_runtime.columns.reading import NUMBERS, Column, fits
 
 __all__ = ["column_differences", "cross_differences", "feature_differences", "label_differences"]
 
-CONFIGURED = {"members": "columns", "num_buckets": "hash_buckets"}
+CONFIGURED = {"members": "columns", "num_buckets": "hash_buckets", "limit": "num_ids"}
 """Facts that a key of the configuration sets, by a name of their own."""
 
 

@@ -15,7 +15,7 @@ from psflow.ps_runtime.columns.plain_fields import keep_plain_fields
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
 
-__all__ = ["Cross", "CrossOptions", "crosses_of", "crossing_ids"]
+__all__ = ["Cross", "CrossOptions", "combination_ids", "crosses_of", "crossing_ids"]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -141,13 +141,28 @@ def crossing_ids(cross: Cross, features: Mapping[str, NDArray[Any]]) -> NDArray[
     >>> crossing_ids(cross, {"town": np.array([0, 0, 1]), "job": np.array([0, 1, 0])}).tolist()
     [55, 654, 600]
     """
-    mixed = np.zeros(len(features[cross.members[0]]), np.uint64)
-    for member in cross.members:
-        mixed += (features[member].astype(np.uint64) + np.uint64(1)) * GOLDEN
+    return combination_ids([features[member] for member in cross.members], cross.num_buckets)
+
+
+def combination_ids(members: Sequence[NDArray[Any]], num_buckets: int, hash_key: int = 0) -> NDArray[np.int64]:
+    """Return the id of each combination; see `crossing_ids`.
+
+    Parameters
+    ----------
+    members : sequence of integer arrays, all (n,)
+        The parts of each combination.
+    num_buckets : int
+        Ids are below this number.
+    hash_key : int
+        What is mixed first; in [0, 2**64).
+    """
+    mixed = np.full(len(members[0]), hash_key, np.uint64)
+    for member in members:
+        mixed += (member.astype(np.uint64) + np.uint64(1)) * GOLDEN
         mixed ^= mixed >> np.uint64(30)
         mixed *= MIX_1
         mixed ^= mixed >> np.uint64(27)
         mixed *= MIX_2
         mixed ^= mixed >> np.uint64(31)
-    mixed %= np.uint64(cross.num_buckets)
+    mixed %= np.uint64(num_buckets)
     return mixed.view(np.int64)

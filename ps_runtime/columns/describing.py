@@ -12,6 +12,7 @@ from psflow.ps_runtime.columns.features import (
     Feature,
     Group,
     HashIds,
+    IdentityIds,
     IsBlank,
     LogOnePlus,
     MinMax,
@@ -79,6 +80,8 @@ def _learned(feature: Single) -> Iterator[str]:
             yield _counted(len(feature.words), "word")
         case HashIds():
             yield f"words hashed into {_counted(feature.num_buckets, 'bucket')}"
+        case IdentityIds():
+            yield _counted(feature.limit, "id")
         case BucketIds():
             yield _counted(len(feature.edges) + 1, "bucket")
             if feature.edges:

@@ -13,6 +13,7 @@ from psflow.ps_runtime.columns.features import (
     Feature,
     Group,
     HashIds,
+    IdentityIds,
     IsBlank,
     LogOnePlus,
     MinMax,
@@ -96,6 +97,8 @@ def feature_facts(feature: Feature) -> dict[str, Any]:
             return {"kind": "vocabulary_ids", **asdict(feature), "words": list(feature.words)}
         case HashIds():
             return {"kind": "hash_ids", **asdict(feature)}
+        case IdentityIds():
+            return {"kind": "identity_ids", **asdict(feature)}
         case BucketIds():
             return {"kind": "bucket_ids", **asdict(feature), "edges": list(feature.edges)}
         case Group():
@@ -121,6 +124,9 @@ def feature_from(facts: Mapping[str, Any]) -> Feature:
         case "hash_ids":
             fill, embedding = _optional(str, facts["fill"]), _optional(int, facts["embedding"])
             return HashIds(str(facts["column"]), int(facts["num_buckets"]), fill, embedding)
+        case "identity_ids":
+            limit, embedding = int(facts["limit"]), _optional(int, facts["embedding"])
+            return IdentityIds(str(facts["column"]), limit, _optional(float, facts["fill"]), embedding)
         case "bucket_ids":
             edges, embedding = tuple(map(float, facts["edges"])), _optional(int, facts["embedding"])
             return BucketIds(str(facts["column"]), edges, _optional(float, facts["fill"]), embedding)

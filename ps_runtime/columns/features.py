@@ -17,6 +17,7 @@ __all__ = [
     "FeatureSpec",
     "Group",
     "HashIds",
+    "IdentityIds",
     "IsBlank",
     "LogOnePlus",
     "MinMax",
@@ -174,6 +175,26 @@ class HashIds:
 
 
 @dataclass(frozen=True, slots=True)
+class IdentityIds:
+    """Whole numbers that are ids already, below `limit`. Blanks become `fill`; without it they have an id, the last."""
+
+    column: str
+    limit: int
+    fill: float | None = None
+    embedding: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the feature."""
+        return self.column
+
+    @property
+    def num_ids(self) -> int:
+        """Number of ids: those of numbers, and one for blanks."""
+        return self.limit + 1
+
+
+@dataclass(frozen=True, slots=True)
 class BucketIds:
     """Places of numbers between ascending edges. Blanks become `fill`; without it they have an id, the last.
 
@@ -208,7 +229,7 @@ class Group:
     members: tuple[Scalar, ...]
 
 
-Single = Scalar | Array | VocabularyIds | HashIds | BucketIds
+Single = Scalar | Array | VocabularyIds | HashIds | IdentityIds | BucketIds
 """What one column becomes."""
 
 Feature = Single | Group
@@ -223,7 +244,7 @@ def spec_of(feature: Feature) -> FeatureSpec:
             return FeatureSpec(feature.name, "float32", (feature.length,))
         case Group():
             return FeatureSpec(feature.name, "float32", (len(feature.members),))
-        case VocabularyIds() | HashIds() | BucketIds():
+        case VocabularyIds() | HashIds() | IdentityIds() | BucketIds():
             return FeatureSpec(feature.name, "int64", (), feature.num_ids, feature.embedding)
     assert_never(feature)
 

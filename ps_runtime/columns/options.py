@@ -66,6 +66,8 @@ class ColumnOptions:
         Whole numbers are words too.
     hash_buckets : int, optional
         Words become the hash of their text modulo this number.
+    num_ids : int, optional
+        Whole numbers are ids as they are, from 0 to ``num_ids - 1``; another one is refused.
     buckets : list of numbers or "quantiles" or Quantiles, optional
         Numbers become the id of the interval that they lie in. A number on an edge lies above it.
     embedding : int, optional
@@ -96,6 +98,7 @@ class ColumnOptions:
     hash_buckets: Annotated[int | None, Key("Words become ids below this number, by a hash of their text.", ge=1)] = (
         None
     )
+    num_ids: Annotated[int | None, Key("Whole numbers from 0 to num_ids - 1 are ids as they are.", ge=1)] = None
     buckets: Annotated[
         Sequence[float] | Literal["quantiles"] | Quantiles | None,
         Key("Numbers become ids of buckets: a list of edges, quantiles (ten), or {quantiles: N}."),
@@ -135,7 +138,7 @@ class ColumnOptions:
         yield from _choice_faults("normalize", self.normalize, get_args(Normalization))
         if isinstance(self.impute, int | float) and not _is_finite(self.impute):
             yield f"impute is {self.impute!r}, expected a finite number"
-        for name in ("hash_buckets", "embedding"):
+        for name in ("hash_buckets", "num_ids", "embedding"):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= MAX_NUMBER:
                 yield f"{name} is {value!r}, expected a whole number from 1 to {MAX_NUMBER:,}"
@@ -147,7 +150,7 @@ class ColumnOptions:
             yield from _edge_faults(self.buckets)
 
     def _contradictions(self) -> Iterator[str]:
-        ids = [name for name in ("vocabulary", "hash_buckets", "buckets") if getattr(self, name) is not None]
+        ids = [name for name in ("vocabulary", "hash_buckets", "num_ids", "buckets") if getattr(self, name) is not None]
         if len(ids) > 1:
             yield f"{' and '.join(ids)} contradict each other: a column becomes ids in one way"
         if self.normalize is not None and ids:
@@ -156,10 +159,15 @@ class ColumnOptions:
             yield "normalize and embedding contradict each other: an embedding needs ids, which are not scaled"
         if self.impute in ("mean", "median") and ids and ids[0] != "buckets":
             yield f"impute: {self.impute} is for numbers, not for {ids[0]}; use most_frequent or a word"
+        if self.num_ids is not None and isinstance(self.impute, int | float) and not self._is_id(self.impute):
+            yield f"impute is {self.impute!r}, expected an id from 0 to {self.num_ids - 1}"
         if self.words is not None and self.impute is not None and self.impute != "most_frequent":
             word = as_word(self.impute)
             if self.impute not in get_args(Statistic) and word not in self.words:
                 yield f"impute is {word!r}, which is not in the vocabulary{did_you_mean(word, self.words)}"
+
+    def _is_id(self, value: float) -> bool:
+        return not isinstance(value, bool) and value == int(value) and 0 <= value < (self.num_ids or 0)
 
 
 @dataclass(frozen=True, slots=True)

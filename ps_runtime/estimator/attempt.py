@@ -54,6 +54,7 @@ class Trainable(Protocol):
     config: RunConfig
     caller: ModelCaller
     warm_start_from: WarmStartSettings | None
+    weight_column: str | None
 
     def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that the model cannot take."""
@@ -124,6 +125,7 @@ class Attempt:
             num_workers + 1,
             estimator.check_labels,
             self._kept,
+            estimator.weight_column,
         )
         scaffold = self.plan.built.spec.scaffold
         if scaffold is not None and scaffold.saver is not None:

@@ -23,17 +23,20 @@ class Ids(NamedTuple):
 
     Parameters
     ----------
-    values : (batch,) integers
-        In [0, num_ids): the array of the features itself.
+    values : (batch,) or (batch, n) integers
+        In [0, num_ids): the array of the features itself. Of several for each example, -1 is none.
     num_ids : int
         How many ids there are.
     embedding : int
         Size of their vectors in a deep network; 0: none.
+    factors : (batch, n) float32 array, optional
+        Where there are several for each example: by what the row of each is multiplied, before they are added up.
     """
 
     values: NDArray[np.integer[Any]]
     num_ids: int
     embedding: int
+    factors: NDArray[np.float32] | None = None
 
 
 def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | Ids]:
@@ -62,7 +65,7 @@ def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | 
     --------
     >>> schema = InputSchema((ArraySpec("age", "int64", ()), ArraySpec("word", "int64", (), num_ids=3)))
     >>> read_features({"word": np.array([2]), "age": np.array([41])}, schema)
-    {'age': array([[41.]], dtype=float32), 'word': Ids(values=array([2]), num_ids=3, embedding=0)}
+    {'age': array([[41.]], dtype=float32), 'word': Ids(values=array([2]), num_ids=3, embedding=0, factors=None)}
     """
     named = features if isinstance(features, Mapping) else {"": features}
     if not named:
@@ -79,21 +82,32 @@ def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | 
     return found
 
 
-def read_weights(features: Any, schema: InputSchema) -> NDArray[np.float32] | None:
-    """Return the weights of the records of a batch, ``(batch,)``; None where the training input has none.
+def read_weights(features: Any, weight_column: str | None) -> NDArray[np.float32] | None:
+    """Return the weights of the examples of a batch, ``(batch,)``; None where no feature is the weights.
 
     Raises
     ------
     InputError
-        If they are not among the features.
+        If they are not among the features, or not one finite number of 0 or more for each example.
     """
-    if schema.weight is None:
+    if weight_column is None:
         return None
-    if schema.weight not in features:
+    if not isinstance(features, Mapping) or weight_column not in features:
         raise InputError(
-            (f"expected the weights of the records, {schema.weight!r}, as in training; the input does not have them",)
+            (f"expected the weights of the records, {weight_column!r}, as in training; the input does not have them",)
         )
-    return np.asarray(features[schema.weight], np.float32)
+    given = np.asarray(features[weight_column])
+    if given.dtype.kind not in "fiub" or given.shape not in ((len(given),), (len(given), 1)):
+        raise InputError(
+            (f"weights {weight_column!r}: expected one number for each example, got {given.dtype}{list(given.shape)}",)
+        )
+    weights = given.reshape(len(given)).astype(np.float32, copy=False)
+    if not (good := (weights >= 0) & np.isfinite(weights)).all():
+        row = int(np.argmin(good))
+        raise InputError(
+            (f"weights {weight_column!r}: row {row} of the batch is {weights[row]}, expected a finite number >= 0",)
+        )
+    return weights
 
 
 def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:

@@ -23,6 +23,11 @@ from psflow.ps_runtime.errors import UsageError
         ({"buckets": [0, 10**400]}, "buckets has 10+, expected finite edges"),
         ({"indicator": "yes"}, "indicator is 'yes', expected true or false$"),
         ({"hash_buckets": 0}, "hash_buckets is 0, expected a whole number from 1 to 4,611,686,018,427,387,903"),
+        ({"num_ids": 0}, "num_ids is 0, expected a whole number from 1 to 4,611,686,018,427,387,903"),
+        ({"num_ids": 3, "impute": 3}, "impute is 3, expected an id from 0 to 2"),
+        ({"num_ids": 3, "impute": 0.5}, "impute is 0.5, expected an id from 0 to 2"),
+        ({"num_ids": 3, "impute": "mean"}, "impute: mean is for numbers, not for num_ids"),
+        ({"num_ids": 3, "buckets": [1]}, "num_ids and buckets contradict each other"),
         ({"hash_buckets": True}, "hash_buckets is True, expected a whole number"),
         (
             {"hash_buckets": 2**62},
