@@ -14,7 +14,7 @@ import psflow
 from psflow.ps_runtime.columns.options import ColumnOptions
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.record_formats import Csv, LibSvm, RecordFiles
-from psflow.ps_runtime.errors import ArgumentTypeError, UsageError
+from psflow.ps_runtime.errors import ArgumentTypeError, InputError, UsageError
 
 
 def test_every_format_of_record_files_is_a_public_name() -> None:
@@ -135,3 +135,25 @@ def test_all_arguments_of_another_kind_come_together() -> None:
     with pytest.raises(ArgumentTypeError) as caught:
         Csv(3, label=3, part=3)  # type: ignore[arg-type]
     assert [fault.split()[0] for fault in caught.value.faults] == ["path", "label", "part"]
+
+
+@pytest.mark.parametrize(
+    ("header", "hint"),
+    [
+        ("age;y", "the first row is one cell, 'age;y': set delimiter to ';'"),
+        ("age\ty", r"the first row is one cell, 'age\\ty': set delimiter to '\\t'"),
+        ("Report", "the first row is one cell, 'Report': it must name all columns; remove what stands above it"),
+    ],
+)
+def test_a_first_row_of_one_cell_gets_a_hint(tmp_path: Path, header: str, hint: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{header}\n1\n")
+    with pytest.raises(InputError, match=f"a.csv has no column 'y'; its columns are .*\n{hint}$"):
+        Csv(path, label="y").read().learn("error", "the input")
+
+
+def test_other_columns_that_lack_one_get_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("age,job\n1,2\n")
+    with pytest.raises(InputError, match=r"a\.csv has no column 'y'; its columns are 'age', 'job'$"):
+        Csv(path, label="y").read().learn("error", "the input")
