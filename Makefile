@@ -13,7 +13,7 @@ TEST_PROCESSES ?= 2
 SPREAD = -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder
 # the rooms by the folders that they are: compileall does not follow the links in psflow/
 PACKAGES = flows tasks ps_runtime psflow benchmarks
-BENCHES ?= mlp dense embedding input predict checkpoint startup memory scaling
+BENCHES ?= mlp dense embedding clicks input predict checkpoint startup memory scaling
 
 .PHONY: venv compiled test coverage test-browser acceptance check mutate demo bench bench-peers clean
 
@@ -60,7 +60,7 @@ check: compiled
 	$(BIN)/python -m pytest $(SPREAD)
 	$(BIN)/python -m pytest --doctest-modules psflow benchmarks --ignore benchmarks/peers
 
-# Changes the code in 840 places, one at a time, and shows in docs/mutation.md which changes no test notices; or in some
+# Changes the code in one place after the other, and shows in docs/mutation.md which changes no test notices; or in some
 # rooms only: make mutate ROOMS="server placement"
 mutate: venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutate]'

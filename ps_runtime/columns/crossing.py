@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.columns.features import FeatureSpec
 from psflow.ps_runtime.columns.options import MAX_NUMBER
 from psflow.ps_runtime.columns.plain_fields import keep_plain_fields
+from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime, lifetime_faults
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
 
@@ -34,6 +35,8 @@ class CrossOptions:
         Combinations become ids below this number, by a hash.
     embedding : int, optional
         The size of the vector that a model looks up for each id.
+    admit_after, expire_after_steps : int
+        See `RowLifetime`: when rows of the ids come into being, and when they are forgotten.
 
     Raises
     ------
@@ -44,6 +47,12 @@ class CrossOptions:
     columns: Annotated[Sequence[str], Key("Features of ids whose combinations are ids of their own: two or more.")]
     hash_buckets: Annotated[int, Key("Combinations become ids below this number, by a hash.", ge=1)]
     embedding: Annotated[int | None, Key("Size of the vector that a model has for each id.", ge=1)] = None
+    admit_after: Annotated[
+        int, Key("A row of a sparse table is created when so many pushes have touched it.", ge=1)
+    ] = 1
+    expire_after_steps: Annotated[
+        int | None, Key("A row that no push has touched for so many steps is forgotten; null: none is.", ge=1)
+    ] = None
 
     def __post_init__(self) -> None:
         keep_plain_fields(self)
@@ -57,6 +66,12 @@ class CrossOptions:
         for key, value in (("hash_buckets", self.hash_buckets), ("embedding", self.embedding)):
             if value is not None and not 1 <= value <= MAX_NUMBER:
                 yield f"{key} is {value!r}, expected a whole number from 1 to {MAX_NUMBER:,}"
+        yield from lifetime_faults(self.admit_after, self.expire_after_steps)
+
+    @property
+    def lifetime(self) -> RowLifetime:
+        """How long rows of its ids live."""
+        return RowLifetime(self.admit_after, self.expire_after_steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +82,12 @@ class Cross:
     members: tuple[str, ...]
     num_buckets: int
     embedding: int | None = None
+    lifetime: RowLifetime = UNLIMITED
 
     @property
     def spec(self) -> FeatureSpec:
         """The feature, as a model sees it."""
-        return FeatureSpec(self.name, "int64", (), self.num_buckets, self.embedding)
+        return FeatureSpec(self.name, "int64", (), self.num_buckets, self.embedding, self.lifetime)
 
 
 def crosses_of(
@@ -107,7 +123,8 @@ def crosses_of(
     if faults:
         raise UsageError(tuple(faults))
     return tuple(
-        Cross(name, tuple(cross.columns), cross.hash_buckets, cross.embedding) for name, cross in options.items()
+        Cross(name, tuple(cross.columns), cross.hash_buckets, cross.embedding, cross.lifetime)
+        for name, cross in options.items()
     )
 
 

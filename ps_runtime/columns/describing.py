@@ -42,13 +42,14 @@ def feature_lines(features: Iterable[Feature], columns: Mapping[str, Column]) ->
 
 
 def _sentence(feature: Single, column: Column) -> str:
-    parts = ", ".join((*_learned(feature), *_blanks(feature, column)))
+    parts = ", ".join((*_learned(feature), *_lifetime(feature), *_blanks(feature, column)))
     return "; ".join(filter(None, (parts, _note(feature, column))))
 
 
 def cross_line(cross: Cross) -> str:
     """Return what a cross is made of."""
-    return f"{cross.name}: {' x '.join(cross.members)}, hashed into {_counted(cross.num_buckets, 'bucket')}"
+    made_of = f"{cross.name}: {' x '.join(cross.members)}, hashed into {_counted(cross.num_buckets, 'bucket')}"
+    return ", ".join(filter(None, (made_of, str(cross.lifetime))))
 
 
 def label_line(label: Label) -> str:
@@ -88,6 +89,11 @@ def _learned(feature: Single) -> Iterator[str]:
                 yield f"edges {shown(f'{edge:.6g}' for edge in feature.edges)}"
         case _:
             assert_never(feature)
+
+
+def _lifetime(feature: Single) -> Iterator[str]:
+    if isinstance(feature, VocabularyIds | HashIds | IdentityIds | BucketIds) and feature.lifetime.is_limited:
+        yield str(feature.lifetime)
 
 
 def _normalized(normalizer: Normalizer) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
+from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -48,6 +50,8 @@ class FeatureSpec:
         Ids are in ``[0, num_ids)``; None: it is no id.
     embedding : int or None
         The size of the vector that a model looks up for each id, where the options ask for one.
+    lifetime : RowLifetime
+        Of the rows of its ids, where these are a sparse table.
     """
 
     name: str
@@ -55,6 +59,7 @@ class FeatureSpec:
     shape: tuple[int, ...]
     num_ids: int | None = None
     embedding: int | None = None
+    lifetime: RowLifetime = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,7 @@ class VocabularyIds:
     fill: str | None = None
     embedding: int | None = None
     is_learned: bool = False
+    lifetime: RowLifetime = UNLIMITED
 
     @property
     def name(self) -> str:
@@ -162,6 +168,7 @@ class HashIds:
     num_buckets: int
     fill: str | None = None
     embedding: int | None = None
+    lifetime: RowLifetime = UNLIMITED
 
     @property
     def name(self) -> str:
@@ -182,6 +189,7 @@ class IdentityIds:
     limit: int
     fill: float | None = None
     embedding: int | None = None
+    lifetime: RowLifetime = UNLIMITED
 
     @property
     def name(self) -> str:
@@ -205,6 +213,7 @@ class BucketIds:
     edges: tuple[float, ...]
     fill: float | None = None
     embedding: int | None = None
+    lifetime: RowLifetime = UNLIMITED
 
     @property
     def name(self) -> str:
@@ -245,7 +254,7 @@ def spec_of(feature: Feature) -> FeatureSpec:
         case Group():
             return FeatureSpec(feature.name, "float32", (len(feature.members),))
         case VocabularyIds() | HashIds() | IdentityIds() | BucketIds():
-            return FeatureSpec(feature.name, "int64", (), feature.num_ids, feature.embedding)
+            return FeatureSpec(feature.name, "int64", (), feature.num_ids, feature.embedding, feature.lifetime)
     assert_never(feature)
 
 

@@ -197,6 +197,8 @@ def _faults(options: ColumnOptions, becomes: Becomes, is_number: bool, scalar: s
         )
     if becomes is Becomes.NUMBER and options.embedding is not None:
         yield "an embedding needs ids; set vocabulary, hash_buckets, num_ids or buckets too"
+    if becomes is Becomes.NUMBER and options.lifetime.is_limited:
+        yield f"{options.lifetime} is about rows of ids; set vocabulary, hash_buckets, num_ids or buckets too"
     yield from _impute_faults(options.impute, becomes)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, get_args
 
 from psflow.ps_runtime.columns.plain_fields import keep_plain_fields
+from psflow.ps_runtime.columns.row_lifetime import RowLifetime, lifetime_faults
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
 
@@ -72,6 +73,8 @@ class ColumnOptions:
         Numbers become the id of the interval that they lie in. A number on an edge lies above it.
     embedding : int, optional
         The size of the vector that a model looks up for each id.
+    admit_after, expire_after_steps : int
+        See `RowLifetime`: when rows of the ids come into being, and when they are forgotten.
 
     Raises
     ------
@@ -104,6 +107,12 @@ class ColumnOptions:
         Key("Numbers become ids of buckets: a list of edges, quantiles (ten), or {quantiles: N}."),
     ] = None
     embedding: Annotated[int | None, Key("Size of the vector that a model has for each id.", ge=1)] = None
+    admit_after: Annotated[
+        int, Key("A row of a sparse table is created when so many pushes have touched it.", ge=1)
+    ] = 1
+    expire_after_steps: Annotated[
+        int | None, Key("A row that no push has touched for so many steps is forgotten; null: none is.", ge=1)
+    ] = None
 
     def __post_init__(self) -> None:
         keep_plain_fields(self)
@@ -115,6 +124,11 @@ class ColumnOptions:
     def keys(self) -> tuple[str, ...]:
         """Names of the keys that are set."""
         return tuple(f.name for f in fields(self) if getattr(self, f.name) != f.default)
+
+    @property
+    def lifetime(self) -> RowLifetime:
+        """How long rows of the ids live."""
+        return RowLifetime(self.admit_after, self.expire_after_steps)
 
     @property
     def quantiles(self) -> int | None:
@@ -142,6 +156,7 @@ class ColumnOptions:
             value = getattr(self, name)
             if value is not None and not 1 <= value <= MAX_NUMBER:
                 yield f"{name} is {value!r}, expected a whole number from 1 to {MAX_NUMBER:,}"
+        yield from lifetime_faults(self.admit_after, self.expire_after_steps)
         if not isinstance(self.vocabulary, str | None):
             yield from word_list_faults("vocabulary", self.vocabulary)
         elif self.vocabulary == "":
@@ -157,6 +172,8 @@ class ColumnOptions:
             yield f"normalize and {ids[0]} contradict each other: ids are not scaled"
         if self.normalize is not None and self.embedding is not None:
             yield "normalize and embedding contradict each other: an embedding needs ids, which are not scaled"
+        if self.normalize is not None and self.lifetime.is_limited:
+            yield f"normalize and {self.lifetime} contradict each other: rows are those of ids, which are not scaled"
         if self.impute in ("mean", "median") and ids and ids[0] != "buckets":
             yield f"impute: {self.impute} is for numbers, not for {ids[0]}; use most_frequent or a word"
         if self.num_ids is not None and isinstance(self.impute, int | float) and not self._is_id(self.impute):

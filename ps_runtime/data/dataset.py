@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.columns.row_lifetime import RowLifetime
 from psflow.ps_runtime.data.arrays import (
     Array,
     Columns,
@@ -62,6 +63,11 @@ class Dataset(Transformations, KnownInput):
         The features that are ids, by name, and how many there are, >= 1: they are integers in [0, num_ids).
     embedding : mapping of str to int
         The ids for which a deep network is to learn vectors, by the name of the feature, and their size, >= 1.
+    admit_after : mapping of str to int
+        By the name of a feature of ids: a row of its sparse table is created when so many pushes, >= 1, touched it.
+    expire_after_steps : mapping of str to int
+        By the name of a feature of ids: a row of its sparse table that no push has touched for so many steps, >= 1, is
+        forgotten when a checkpoint is made.
     source : Source
         Where the records come from, for error texts.
     non_finite : NonFiniteCells
@@ -99,6 +105,8 @@ class Dataset(Transformations, KnownInput):
     unused: tuple[str, ...] = ()
     num_ids: Mapping[str, int] = field(default_factory=dict)
     embedding: Mapping[str, int] = field(default_factory=dict)
+    admit_after: Mapping[str, int] = field(default_factory=dict)
+    expire_after_steps: Mapping[str, int] = field(default_factory=dict)
     source: Source = UNKNOWN
     non_finite: NonFiniteCells = ALL_FINITE
     order: RowOrder = AS_STORED
@@ -111,7 +119,7 @@ class Dataset(Transformations, KnownInput):
             raise InputError((*error.faults, *faults)) from None
         columns = tuple(self.columns)
         faults += faults_of_column_names(columns, features)
-        faults += faults_of_ids(self.num_ids, self.embedding, features)
+        faults += faults_of_ids(self._declared, features)
         if self.scaling is not None and not columns:
             faults.append("a scaling is given without columns: expected the names of the columns that it applies to")
         faults += [] if faults else self.order.faults(num_rows(features), self.batch_size)
@@ -120,8 +128,8 @@ class Dataset(Transformations, KnownInput):
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "columns", columns)
-        object.__setattr__(self, "num_ids", {name: int(number) for name, number in self.num_ids.items()})
-        object.__setattr__(self, "embedding", {name: int(size) for name, size in self.embedding.items()})
+        for what, declared in self._declared.items():
+            object.__setattr__(self, what, {name: int(number) for name, number in declared.items()})
 
     @staticmethod
     def from_generator(generator: Callable[[], Iterable[Any]]) -> RecordStream:
@@ -220,11 +228,21 @@ class Dataset(Transformations, KnownInput):
 
     def with_features(self, features: Columns, **changes: Any) -> Dataset:
         """Return the data set with other features and `changes`; ids that are still there stay declared."""
-        num_ids, embedding = (
-            {name: number for name, number in declared.items() if name in features}
-            for declared in (self.num_ids, self.embedding)
-        )
-        return replace(self, features=features, num_ids=num_ids, embedding=embedding, **changes)
+        still: dict[str, Any] = {
+            what: {name: number for name, number in declared.items() if name in features}
+            for what, declared in self._declared.items()
+        }
+        return replace(self, features=features, **still, **changes)
+
+    @property
+    def _declared(self) -> dict[str, Mapping[str, int]]:
+        """What is said of ids, by the name of the argument."""
+        return {
+            "num_ids": self.num_ids,
+            "embedding": self.embedding,
+            "admit_after": self.admit_after,
+            "expire_after_steps": self.expire_after_steps,
+        }
 
     @property
     def num_records(self) -> int:
@@ -284,7 +302,12 @@ class Dataset(Transformations, KnownInput):
     def schema(self) -> InputSchema:
         """Return what a record looks like."""
         features = (
-            replace(spec, num_ids=self.num_ids.get(spec.name, 0), embedding=self.embedding.get(spec.name, 0))
+            replace(
+                spec,
+                num_ids=self.num_ids.get(spec.name, 0),
+                embedding=self.embedding.get(spec.name, 0),
+                lifetime=RowLifetime(self.admit_after.get(spec.name, 1), self.expire_after_steps.get(spec.name)),
+            )
             for spec in array_specs(self.features)
         )
         return InputSchema(

@@ -24,10 +24,10 @@ def faults_of_column_names(columns: tuple[str, ...], features: Columns) -> list[
     return []
 
 
-def faults_of_ids(num_ids: Mapping[str, int], embedding: Mapping[str, int], features: Columns) -> Iterator[str]:
-    """Yield what is wrong with declared ids, and with the values of their features."""
+def faults_of_ids(said: Mapping[str, Mapping[str, int]], features: Columns) -> Iterator[str]:
+    """Yield what is wrong with what is `said` of ids, by the name of the argument, and with their values."""
     known = features if isinstance(features, dict) else {}
-    for what, declared in (("num_ids", num_ids), ("embedding", embedding)):
+    for what, declared in said.items():
         if not isinstance(declared, Mapping):
             yield f"{what} is {declared!r}: expected a dict from names of features to ints"
             return
@@ -36,7 +36,13 @@ def faults_of_ids(num_ids: Mapping[str, int], embedding: Mapping[str, int], feat
                 yield f"{what} names {name!r}: expected a feature with a name{did_you_mean(name, known)}"
             if not is_int(number, 1):
                 yield f"{what} of {name!r} is {number!r}: expected an int >= 1"
-    yield from (f"embedding names {name!r}: expected its num_ids, too" for name in embedding if name not in num_ids)
+    num_ids = said["num_ids"]
+    yield from (
+        f"{what} names {name!r}: expected its num_ids, too"
+        for what, declared in said.items()
+        for name in declared
+        if name not in num_ids
+    )
     for name, number in num_ids.items():
         if name not in known or not is_int(number, 1):
             continue

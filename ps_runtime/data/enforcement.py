@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from psflow.ps_runtime.columns.row_lifetime import RowLifetime
 from psflow.ps_runtime.data.arrays import Columns, array_specs
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.kept_scan import KeptScan
@@ -12,7 +13,7 @@ from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
+from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, InputSchema
 from psflow.ps_runtime.specs.schema_enforcement import enforce_features, missing_faults, scale_features
 
 __all__ = ["Enforcement", "check_repeatable", "schema_of", "unused_sentence"]
@@ -135,6 +136,12 @@ class Enforcement:
             scaling=schema.scaling,
             num_ids={spec.name: spec.num_ids for spec in schema.features if spec.num_ids},
             embedding={spec.name: spec.embedding for spec in schema.features if spec.embedding},
+            admit_after={spec.name: spec.lifetime.admit_after for spec in schema.features if spec.num_ids},
+            expire_after_steps={
+                spec.name: spec.lifetime.expire_after_steps
+                for spec in schema.features
+                if spec.lifetime.expire_after_steps is not None
+            },
         )
 
     def records(self, given: RecordInput, non_finite: NonFinite, kept: KeptScan | None = None) -> RecordDataset:
@@ -247,11 +254,14 @@ def _check_ids(dataset: Dataset, schema: InputSchema, where: str) -> None:
         f"{where}: feature {spec.name!r} is {declared[spec.name]}, expected {spec} as in training; declare it "
         "alike, or not at all"
         for spec in schema.features
-        if spec.name in dataset.num_ids
-        and (spec.num_ids, spec.embedding) != (declared[spec.name].num_ids, declared[spec.name].embedding)
+        if spec.name in dataset.num_ids and _said_of_ids(spec) != _said_of_ids(declared[spec.name])
     ]
     if faults:
         raise InputError(tuple(faults))
+
+
+def _said_of_ids(spec: ArraySpec) -> tuple[int, int, RowLifetime]:
+    return spec.num_ids, spec.embedding, spec.lifetime
 
 
 def _check_label_name(dataset: Dataset, schema: InputSchema, where: str) -> None:

@@ -6,12 +6,22 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from psflow.ps_runtime.data.non_finite import policy_faults
 from psflow.ps_runtime.errors import ModelFnError, UsageError
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.run_config import RunConfig
 
-__all__ = ["check_params", "check_texts", "checked_config", "checked_keys", "checked_steps"]
+__all__ = [
+    "check_flag",
+    "check_name",
+    "check_non_finite",
+    "check_params",
+    "check_texts",
+    "checked_config",
+    "checked_keys",
+    "checked_steps",
+]
 
 
 def checked_config(
@@ -22,7 +32,8 @@ def checked_config(
     Raises
     ------
     UsageError
-        If two different model_dirs are given, or an empty one; an ArgumentTypeError if an argument is of a wrong type.
+        If two different model_dirs are given, or an empty one, or none for a process of a cluster; an ArgumentTypeError
+        if an argument is of a wrong type.
     """
     if isinstance(model_dir, os.PathLike):
         model_dir = os.fspath(model_dir)
@@ -34,6 +45,10 @@ def checked_config(
         faults.add_type("params", "a mapping or None", params)
     faults.raise_any()
     config = RunConfig() if config is None else config
+    if model_dir is None and config.model_dir is None and config.cluster is not None:  # each would make one of its own
+        raise UsageError(
+            ("TF_CONFIG has a cluster, and no model_dir is given: give a directory that all processes see",)
+        )
     if model_dir is None or model_dir == config.model_dir:
         return config
     if config.model_dir is not None:
@@ -64,6 +79,27 @@ def checked_keys(predict_keys: Sequence[str] | None) -> Sequence[str]:
     keys = faults.items("predict_keys", predict_keys, str, "str")
     faults.raise_any()
     return keys
+
+
+def check_non_finite(policy: Any) -> None:
+    """Raise UsageError unless `policy` says what becomes of rows with a blank, NaN or infinite cell."""
+    if faults := policy_faults("non_finite", policy):
+        raise UsageError(tuple(faults))
+
+
+def check_flag(name: str, given: Any) -> None:
+    """Raise ArgumentTypeError if an argument is neither True nor False."""
+    faults = ArgumentFaults()
+    faults.flag(name, given)
+    faults.raise_any()
+
+
+def check_name(given: Any) -> None:
+    """Raise ArgumentTypeError if the name of a variable or a table is no str."""
+    faults = ArgumentFaults()
+    if not isinstance(given, str):
+        faults.add_type("name", "a str", given)
+    faults.raise_any()
 
 
 def check_texts(**arguments: Any) -> None:

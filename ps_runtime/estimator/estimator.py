@@ -18,7 +18,16 @@ from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.estimator.arguments import check_params, check_texts, checked_config, checked_keys, checked_steps
+from psflow.ps_runtime.estimator.arguments import (
+    check_flag,
+    check_name,
+    check_non_finite,
+    check_params,
+    check_texts,
+    checked_config,
+    checked_keys,
+    checked_steps,
+)
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
 from psflow.ps_runtime.estimator.checkpoint_values import table_rows, variable_names, variable_value
@@ -195,6 +204,7 @@ class Estimator:
         """
         steps = checked_steps(steps)
         check_texts(name=name, checkpoint_path=checkpoint_path)
+        check_non_finite(non_finite)
         hooks = as_hooks("hooks", hooks)
         with self._reader(checkpoint_path) as reader:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
@@ -268,6 +278,7 @@ class Estimator:
         """
         keys = checked_keys(predict_keys)
         check_texts(checkpoint_path=checkpoint_path)
+        check_flag("yield_single_examples", yield_single_examples)
         hooks = as_hooks("hooks", hooks)
         store, step = checkpoint_at(self.model_dir, checkpoint_path)
         with closing(predicted_batches(self.caller, input_fn, store, step, keys, hooks, client)) as batches:
@@ -321,7 +332,7 @@ class Estimator:
             If an argument cannot be, or if the model cannot be exported; an ArgumentTypeError if an argument is of a
             wrong type.
         """
-        check_arguments(export_dir_base, serving_input_receiver_fn, assets_extra, as_text, experimental_mode)
+        check_arguments(export_dir_base, serving_input_receiver_fn, assets_extra, as_text, experimental_mode, writer)
         check_texts(checkpoint_path=checkpoint_path)
         with self._reader(checkpoint_path) as reader:
             return save_model(self.caller, reader, export_dir_base, serving_input_receiver_fn, assets_extra, writer)
@@ -340,6 +351,7 @@ class Estimator:
 
     def eval_dir(self, name: str | None = None) -> str:
         """Return what stands for the evaluations of an EvalSpec, by its name; `read_eval_metrics` reads them."""
+        check_texts(name=name)
         return f"{self.model_dir.rstrip('/')}/{f'eval_{name}' if name else 'eval'}"
 
     def get_variable_names(self) -> list[str]:
@@ -357,8 +369,10 @@ class Estimator:
         CheckpointError
             If there is no checkpoint.
         UsageError
-            If there is no such variable, or it is a larger table; see `get_table_rows`.
+            If there is no such variable, or it is a larger table; see `get_table_rows`. An ArgumentTypeError if the
+            name is no str.
         """
+        check_name(name)
         with self._reader(None) as reader:
             return variable_value(reader, name)
 
@@ -382,8 +396,10 @@ class Estimator:
         CheckpointError
             If there is no checkpoint.
         UsageError
-            If there is no such table, or ids are no integers in ``[0, num_rows)``.
+            If there is no such table, or ids are no integers in ``[0, num_rows)``. An ArgumentTypeError if the name is
+            no str.
         """
+        check_name(name)
         with self._reader(None) as reader:
             return table_rows(reader, name, ids)
 

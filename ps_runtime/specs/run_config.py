@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any
 
+from psflow.ps_runtime.config.environment import tf_config
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.specs.arguments import ArgumentFaults, whole_number
+from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, Consistency
 from psflow.ps_runtime.specs.task_facts import ClusterSpec, TaskFacts
+from psflow.ps_runtime.specs.tf_config import parse_tf_config
 
 __all__ = ["RunConfig"]
 
@@ -28,7 +32,8 @@ class RunConfig:
     Parameters
     ----------
     model_dir : str or None
-        Where checkpoints, exports and the job file are; None: a temporary directory, with a warning.
+        Where checkpoints, exports and the job file are. None: that of TF_CONFIG, else a temporary directory, with a
+        warning.
     tf_random_seed : int or None
         Seeds initial values and shuffling; None: a fresh one for each model_dir.
     save_summary_steps : int or None
@@ -48,11 +53,14 @@ class RunConfig:
     pipeline_depth : int
         0: pull, compute and push in turn; 1: the next batch is read and its values pulled while this one is computed,
         which makes each gradient staler by one.
+    cluster : ClusterTask or None
+        Which process of which cluster this one is. Default: what TF_CONFIG says, which is read once, here. None: none.
 
     Raises
     ------
     UsageError
-        All faults in one message; an ArgumentTypeError if one of them is a wrong type.
+        All faults in one message; an ArgumentTypeError if one of them is a wrong type, a ConfigError if TF_CONFIG is
+        wrong.
     """
 
     model_dir: str | None = None
@@ -67,6 +75,7 @@ class RunConfig:
     session_creation_timeout_secs: float = 7200
     consistency: Consistency = field(default_factory=Async)
     pipeline_depth: int = 0
+    cluster: ClusterTask | None = field(default=_UNSET, compare=False)
     _task: TaskFacts = field(default_factory=TaskFacts, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +86,7 @@ class RunConfig:
             self._set("save_checkpoints_secs", DEFAULT_SAVE_SECS if steps is _UNSET else None)
         faults = ArgumentFaults()
         self._check_places(faults)
+        self._find_cluster(faults)
         self._check_intervals(faults)
         self._check_consistency(faults)
         faults.raise_any()
@@ -88,10 +98,24 @@ class RunConfig:
         if isinstance(self.model_dir, os.PathLike):
             self._set("model_dir", os.fspath(self.model_dir))
         faults.text("model_dir", self.model_dir)
-        if self.model_dir == "":
+        if isinstance(self.model_dir, str) and "\0" in self.model_dir:
+            faults.add(f"model_dir should be a path or a URL, got {self.model_dir!r}, which has a NUL byte")
+        if isinstance(self.model_dir, str) and not self.model_dir:
             faults.add("model_dir should be a path or a URL, got ''; leave it out for a temporary directory")
         if self.tf_random_seed is not None:
             self._set_whole("tf_random_seed", faults, "a whole number or None")
+
+    def _find_cluster(self, faults: ArgumentFaults) -> None:
+        """Take the cluster, and the model_dir, from TF_CONFIG, if the caller gives none."""
+        if self.cluster is _UNSET:
+            text = tf_config()
+            found = parse_tf_config("{}" if text is None else text)
+            self._set("cluster", found.task)
+            if found.model_dir is not None and self.model_dir not in (None, found.model_dir):
+                faults.add(f"model_dir is {self.model_dir!r}, but TF_CONFIG says {found.model_dir!r}; give one of them")
+            self._set("model_dir", found.model_dir if self.model_dir is None else self.model_dir)
+        if self.cluster is not None:
+            self._set("_task", self.cluster.facts)
 
     def _check_intervals(self, faults: ArgumentFaults) -> None:
         if self.save_checkpoints_steps is not None and self.save_checkpoints_secs is not None:
@@ -102,11 +126,13 @@ class RunConfig:
         if self.save_checkpoints_secs is not None:
             faults.number("save_checkpoints_secs", self.save_checkpoints_secs)
         for name in ("save_checkpoints_steps", "save_checkpoints_secs", "save_summary_steps"):
-            if getattr(self, name) == 0:
+            if whole_number(getattr(self, name)) == 0:
                 self._set(name, None)
         self._set("log_step_count_steps", faults.steps("log_step_count_steps", self.log_step_count_steps))
         for name in ("keep_checkpoint_every_n_hours", "session_creation_timeout_secs"):
             faults.number(name, getattr(self, name), above_zero=True)
+        if isinstance(self.session_creation_timeout_secs, float) and math.isinf(self.session_creation_timeout_secs):
+            faults.add("session_creation_timeout_secs should be finite, for every wait ends; got inf")
 
     def _set_whole(self, name: str, faults: ArgumentFaults, expected: str, at_least: int | None = None) -> None:
         given = getattr(self, name)
@@ -119,7 +145,8 @@ class RunConfig:
             self._set(name, number)
 
     def _check_consistency(self, faults: ArgumentFaults) -> None:
-        if self.pipeline_depth not in (0, 1):
+        self._set_whole("pipeline_depth", faults, "0 or 1")
+        if whole_number(self.pipeline_depth) not in (None, 0, 1):
             faults.add(f"pipeline_depth should be 0 or 1, got {self.pipeline_depth}")
         if not isinstance(self.consistency, Consistency):
             known = ", ".join(f"{kind.__name__}()" for kind in CONSISTENCIES.values())
@@ -137,7 +164,7 @@ class RunConfig:
 
     @property
     def task_type(self) -> str:
-        """What this process is: ``chief``, ``worker``, ``ps`` or ``evaluator``; ``worker`` without a cluster."""
+        """What this process is; ``worker`` without a cluster. See TaskFacts for the others."""
         return self._task.task_type
 
     @property
@@ -188,7 +215,7 @@ class RunConfig:
         >>> RunConfig().replace(save_checkpoints_steps=5).save_checkpoints_secs is None
         True
         """
-        known = {f.name for f in fields(self) if f.init}
+        known = {f.name for f in fields(self) if f.init} - {"cluster"}
         faults = [f"RunConfig has no {n!r}{did_you_mean(n, known)}" for n in changes if n not in known]
         if faults:
             raise UsageError(tuple(faults))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.features import Standard
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
+from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime
 from psflow.ps_runtime.errors import InputError, did_you_mean
 
 __all__ = ["MATRIX", "ArraySpec", "InputSchema", "LibSvmReading", "Scaling", "TextReading"]
@@ -36,6 +37,8 @@ class ArraySpec:
         0: these are numbers. Else they are ids: integers in [0, num_ids), whose order says nothing.
     embedding : int
         Size of the vectors that a deep network is to learn for the ids; 0: none.
+    lifetime : RowLifetime
+        Of the rows of the ids, where these are a sparse table.
     """
 
     name: str
@@ -43,10 +46,12 @@ class ArraySpec:
     shape: tuple[int, ...]
     num_ids: int = 0
     embedding: int = 0
+    lifetime: RowLifetime = UNLIMITED
 
     def __str__(self) -> str:
         of_ids = f" of {self.num_ids} ids" if self.num_ids else ""
-        return f"{self.dtype}{list(self.shape)}{of_ids}{f', embedding {self.embedding}' if self.embedding else ''}"
+        embedding = f"embedding {self.embedding}" if self.embedding else ""
+        return ", ".join(filter(None, (f"{self.dtype}{list(self.shape)}{of_ids}", embedding, str(self.lifetime))))
 
     @property
     def is_number(self) -> bool:
@@ -298,7 +303,14 @@ def _facts_of(spec: ArraySpec) -> dict[str, Any]:
 
 def _specs_from(facts: Sequence[Mapping[str, Any]]) -> tuple[ArraySpec, ...]:
     return tuple(
-        ArraySpec(str(f["name"]), str(f["dtype"]), tuple(map(int, f["shape"])), int(f["num_ids"]), int(f["embedding"]))
+        ArraySpec(
+            str(f["name"]),
+            str(f["dtype"]),
+            tuple(map(int, f["shape"])),
+            int(f["num_ids"]),
+            int(f["embedding"]),
+            RowLifetime.from_facts(f["lifetime"]),
+        )
         for f in facts
     )
 

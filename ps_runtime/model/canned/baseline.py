@@ -11,6 +11,7 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray
 from psflow.ps_runtime.model.canned.base import HeadSpec
+from psflow.ps_runtime.model.canned.features import check_lifetimes
 from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import Optimizer
@@ -28,6 +29,7 @@ def baseline_model(
     """Be the model_fn of models that do not look at features; `params` has its ``head`` and ``optimizer``."""
     asked: HeadSpec = params["head"]
     head = asked.reading(input_schema)
+    check_lifetimes(input_schema)
     bias: FloatArray = get_variable(BIAS, (head.logits_dimension,), initializer=zeros)
     outputs = np.repeat(bias[np.newaxis], _num_rows(features), axis=0)
 

@@ -141,4 +141,4 @@ def _joined(found: IdValues, column: CategoricalColumn, combiner: Combiner) -> I
         case _:
             assert_never(combiner)
     factors = np.asarray(weights / np.where(divisor > 0, divisor, np.float32(1)), np.float32)
-    return Ids(np.where(counts, found.ids, -1), column.num_buckets, 0, factors)
+    return Ids(np.where(counts, found.ids, -1), column.num_buckets, 0, factors=factors)

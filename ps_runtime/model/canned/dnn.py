@@ -13,7 +13,7 @@ from psflow.ps_runtime.initializers import normal, zeros
 from psflow.ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient, relu, relu_backward
 from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.column_inputs import Embedded, deep_inputs, vectors_name
-from psflow.ps_runtime.model.canned.features import Ids, one_hot, read_features
+from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, one_hot, read_features
 from psflow.ps_runtime.model.canned.id_rows import IdRows
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
 from psflow.ps_runtime.model.scope import get_variable
@@ -136,8 +136,11 @@ def _dnn(
     columns = params.get("feature_columns")
     inputs: Mapping[str, FloatArray | Ids | Embedded]
     if columns is None:
-        inputs = read_features(features, schema)
+        read = read_features(features, schema)
+        check_lifetimes(schema, read)
+        inputs = read
     else:
+        check_lifetimes(schema)
         inputs = deep_inputs(Transformation(features), columns, INPUT_LAYER)
     part = DeepPart.of(inputs, params["hidden_units"], head.logits_dimension)
 
@@ -175,7 +178,8 @@ def _side_by_side(inputs: Mapping[str, FloatArray | Ids | Embedded]) -> _Inputs:
 
 def _with_vectors(feature: str, ids: Ids) -> Embedded:
     name = vectors_name(INPUT_LAYER, f"{feature}_embedding")
-    return Embedded(IdRows(name, ids.num_ids, ids.embedding, normal(stddev=ids.embedding**-0.5)), ids)
+    first = normal(stddev=ids.embedding**-0.5)
+    return Embedded(IdRows(name, ids.num_ids, ids.embedding, first, lifetime=ids.lifetime), ids)
 
 
 def _layers(num_features: int, hidden_units: Sequence[int], num_outputs: int) -> list[Layer]:

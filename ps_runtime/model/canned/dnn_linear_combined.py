@@ -12,7 +12,7 @@ from psflow.ps_runtime.layers import FloatArray
 from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.column_inputs import Embedded, deep_inputs, linear_inputs
 from psflow.ps_runtime.model.canned.dnn import INPUT_LAYER, DeepPart
-from psflow.ps_runtime.model.canned.features import Ids, read_features
+from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, read_features
 from psflow.ps_runtime.model.canned.linear import LinearPart, default_optimizer, num_columns
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import Optimizer
@@ -40,13 +40,16 @@ def _combined(
     linear_read: Mapping[str, FloatArray | Ids]
     deep_read: Mapping[str, FloatArray | Ids | Embedded]
     if has_columns(linear_columns):
+        check_lifetimes(schema)
         transformation = Transformation(features)  # of the columns of both parts
         linear_read = linear_inputs(transformation, linear_columns, params["linear_sparse_combiner"])
         deep_read = deep_inputs(transformation, dnn_columns, INPUT_LAYER)
     else:
         inputs = read_features(features, schema)
         linear_read = _chosen(inputs, linear_columns, "linear_feature_columns")
-        deep_read = _chosen(inputs, dnn_columns, "dnn_feature_columns")
+        deep_named = _chosen(inputs, dnn_columns, "dnn_feature_columns")
+        check_lifetimes(schema, linear_read, deep_named)
+        deep_read = deep_named
     wide = LinearPart.of(linear_read, head.logits_dimension)
     deep = DeepPart.of(deep_read, params["dnn_hidden_units"], head.logits_dimension)
 

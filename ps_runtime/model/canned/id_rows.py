@@ -1,7 +1,7 @@
 """A row of weights for each id of a feature.
 
-Up to `MAX_DENSE_IDS` ids, the rows are a variable, all of which travels with each step. Of more ids they are a sparse
-table: then only the rows of a batch travel.
+Few ids have a variable of rows, all of which travels with each step. Many have a sparse table (`Ids.is_table`): then
+only the rows of a batch travel, and they live as long as the schema says.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.initializers import Initializer, of_table
 from psflow.ps_runtime.losses import FloatArray
@@ -44,6 +45,8 @@ class IdRows:
         Whether training changes the rows.
     max_norm : float, optional
         Longer rows are looked up shortened to this length.
+    lifetime : RowLifetime
+        Of the rows of a table.
     """
 
     name: str
@@ -52,6 +55,7 @@ class IdRows:
     initializer: Initializer = field(compare=False)
     trainable: bool = True
     max_norm: float | None = None
+    lifetime: RowLifetime = UNLIMITED
 
     def look_up(self, ids: Ids) -> Any:
         """Return the row of each example's id, or the sum of its rows by their factors.
@@ -126,7 +130,16 @@ class IdRows:
                 )
             )
         kind, scale = known
-        rows = embedding_lookup(self.name, ids, self.num_ids, self.dim, initializer=kind, scale=scale)
+        rows = embedding_lookup(
+            self.name,
+            ids,
+            self.num_ids,
+            self.dim,
+            initializer=kind,
+            scale=scale,
+            admit_after=self.lifetime.admit_after,
+            expire_after_steps=self.lifetime.expire_after_steps,
+        )
         return rows if self.trainable else plain(rows)
 
     def _shortened(self, rows: Any) -> Any:

@@ -14,7 +14,7 @@ from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray
 from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.column_inputs import linear_inputs
-from psflow.ps_runtime.model.canned.features import Ids, read_features
+from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, read_features
 from psflow.ps_runtime.model.canned.id_rows import IdRows
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
 from psflow.ps_runtime.model.scope import get_variable
@@ -105,7 +105,9 @@ def _linear(
     columns = params.get("feature_columns")
     if columns is None:
         inputs: Mapping[str, FloatArray | Ids] = read_features(features, schema)
+        check_lifetimes(schema, inputs)
     else:
+        check_lifetimes(schema)
         inputs = linear_inputs(Transformation(features), columns, params["sparse_combiner"])
     part = LinearPart.of(inputs, head.logits_dimension)
 
@@ -129,7 +131,7 @@ def _weighted(feature: str, values: FloatArray | Ids, num_outputs: int) -> Float
 
 
 def _rows(name: str, ids: Ids, num_outputs: int) -> IdRows:
-    return IdRows(name, ids.num_ids, num_outputs, zeros)
+    return IdRows(name, ids.num_ids, num_outputs, zeros, lifetime=ids.lifetime)
 
 
 def _weights_name(feature: str) -> str:

@@ -63,6 +63,8 @@ def test_type_and_options_say_what_a_column_becomes(
         ("string", {"num_ids": 8}, "num_ids is for whole numbers; set vocabulary or hash_buckets, or type: number"),
         ("date", {"num_ids": 8}, "num_ids is for whole numbers"),
         ("int64", {"embedding": 8}, "an embedding needs ids; set vocabulary, hash_buckets, num_ids or buckets too"),
+        ("int64", {"expire_after_steps": 8}, "expire_after_steps 8 is about rows of ids; set vocabulary, hash_buckets"),
+        ("float32[4]", {"admit_after": 2}, "admit_after cannot be set for a column of arrays"),
         ("date", {}, "what shall become of dates"),
         ("timestamp", {"impute": "mean"}, "what shall become of dates"),
         ("string", {"type": "timestamp"}, "what shall become of dates"),
