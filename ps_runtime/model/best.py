@@ -42,6 +42,8 @@ class Better:
         return current < best if self.mode == "min" else current > best
 
     def _value(self, metrics: Mapping[str, float]) -> float:
+        if not isinstance(metrics, Mapping):
+            raise ArgumentTypeError((f"{self.key}: expected the metrics of an evaluation, by name, got {metrics!r}",))
         self.check(metrics)
         value = metrics[self.metric]
         if not is_number(value):
@@ -50,9 +52,7 @@ class Better:
         return float(value)
 
     def check(self, metrics: Collection[str]) -> None:
-        """Raise UsageError if an evaluation with `metrics` has none to compare; ArgumentTypeError if there is none."""
-        if not isinstance(metrics, Mapping | Collection) or isinstance(metrics, str | bytes):
-            raise ArgumentTypeError((f"{self.key}: expected the metrics of an evaluation, by name, got {metrics!r}",))
+        """Raise UsageError if an evaluation with `metrics` has none to compare."""
         if self.metric not in metrics:
             known = sorted({*metrics} - {"global_step"})
             near = did_you_mean(self.metric, known)

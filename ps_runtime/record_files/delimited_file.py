@@ -246,6 +246,8 @@ def _advice(expected: int, got: int, row: str, delimiter: str) -> str:
         return "remove the line"
     if got < expected:
         return "a cell is missing, or the row is cut off"
+    if expected == 1:
+        return "the first row must name all columns: remove what stands above it"
     if got == expected + 1 and row.rstrip(" \r\n").endswith(delimiter):
         return f"the row ends with {delimiter!r}: let the header end so, too, or remove it"
     return f"a cell with the delimiter {delimiter!r} in it needs quotes"

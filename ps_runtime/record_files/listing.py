@@ -100,7 +100,8 @@ def _below(fs: Any, folder: str, suffixes: tuple[str, ...]) -> list[str]:
     below = _walk(folder, ()) if isinstance(fs, LocalFileSystem) else fs.find(folder)
     places = [path for path in sorted(below) if _is_data(path, folder) and _ends_with(path, suffixes)]
     if not places:
-        raise InputError((f"{shown_path(folder)} has no files that end with {' or '.join(suffixes)}",))
+        wanted = f" that end with {' or '.join(suffixes)}" if any(suffixes) else ""
+        raise InputError((f"{shown_path(folder)} has no files{wanted}",))
     return places
 
 

@@ -151,7 +151,7 @@ class RunConfig:
         if not isinstance(self.consistency, Consistency):
             known = ", ".join(f"{kind.__name__}()" for kind in CONSISTENCIES.values())
             faults.add_type("consistency", f"one of {known}", self.consistency)
-        elif self.pipeline_depth == 1 and not self.consistency.may_pipeline:
+        elif whole_number(self.pipeline_depth) == 1 and not self.consistency.may_pipeline:
             faults.add(
                 f"{self.consistency.name} needs pipeline_depth 0, got 1: a gradient of values that were pulled ahead "
                 "is of an earlier step and would be dropped"
