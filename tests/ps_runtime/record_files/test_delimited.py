@@ -159,7 +159,10 @@ def test_a_wrong_value_in_a_late_row_is_named_with_its_row(
     [
         ("a,b\n1,2\n\n3,4,5\n", f"row 3{NOTE}expected 2 cells, got 3: '3,4,5'; a cell with the delimiter"),
         ("a,b\n" + "1,2\n" * 30 + "3\n" + "1,2\n" * 30, f"row 32{NOTE}expected 2 cells, got 1: '3'; a cell is missing"),
-        ("Report\na,b\n1,2\n", f"row 2{NOTE}expected 1 cells, got 2: 'a,b'; the first row must name all columns: remove"),
+        (
+            "Report\na,b\n1,2\n",
+            f"row 2{NOTE}expected 1 cells, got 2: 'a,b'; the first row must name all columns: remove",
+        ),
         ("a,b\n1,2\n   \n", f"row 3{NOTE}expected 2 cells, got 1: '   '; remove the line"),
         ("a,b\n1,2\n\x1a", f"row 3{NOTE}expected 2 cells, got 1: .*; remove the line"),
         ("a,b\n1,2,\n3,4,\n", f"row 2{NOTE}expected 2 cells, got 3: '1,2,'; the row ends with ',': let the header"),
