@@ -369,8 +369,7 @@ class Estimator:
         CheckpointError
             If there is no checkpoint.
         UsageError
-            If there is no such variable, or it is a larger table; see `get_table_rows`. An ArgumentTypeError if the
-            name is no str.
+            If there is no such variable, or it is a larger table; see `get_table_rows`.
         """
         check_name(name)
         with self._reader(None) as reader:
@@ -396,8 +395,7 @@ class Estimator:
         CheckpointError
             If there is no checkpoint.
         UsageError
-            If there is no such table, or ids are no integers in ``[0, num_rows)``. An ArgumentTypeError if the name is
-            no str.
+            If there is no such table, or ids are no integers in ``[0, num_rows)``.
         """
         check_name(name)
         with self._reader(None) as reader:
