@@ -6,16 +6,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from psflow.ps_runtime.data.non_finite import policy_faults
 from psflow.ps_runtime.errors import ModelFnError, UsageError
 from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.run_config import RunConfig
 
 __all__ = [
-    "check_flag",
     "check_name",
-    "check_non_finite",
     "check_params",
     "check_texts",
     "checked_config",
@@ -73,25 +70,13 @@ def checked_steps(steps: int | None) -> int | None:
     return number
 
 
-def checked_keys(predict_keys: Sequence[str] | None) -> Sequence[str]:
-    """Return the names of predictions; none of them stands for all. ArgumentTypeError if they are no names."""
+def checked_keys(predict_keys: Sequence[str] | None, yield_single_examples: bool) -> Sequence[str]:
+    """Return the names of predictions; none of them stands for all. ArgumentTypeError if one is another kind."""
     faults = ArgumentFaults()
     keys = faults.items("predict_keys", predict_keys, str, "str")
+    faults.flag("yield_single_examples", yield_single_examples)
     faults.raise_any()
     return keys
-
-
-def check_non_finite(policy: Any) -> None:
-    """Raise UsageError unless `policy` says what becomes of rows with a blank, NaN or infinite cell."""
-    if faults := policy_faults("non_finite", policy):
-        raise UsageError(tuple(faults))
-
-
-def check_flag(name: str, given: Any) -> None:
-    """Raise ArgumentTypeError if an argument is neither True nor False."""
-    faults = ArgumentFaults()
-    faults.flag(name, given)
-    faults.raise_any()
 
 
 def check_name(given: Any) -> None:

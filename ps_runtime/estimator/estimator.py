@@ -18,16 +18,7 @@ from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.errors import UsageError
-from psflow.ps_runtime.estimator.arguments import (
-    check_flag,
-    check_name,
-    check_non_finite,
-    check_params,
-    check_texts,
-    checked_config,
-    checked_keys,
-    checked_steps,
-)
+from psflow.ps_runtime.estimator.arguments import check_params, check_texts, checked_config, checked_keys, checked_steps
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
 from psflow.ps_runtime.estimator.checkpoint_values import table_rows, variable_names, variable_value
@@ -204,7 +195,6 @@ class Estimator:
         """
         steps = checked_steps(steps)
         check_texts(name=name, checkpoint_path=checkpoint_path)
-        check_non_finite(non_finite)
         hooks = as_hooks("hooks", hooks)
         with self._reader(checkpoint_path) as reader:
             step, values, schema = reader.manifest.step, read_values(reader), reader.manifest.model.schema
@@ -276,9 +266,8 @@ class Estimator:
         again. To close the generator cancels what is under way. BLAS has one thread in a worker, as in every role: with
         one thread here, too, predictions are the same bits.
         """
-        keys = checked_keys(predict_keys)
+        keys = checked_keys(predict_keys, yield_single_examples)
         check_texts(checkpoint_path=checkpoint_path)
-        check_flag("yield_single_examples", yield_single_examples)
         hooks = as_hooks("hooks", hooks)
         store, step = checkpoint_at(self.model_dir, checkpoint_path)
         with closing(predicted_batches(self.caller, input_fn, store, step, keys, hooks, client)) as batches:
@@ -351,7 +340,6 @@ class Estimator:
 
     def eval_dir(self, name: str | None = None) -> str:
         """Return what stands for the evaluations of an EvalSpec, by its name; `read_eval_metrics` reads them."""
-        check_texts(name=name)
         return f"{self.model_dir.rstrip('/')}/{f'eval_{name}' if name else 'eval'}"
 
     def get_variable_names(self) -> list[str]:
@@ -371,7 +359,6 @@ class Estimator:
         UsageError
             If there is no such variable, or it is a larger table; see `get_table_rows`.
         """
-        check_name(name)
         with self._reader(None) as reader:
             return variable_value(reader, name)
 
@@ -397,7 +384,6 @@ class Estimator:
         UsageError
             If there is no such table, or ids are no integers in ``[0, num_rows)``.
         """
-        check_name(name)
         with self._reader(None) as reader:
             return table_rows(reader, name, ids)
 

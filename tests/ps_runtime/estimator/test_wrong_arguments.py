@@ -30,7 +30,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Estimator:
         (lambda e: e.get_variable_value(["w"]), r"name should be a str, got list \['w'\]"),
         (lambda e: e.get_variable_value(np.array([1.0])), "name should be a str, got ndarray"),
         (lambda e: e.get_table_rows(3, [0]), "name should be a str, got int 3"),
-        (lambda e: e.eval_dir(3), "name should be a str or None, got int 3"),
         (
             lambda e: list(e.predict(rows, yield_single_examples=1)),
             "yield_single_examples should be True or False, got",
