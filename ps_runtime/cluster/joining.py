@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import dask
@@ -26,19 +26,38 @@ from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["join"]
+__all__ = ["OwnProgram", "join"]
 
 JOIN_TIMEOUT_SECS = 60.0
 """For the chief to be there."""
 POLL_SECS = 0.2
 CONNECT_TIMEOUT_SECS = 5.0
 """For one of several attempts."""
+MAX_SHOWN = 300
+"""Characters of a setting that differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnProgram:
+    """What a process has of the job itself, beside what the chief sends.
+
+    Parameters
+    ----------
+    facts : mapping of str to str
+        Settings of the program, which must be those of the chief, by name.
+    input_fn : callable or None
+        Makes the training input of a replica of this process; None: that of the chief does.
+    """
+
+    facts: Mapping[str, str] = field(default_factory=dict)
+    input_fn: Callable[..., Any] | None = None
 
 
 def join(
     cluster: ClusterAddresses,
     role: RoleId,
     model_dir: str,
+    own: OwnProgram,
     on_event: Callable[[Event], None],
     timeout_secs: float = JOIN_TIMEOUT_SECS,
 ) -> None:
@@ -52,6 +71,8 @@ def join(
         Not the chief.
     model_dir : str
         In which the chief keeps the certificate.
+    own : OwnProgram
+        What this process has of the job itself.
     on_event : callable
         Takes the events of the role, in other threads than this one.
     timeout_secs : float
@@ -62,20 +83,20 @@ def join(
     UsageError
         If this process cannot listen at its address, or cannot read the certificate; or if the role is there already.
     ConfigError
-        If the chief knows another cluster, or another model_dir.
+        If the chief has another cluster, another model_dir, or other settings of the program.
     WaitTimeoutError
         If there is no chief.
     StoppedError
         If the job failed, or the chief is gone.
     """
-    own = cluster.address_of(role)
-    host, port = (None, 0) if own is None else check_can_listen(str(role), own)
+    address = cluster.address_of(role)
+    host, port = (None, 0) if address is None else check_can_listen(str(role), address)
     with (
         quiet_logs(),
         tempfile.TemporaryDirectory(prefix="psflow-", ignore_cleanup_errors=True) as scratch,
         dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
     ):
-        asyncio.run(_Joining(cluster, role, model_dir, Deadline(timeout_secs)).run(host, port, on_event))
+        asyncio.run(_Joining(cluster, role, model_dir, own, Deadline(timeout_secs)).run(host, port, on_event))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +106,7 @@ class _Joining:
     cluster: ClusterAddresses
     role: RoleId
     model_dir: str
+    own: OwnProgram
     deadline: Deadline
 
     async def run(self, host: str | None, port: int, on_event: Callable[[Event], None]) -> None:
@@ -93,6 +115,7 @@ class _Joining:
         worker = RoleWorker(
             dask_address(self.cluster.chief),
             on_event=on_event,
+            input_fn=self.own.input_fn,
             name=str(self.role),
             nthreads=1,
             memory_limit=0,
@@ -127,23 +150,23 @@ class _Joining:
                 raise WaitTimeoutError(self._chief, "answer", self.deadline.timeout_secs, detail)
             await asyncio.sleep(POLL_SECS)
 
-    async def _asked(self, security: Security) -> dict[str, Any]:
+    async def _asked(self, security: Security) -> dict[str, str]:
         """Return how the chief describes the cluster."""
         connection_args = security.get_connection_args("worker")
         timeout_secs = min(CONNECT_TIMEOUT_SECS, max(1.0, self.deadline.remaining_secs))
         async with rpc(
             dask_address(self.cluster.chief), timeout=timeout_secs, connection_args=connection_args
         ) as scheduler:
-            description: dict[str, Any] = await scheduler.describe_cluster()
+            description: dict[str, str] = await scheduler.describe_cluster()
         return description
 
-    def _compare(self, of_chief: dict[str, Any]) -> None:
-        own = describe(self.cluster, self.model_dir)
+    def _compare(self, of_chief: dict[str, str]) -> None:
+        own = describe(self.cluster, self.model_dir, self.own.facts)
         faults = [
             f"{name} is {_shown(own.get(name))}, but {_shown(of_chief.get(name))} for {self._chief}; "
             "give all processes the same"
             for name in {**own, **of_chief}
-            if _plain(own.get(name)) != _plain(of_chief.get(name))
+            if own.get(name) != of_chief.get(name)
         ]
         if faults:
             raise ConfigError(tuple(faults))
@@ -165,9 +188,7 @@ class _Joining:
         return f"the chief at {self.cluster.chief}"
 
 
-def _plain(value: Any) -> Any:
-    return value if isinstance(value, str | None) else list(value)
-
-
-def _shown(value: Any) -> str:
-    return "not there" if value is None else repr(_plain(value))
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "not there"
+    return value if len(value) <= MAX_SHOWN else f"{value[:MAX_SHOWN]}... ({len(value):,} characters)"

@@ -39,14 +39,30 @@ SAY_AGAIN_SECS = 30.0
 logger = logging.getLogger(__name__)
 
 
-def describe(cluster: ClusterAddresses, model_dir: str) -> dict[str, Any]:
-    """Return what all processes of a cluster must agree on, as plain data; without an evaluator, which has no say."""
-    return {**{f"cluster.{kind}": names for kind, names in cluster.spec.as_dict().items()}, "model_dir": model_dir}
+def describe(cluster: ClusterAddresses, model_dir: str, program: Mapping[str, str]) -> dict[str, str]:
+    """Return what all processes of a cluster must agree on, as texts; without an evaluator, which has no say.
+
+    Parameters
+    ----------
+    cluster : ClusterAddresses
+        Where its processes are.
+    model_dir : str
+        Of the job.
+    program : mapping of str to str
+        Settings of the program, by name.
+    """
+    addresses = {f"cluster.{kind}": repr(list(names)) for kind, names in cluster.spec.as_dict().items()}
+    return {**addresses, "model_dir": repr(model_dir), **program}
 
 
 @contextmanager
 def lead(
-    cluster: ClusterAddresses, model_dir: str, *, evaluator: bool, on_event: Callable[[Event], None]
+    cluster: ClusterAddresses,
+    model_dir: str,
+    program: Mapping[str, str],
+    *,
+    evaluator: bool,
+    on_event: Callable[[Event], None],
 ) -> Iterator[Led]:
     """Open a cluster that the other processes join, and close it: they are told how the block has ended, and end.
 
@@ -56,6 +72,8 @@ def lead(
         Whose chief this process is.
     model_dir : str
         A directory that all processes see: the certificate is there, in ``tls/``.
+    program : mapping of str to str
+        Settings of the program that all processes must agree on, by name.
     evaluator : bool
         Whether there is an evaluator.
     on_event : callable
@@ -73,7 +91,7 @@ def lead(
         quiet_logs(),
         tempfile.TemporaryDirectory(prefix="psflow-", ignore_cleanup_errors=True) as scratch,
         dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
-        _nodes(pem, host, port, describe(cluster, model_dir), len(processes[CHIEF]), on_event) as nodes,
+        _nodes(pem, host, port, describe(cluster, model_dir, program), len(processes[CHIEF]), on_event) as nodes,
         Client(nodes, timeout=START_TIMEOUT_SECS) as client,
         kept_certificate(model_dir, pem),
     ):
@@ -151,7 +169,7 @@ class Led:
 
 @contextmanager
 def _nodes(
-    pem: str, host: str, port: int, description: dict[str, Any], num_roles: int, on_event: Callable[[Event], None]
+    pem: str, host: str, port: int, description: dict[str, str], num_roles: int, on_event: Callable[[Event], None]
 ) -> Iterator[SpecCluster]:
     """Start the scheduler and the worker of this process, in a thread of their own; close them."""
     security = security_of(pem)

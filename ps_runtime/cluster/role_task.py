@@ -14,6 +14,7 @@ from distributed.core import Status
 from psflow.ps_runtime.client.shard_client import Dial
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.cluster.loss_messages import receiving
+from psflow.ps_runtime.cluster.role_worker import RoleWorker
 from psflow.ps_runtime.errors import StoppedError
 from psflow.ps_runtime.one_thread import one_thread
 from psflow.ps_runtime.roles.chief import run_chief
@@ -58,8 +59,8 @@ def run_role(
     """
     leave_quickly()
     job: JobSpec = cloudpickle.loads(pickled)
-    job = replace(job, config=job.config.as_seen_by(_facts(job, role)))
     worker = get_worker()
+    job = _as_seen_by(job, role, worker)
     liveness = Liveness.of_this_task(str(role))
     context = RoleContext(role, incarnation, liveness.check, lambda event: worker.log_event(topic, encode_event(event)))
     context.emit(RoleStarted())
@@ -72,6 +73,14 @@ def run_role(
             return LOOPS[role.role](job, context, dials)
     finally:
         context.emit(RoleEnded())
+
+
+def _as_seen_by(job: JobSpec, role: RoleId, worker: Worker) -> JobSpec:
+    """Return the job as one role has it, with the input_fn of its own process if that has one."""
+    train_spec = job.train_spec
+    if isinstance(worker, RoleWorker) and worker.input_fn is not None:
+        train_spec = replace(train_spec, input_fn=worker.input_fn)
+    return replace(job, config=job.config.as_seen_by(_facts(job, role)), train_spec=train_spec)
 
 
 def _facts(job: JobSpec, role: RoleId) -> TaskFacts:

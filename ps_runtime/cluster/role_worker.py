@@ -57,12 +57,22 @@ class RoleWorker(ClosedWorker):
     ----------
     on_event : callable
         Takes each event of these roles, in their threads.
+    input_fn : callable, optional
+        Makes the training input of a replica that runs here, in the place of that of the job.
     options
         As a Worker has them.
     """
 
-    def __init__(self, scheduler: str, *, on_event: Callable[[Event], None], **options: Any) -> None:
+    def __init__(
+        self,
+        scheduler: str,
+        *,
+        on_event: Callable[[Event], None],
+        input_fn: Callable[..., Any] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(scheduler, **options)
+        self.input_fn = input_fn
         self._on_event = on_event
         self._end: str | None = None
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.job_file import JobFile
-from psflow.ps_runtime.cluster.joining import join
+from psflow.ps_runtime.cluster.joining import OwnProgram, join
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.cluster.leading import lead
 from psflow.ps_runtime.errors import ModelDirError, UsageError
-from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.estimator.attempt import Attempt, Trainable
+from psflow.ps_runtime.estimator.program_facts import program_facts
 from psflow.ps_runtime.model.export_bundle import ModelWriter
+from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.events import Event, LogMessage, RoleLost
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.roles import Role, RoleId
@@ -21,15 +24,28 @@ __all__ = ["run_by_hand"]
 
 OnEvent = Callable[[Event], None]
 
+OF_CHIEF = (
+    "the model_fn, params, hooks and evaluations of the chief's process are those of the job; of this one only the "
+    "input_fn of the training is called, by a worker"
+)
+SHARED = (
+    "the input_fn, model_fn, params and hooks of the chief's process are those of the job, and those of this one are "
+    "not called. All replicas share that input: let the input_fn return all of the data. If it returns a part by the "
+    "index in TF_CONFIG, only the part of the chief is read; set each_worker_reads_all=True of TrainSpec then, and "
+    "each worker calls its own input_fn"
+)
+
+logger = logging.getLogger(__name__)
+
 
 def run_by_hand(
     task: ClusterTask,
-    model_dir: str,
+    estimator: Trainable,
+    train_spec: TrainSpec,
+    eval_specs: Sequence[EvalSpec],
     make_attempt: Callable[[], Attempt],
     writer: ModelWriter | None,
     on_event: OnEvent | None,
-    *,
-    evaluator: bool,
 ) -> dict[str, dict[str, Any]]:
     """Be one process of a job until all of it has ended; return the report of each role where this is the chief.
 
@@ -37,16 +53,19 @@ def run_by_hand(
     ----------
     task : ClusterTask
         This process.
-    model_dir : str
-        Of the job.
+    estimator : Estimator
+        The model, its configuration and its model_dir.
+    train_spec : TrainSpec
+        What to train on. Its input_fn is that of the replica of this process if each worker reads all; else that of
+        the chief is the one of all.
+    eval_specs : sequence of EvalSpec
+        Evaluations of each checkpoint; without any the job has no evaluator.
     make_attempt : callable
         Plans the job; the chief calls it once other processes can join.
     writer : ModelWriter or None
         Writes what the exporters select.
     on_event : callable or None
         The chief's takes the events of all roles, another one those of its own. None: each process logs its own.
-    evaluator : bool
-        Whether the job has an evaluator.
 
     Raises
     ------
@@ -57,14 +76,19 @@ def run_by_hand(
     RoleFailedError, StoppedError
         If the job failed: on the chief, and in other processes.
     """
+    model_dir = estimator.model_dir
     role = _checked_role(task, model_dir)
+    facts = program_facts(estimator.caller.params, estimator.config, train_spec, eval_specs)
     if role.role is not Role.CHIEF:
-        join(task.cluster, role, model_dir, _log_own if on_event is None else on_event)
+        own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None)
+        logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
+        join(task.cluster, role, model_dir, own, _log_own if on_event is None else on_event)
         return {}
     if (refusal := JobFile(model_dir).refusal()) is not None:  # before its certificate is replaced
         raise ModelDirError((refusal,))
     of_own, of_all = (_log_own, _log_loss) if on_event is None else (_ignore, on_event)
-    with lead(task.cluster, model_dir, evaluator=evaluator, on_event=of_own) as led, make_attempt() as attempt:
+    leading = lead(task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=of_own)
+    with leading as led, make_attempt() as attempt:
         job = attempt.job(writer)
         slots = led.await_processes(job.config.session_creation_timeout_secs, attempt.check)
         with ClusterJob(led.client, job, of_all) as run:

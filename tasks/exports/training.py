@@ -87,7 +87,7 @@ def train_and_evaluate(
     RoleFailedError
         If a role on the cluster failed.
     ConfigError
-        If TF_CONFIG of the chief is another one.
+        If TF_CONFIG of the chief is another one, or a setting of its program.
     WaitTimeoutError
         If the chief does not answer, or another process does not join it.
     StoppedError
@@ -111,7 +111,7 @@ def train_and_evaluate(
         is_by_hand=task is not None,
     )
     if task is not None:
-        return run_by_hand(task, estimator.model_dir, make_attempt, writer, on_event, evaluator=bool(eval_specs))
+        return run_by_hand(task, estimator, train_spec, eval_specs, make_attempt, writer, on_event)
     return _run(make_attempt, client, writer, Attempt.log_event if on_event is None else on_event)
 
 

@@ -22,7 +22,7 @@ from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster import leading
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate, read_certificate
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address
-from psflow.ps_runtime.cluster.joining import join
+from psflow.ps_runtime.cluster.joining import OwnProgram, join
 from psflow.ps_runtime.cluster.leading import Led, _nodes, describe, lead
 from psflow.ps_runtime.cluster.own_security import new_pem
 from psflow.ps_runtime.errors import ConfigError, StoppedError, UsageError, WaitTimeoutError
@@ -30,6 +30,7 @@ from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
 
 PS, CHIEF, EVALUATOR = map(RoleId.parse, ("ps-0", "chief-0", "evaluator-0"))
+PROGRAM = {"TrainSpec.max_steps": "40"}
 
 
 def free_address() -> str:
@@ -54,12 +55,18 @@ def _dask_config() -> Iterator[None]:
 
 @contextmanager
 def led(cluster: ClusterAddresses, model_dir: Path, *, evaluator: bool = False) -> Iterator[Led]:
-    with lead(cluster, str(model_dir), evaluator=evaluator, on_event=lambda event: None) as found:
+    with lead(cluster, str(model_dir), PROGRAM, evaluator=evaluator, on_event=lambda event: None) as found:
         yield found
 
 
-def joined(cluster: ClusterAddresses, role: RoleId, model_dir: Path, timeout_secs: float = 60) -> None:
-    join(cluster, role, str(model_dir), lambda event: None, timeout_secs)
+def joined(
+    cluster: ClusterAddresses,
+    role: RoleId,
+    model_dir: Path,
+    timeout_secs: float = 60,
+    program: dict[str, str] = PROGRAM,
+) -> None:
+    join(cluster, role, str(model_dir), OwnProgram(program), lambda event: None, timeout_secs)
 
 
 @pytest.fixture
@@ -106,7 +113,7 @@ def test_what_the_job_fails_of_is_told_to_all(cluster: ClusterAddresses, tmp_pat
 @pytest.mark.cluster
 def test_a_chief_that_is_gone_without_a_word_is_no_end(cluster: ClusterAddresses, tmp_path: Path, beside: Any) -> None:
     pem, (host, port) = new_pem(), check_can_listen("the chief", cluster.chief)
-    description = describe(cluster, str(tmp_path))
+    description = describe(cluster, str(tmp_path), PROGRAM)
     with (
         dask.config.set({"temporary-directory": str(tmp_path)}),
         _nodes(pem, host, port, description, 1, lambda event: None) as nodes,
@@ -127,11 +134,13 @@ def test_other_clusters_and_directories_are_refused(cluster: ClusterAddresses, t
     (tmp_path / "b").symlink_to(tmp_path / "a")
     other = ClusterAddresses(cluster.chief, ("localhost:1",), cluster.ps)
     with led(cluster, tmp_path / "a"), pytest.raises(ConfigError) as caught:
-        joined(other, PS, tmp_path / "b")
+        joined(other, PS, tmp_path / "b", program={"TrainSpec.max_steps": "41", "params['x']": "1" * 999})
     who = f"for the chief at {cluster.chief}; give all processes the same"
     assert caught.value.faults == (
         f"cluster.worker is ['localhost:1'], but not there {who}",
         f"model_dir is '{tmp_path}/b', but '{tmp_path}/a' {who}",
+        f"TrainSpec.max_steps is 41, but 40 {who}",
+        f"params['x'] is {'1' * 300}... (999 characters), but not there {who}",
     )
 
 

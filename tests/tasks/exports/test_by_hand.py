@@ -120,7 +120,7 @@ def test_a_master_evaluates_and_each_process_hears_of_its_own_roles(tmp_path: Pa
 def test_what_one_role_fails_of_ends_all_and_the_same_call_resumes(tmp_path: Path, beside: Any) -> None:
     cluster = ClusterAddresses(free_address(), ps=(free_address(),), chief_evaluates=True)
     ps, master = (ClusterTask(cluster, kind, 0) for kind in (TaskType.PS, TaskType.MASTER))
-    end = beside(run, ps, tmp_path)
+    end = beside(run, ps, tmp_path, TrainSpec(records, 8))
     with pytest.raises(RoleFailedError, match=r"^chief-0 failed: ValueError\('the hook broke'\)"):
         run(master, tmp_path, TrainSpec(records, 8, [Break()]))
     with pytest.raises(
@@ -148,6 +148,26 @@ def test_a_living_job_keeps_its_certificate(tmp_path: Path) -> None:
     with Attempt(living, TrainSpec(records, 8), None), pytest.raises(ModelDirError, match=r"is in use by process \d+"):
         run(ClusterTask(CLUSTER, TaskType.CHIEF, 0), tmp_path)
     assert (tmp_path / "tls" / "cluster.pem").read_text() == "of the living"
+
+
+@pytest.mark.cluster
+def test_each_worker_that_reads_all_calls_its_own_input_fn(tmp_path: Path, beside: Any) -> None:
+    cluster = ClusterAddresses(free_address(), (free_address(),), (free_address(),), chief_evaluates=True)
+    called: list[str] = []
+
+    def part(name: str) -> TrainSpec:
+        def input_fn() -> Iterator[Any]:
+            for _ in range(3):
+                called.append(name)
+                yield np.ones(4), np.ones(4)
+
+        return TrainSpec(input_fn, each_worker_reads_all=True)
+
+    others = [TaskType.PS, TaskType.WORKER]
+    ends = [beside(run, ClusterTask(cluster, kind, 0), tmp_path, part(kind)) for kind in others]
+    run(ClusterTask(cluster, TaskType.MASTER, 0), tmp_path, part("master"))
+    assert [end.result(30) for end in ends] == [{}, {}]
+    assert called.count("worker") == 3
 
 
 CLUSTER = ClusterAddresses("a:1", ("a:2",), ("a:3",))
