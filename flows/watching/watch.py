@@ -161,7 +161,7 @@ class Watch:
                 self._progress.handle(event)
             case RoleLost():
                 self._progress.handle(event)
-                self._logger.warning("%s is lost, and begins again on another slot: %s", event.role, event.reason)
+                self._logger.warning("%s is lost, and is to begin again: %s", event.role, event.reason)
                 self._has_lost.set()
             case Metrics() | Checkpoint() | Evaluation() | Export():
                 self._show(event)

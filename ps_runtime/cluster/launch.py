@@ -341,7 +341,7 @@ class ClusterJob:
             self._changed.notify_all()
 
     def _tell_losses(self) -> None:
-        """Hand on what is lost and may begin again; what may not is what the job fails of."""
+        """Hand on what is lost and may begin again; what may not is let go, or what the job fails of."""
         for role in self.job.roles:
             if self._supervisor.error(role) is not None:
                 continue
@@ -350,7 +350,8 @@ class ClusterJob:
                 if role.trains and slot is not None:
                     send_loss(self._client, self._topic, slot, (role.replica, loss.incarnation))
                 self._num_told[role] += 1
-                self._on_event(RoleLost(loss.error.error, role=str(role), incarnation=loss.incarnation))
+                if not self._supervisor.has_ended(role):
+                    self._on_event(RoleLost(loss.error.error, role=str(role), incarnation=loss.incarnation))
 
     def _await(self, missing: Callable[[], list[RoleId]], action: str, check: Callable[[], None]) -> None:
         """Wait until `missing` returns no role that still has to do `action`; raise the failure of one that ends."""

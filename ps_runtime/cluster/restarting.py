@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from distributed import Client
@@ -21,6 +22,12 @@ LOOK_SECS = 1.0
 """Between two looks for a free slot."""
 NO_SLOT_SECS = 60.0
 """For a slot, once no other role of the job is left."""
+SAY_AGAIN_SECS = 30.0
+"""Until somebody reads whom the job misses, and between two such lines."""
+BY_HAND = "start the process of each of them again by its command"
+ANYWHERE = "add a Dask worker to the cluster, or end what takes its threads"
+
+logger = logging.getLogger(__name__)
 
 
 class Restarting:
@@ -56,6 +63,8 @@ class Restarting:
         self._next_look = Deadline(0)
         self._no_slot: Deadline | None = None
         """Since only roles are left that wait."""
+        self._say: Deadline | None = None
+        """Until the next line on who waits; None while nobody does."""
 
     def place(self, check: Callable[[], None]) -> None:
         """Look for free slots, once a second, if somebody waits; the others train on meanwhile.
@@ -71,14 +80,17 @@ class Restarting:
             If nobody else is left, and no slot was free for a minute.
         """
         waiting = self._supervisor.waiting()
+        if not waiting:
+            self._say = None
         if not waiting or not self._next_look.has_passed:
             return
         self._next_look = Deadline(LOOK_SECS)
         num_placed = sum(self._is_placed(role, check) for role in waiting)
         if num_placed == len(waiting):
-            self._no_slot = None
+            self._no_slot = self._say = None
         else:
             self._give_up_late()
+            self._say_late()
 
     def _is_placed(self, role: RoleId, check: Callable[[], None]) -> bool:
         """Have a role begin, if there is a slot for it."""
@@ -99,5 +111,31 @@ class Restarting:
         elif self._no_slot is None:
             self._no_slot = Deadline(NO_SLOT_SECS)
         elif self._no_slot.has_passed:
-            waiting = ", ".join(map(str, self._supervisor.waiting()))
-            raise WaitTimeoutError(waiting, "find a free slot to begin again", NO_SLOT_SECS)
+            raise self._too_late()
+
+    def _too_late(self) -> WaitTimeoutError:
+        state = ""
+        if self._supervisor.is_trained:  # only the evaluator is missed then: workers are let go
+            state = "training is complete, and its checkpoints are kept; to evaluate the rest, "
+        detail = f"{state}resume the job, and {self._remedy}"
+        return WaitTimeoutError(self._names, f"begin {self._where}", NO_SLOT_SECS, detail)
+
+    def _say_late(self) -> None:
+        """Log now and then for whom the job waits, or may wait in the end."""
+        if self._say is None:
+            self._say = Deadline(SAY_AGAIN_SECS)
+        elif self._say.has_passed:
+            self._say = Deadline(SAY_AGAIN_SECS)
+            logger.warning("%s: lost, and waiting to begin %s; %s", self._names, self._where, self._remedy)
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(map(str, self._supervisor.waiting()))
+
+    @property
+    def _where(self) -> str:
+        return "again on a free slot" if self._slot_of is None else "again in a process of its own"
+
+    @property
+    def _remedy(self) -> str:
+        return ANYWHERE if self._slot_of is None else BY_HAND

@@ -196,6 +196,11 @@ class Supervisor:
         """Return what roles that came to their end say of themselves."""
         return {role: state.report for role, state in self._states.items() if state.report is not None}
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether the chief has come to its end: no worker is needed any more."""
+        return any(role.role is Role.CHIEF and state.report is not None for role, state in self._states.items())
+
     def slots(self) -> dict[RoleId, str]:
         """Return the Dask workers of the lives that have not ended."""
         return {r: s.life.slot for r, s in self._states.items() if s.life is not None and not s.has_ended}
@@ -224,19 +229,14 @@ class Supervisor:
             state.lost_at.popleft()
         if role.role not in BEGIN_AGAIN:
             state.error = loss
-        elif role.role is Role.WORKER and self._is_trained:
+        elif role.role is Role.WORKER and self.is_trained:
             state.is_let_go = True
         elif len(state.lost_at) > self._max_restarts:
             state.error = self._too_many(role, reason)
-
-    @property
-    def _is_trained(self) -> bool:
-        return any(role.role is Role.CHIEF and state.report is not None for role, state in self._states.items())
 
     def _too_many(self, role: RoleId, reason: str) -> RoleFailedError:
         if self._max_restarts == 0:
             return RoleLostError(str(role), reason)
         times = len(self._states[role].lost_at)
-        return RoleFailedError(
-            str(role), f"{reason}, the {times}th time within an hour; cluster.max_restarts allows {self._max_restarts}"
-        )
+        allowed = f"cluster.max_restarts allows {self._max_restarts}"
+        return RoleFailedError(str(role), f"{reason}; it was lost {times} times within an hour, {allowed}")

@@ -119,7 +119,7 @@ def _log_own(event: Event) -> None:
 def _log_loss(event: Event) -> None:
     """Log what no role can tell of itself; the rest is in the log of the process that it came from."""
     if isinstance(event, RoleLost):
-        Attempt.log_event(event)
+        logger.warning("%s is lost: %s; start its process again by the same command", event.role, event.reason)
 
 
 def _ignore(event: Event) -> None:

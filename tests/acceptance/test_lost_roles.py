@@ -82,7 +82,7 @@ def test_a_killed_worker_and_a_killed_evaluator_are_retries_of_their_task_runs(t
         os.kill(int((tmp_path / "pids" / role).read_text()), signal.SIGKILL)
     out, said = process.communicate(timeout=TIMEOUT_SECS)
     assert process.returncode == 0, said
-    assert said.count("begins again on another slot: its Dask worker tls://") == 2
+    assert said.count("is to begin again: its Dask worker tls://") == 2
     assert "restarts 2" in said
     facts = json.loads(out)
     assert facts["final_step"] == 4000

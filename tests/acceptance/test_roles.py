@@ -156,7 +156,10 @@ def test_a_killed_worker_that_is_started_again_joins_and_the_job_goes_on(start: 
     found = ends({**roles, **again})
     assert {role: end[0] for role, end in found.items()} == {"ps": 1, "worker": 1, "evaluator": 1, "chief": -2}
     assert "ended the job: KeyboardInterrupt" in found["worker"][2]
-    assert re.findall(r"attempt:(\S+): RoleLost\(.* was lost", found["chief"][2]) == ["worker-0", "evaluator-0"]
+    assert re.findall(r"by_hand:(\S+) is lost: its Dask worker .* was lost; start its process", found["chief"][2]) == [
+        "worker-0",
+        "evaluator-0",
+    ]
 
 
 def test_after_a_killed_ps_the_same_commands_resume(start: Start, tmp_path: Path) -> None:

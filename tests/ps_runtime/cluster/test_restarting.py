@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from psflow.ps_runtime.cluster import restarting as module
-from psflow.ps_runtime.cluster.restarting import LOOK_SECS, NO_SLOT_SECS, Restarting
+from psflow.ps_runtime.cluster.restarting import LOOK_SECS, NO_SLOT_SECS, SAY_AGAIN_SECS, Restarting
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
@@ -88,5 +88,21 @@ def test_a_slot_is_waited_for_as_long_as_others_are_there_and_a_minute_longer(mo
         scene.supervisor.finish(role, 1, {})
     for _ in range(int(NO_SLOT_SECS)):
         scene.look()
-    with pytest.raises(WaitTimeoutError, match=r"^evaluator-0 did not find a free slot to begin again within 60 s"):
+    words = (
+        "evaluator-0 did not begin again on a free slot within 60 s: training is complete, and its checkpoints are "
+        "kept; to evaluate the rest, resume the job, and add a Dask worker to the cluster, or end what takes its threads"
+    )
+    with pytest.raises(WaitTimeoutError, match=f"^{words}$"):
         scene.look()
+
+
+def test_it_is_said_now_and_then_whom_the_job_misses(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(monkeypatch)
+    scene.restarting = Restarting(None, scene.supervisor, scene.submit, None, lambda role: None)  # type: ignore[arg-type]
+    for _ in range(2 * int(SAY_AGAIN_SECS) + 1):
+        scene.look()
+    said = [record.getMessage() for record in caplog.records]
+    who = "worker-0, evaluator-0: lost, and waiting to begin again in a process of its own"
+    assert said == [f"{who}; start the process of each of them again by its command"] * 2

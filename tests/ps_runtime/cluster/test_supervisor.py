@@ -101,7 +101,10 @@ def test_an_error_of_the_role_itself_ends_the_job() -> None:
     assert (scene.errors(), supervisor.waiting()) == ({WORKER: "of model_fn"}, [])
 
 
-@pytest.mark.parametrize(("max_restarts", "words"), [(0, "was lost$"), (2, "the 3th time within an hour")])
+@pytest.mark.parametrize(
+    ("max_restarts", "words"),
+    [(0, "was lost$"), (2, "; it was lost 3 times within an hour, cluster.max_restarts allows 2$")],
+)
 def test_too_many_losses_within_an_hour_end_the_job(max_restarts: int, words: str) -> None:
     supervisor = (scene := Scene(max_restarts)).supervisor
     for number in range(max_restarts):
