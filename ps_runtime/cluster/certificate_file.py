@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import stat
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from psflow.ps_runtime.errors import UsageError
 
 __all__ = ["FOLDER", "kept_certificate", "read_certificate"]
 
-FOLDER, NAME = "tls", "cluster.pem"
+FOLDER, NAME, LOCK = "tls", "cluster.pem", ".lock"
 OF_OTHERS = 0o077
 """The rights of everybody but the owner."""
 
@@ -27,23 +29,66 @@ def kept_certificate(model_dir: str, pem: str) -> Iterator[None]:
 
     Raises
     ------
+    UsageError
+        If another chief keeps one there, or ``tls`` is not a directory of this user.
     StorageError
         If it cannot be written.
     """
     folder = Path(model_dir, FOLDER)
     make_directory(model_dir)
+    _make_own(folder)
+    file = folder / NAME
+    with _locked_at_once(folder / LOCK):
+        atomic_write_bytes(str(file), pem.encode(), is_private=True)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):  # it may be somebody else's, or gone
+                if file.read_text() == pem:
+                    file.unlink()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _make_own(folder: Path) -> None:
+    """Make a directory that its owner alone may enter, or make such a one of one that is there; follow no link."""
     with storing(str(folder)):
         folder.mkdir(mode=0o700, exist_ok=True)
-        folder.chmod(0o700)  # one that was there
-    file = folder / NAME
-    atomic_write_bytes(str(file), pem.encode(), is_private=True)
     try:
-        yield
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        raise _not_own(folder) from None
+    try:
+        if os.fstat(descriptor).st_uid != os.geteuid():
+            raise _not_own(folder)
+        os.fchmod(descriptor, 0o700)  # one that was there
     finally:
-        with contextlib.suppress(OSError):  # it may be somebody else's, or gone
-            if file.read_text() == pem:
-                file.unlink()
-                folder.rmdir()
+        os.close(descriptor)
+
+
+def _not_own(folder: Path) -> UsageError:
+    return UsageError((f"{folder} should be a directory of this user, and no link, as a key is kept there; remove it",))
+
+
+@contextmanager
+def _locked_at_once(file: Path) -> Iterator[None]:
+    """Hold a lock on a file, made for the time of the block; UsageError if another process of this host holds it."""
+    with storing(str(file)):
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_mine = os.fstat(descriptor).st_nlink > 0  # else its holder has removed it just now
+        except BlockingIOError:
+            is_mine = False
+        if not is_mine:
+            raise UsageError((f"another chief begins in the model_dir {file.parent.parent}; end it first",))
+        try:
+            yield
+        finally:
+            file.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
 
 
 def read_certificate(model_dir: str) -> str | None:
@@ -52,15 +97,28 @@ def read_certificate(model_dir: str) -> str | None:
     Raises
     ------
     UsageError
-        If others than its owner may read it, or this process may not.
+        If it is another user's, others than its owner may read it, or this process may not.
     """
     file = Path(model_dir, FOLDER, NAME)
     try:
-        mode = stat.S_IMODE(os.stat(file).st_mode)
-        if mode & OF_OTHERS:
-            raise UsageError((f"{file} holds a key, and others may read it (mode {mode:04o}); set its mode to 0600",))
-        return file.read_text()
+        # a pipe would keep an opener that waits
+        with open(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)) as stream:
+            _check_own(file, os.fstat(stream.fileno()))
+            return stream.read()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise UsageError((f"{file} cannot be read: {error.strerror}; start all processes as one user",)) from None
+        reason = "it is a symbolic link" if error.errno == errno.ELOOP else error.strerror
+        raise UsageError((f"{file} cannot be read: {reason}; start all processes as one user",)) from None
+
+
+def _check_own(file: Path, status: os.stat_result) -> None:
+    mode = stat.S_IMODE(status.st_mode)
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError((f"{file} should be a file that the chief has written; remove it, and start the chief again",))
+    if status.st_uid != os.geteuid():
+        raise UsageError(
+            (f"{file} is of user {status.st_uid}, and this process of {os.geteuid()}; start all processes as one user",)
+        )
+    if mode & OF_OTHERS:
+        raise UsageError((f"{file} holds a key, and others may read it (mode {mode:04o}); set its mode to 0600",))

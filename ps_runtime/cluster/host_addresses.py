@@ -7,7 +7,7 @@ import socket
 
 from psflow.ps_runtime.errors import UsageError
 
-__all__ = ["check_can_listen", "dask_address", "resolved"]
+__all__ = ["check_can_listen", "dask_address", "listen_fault", "resolved"]
 
 REASONS = {
     errno.EADDRINUSE: "another process listens there; end it, or choose another port",
@@ -55,6 +55,11 @@ def check_can_listen(who: str, address: str) -> tuple[str, int]:
             listener.bind((host, port))
             listener.listen()
         except OSError as error:
-            reason = REASONS.get(error.errno or 0, error.strerror)
-            raise UsageError((f"{who} cannot listen at {address}: {reason}",)) from None
+            raise listen_fault(who, address, error) from None
     return host, port
+
+
+def listen_fault(who: str, address: str, error: OSError) -> UsageError:
+    """Return what to raise where a process may not listen at its address, as the system says."""
+    reason = REASONS.get(error.errno or 0, error.strerror)
+    return UsageError((f"{who} cannot listen at {address}: {reason}",))

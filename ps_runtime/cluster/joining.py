@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import tempfile
 from collections.abc import Callable, Mapping
@@ -14,9 +15,10 @@ from distributed import Security
 from distributed.core import rpc
 from distributed.utils import get_ip
 
+from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.cluster.certificate_file import FOLDER, read_certificate
 from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs
-from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address, resolved
+from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address, listen_fault, resolved
 from psflow.ps_runtime.cluster.leading import describe
 from psflow.ps_runtime.cluster.own_security import security_of
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
@@ -136,7 +138,7 @@ class _Joining:
         """Wait until the chief answers, and agree with it on the cluster; return what to connect with."""
         while True:
             pem = read_certificate(self.model_dir)
-            why = f"there is no certificate of it in {os.path.join(self.model_dir, FOLDER)}"
+            why = self._no_certificate
             if pem is not None:
                 security = security_of(pem)
                 try:
@@ -174,6 +176,9 @@ class _Joining:
     def _refusal(self, cause: BaseException) -> Exception:
         if "name taken" in str(cause):
             return UsageError((f"{self.role} has joined {self._chief} already; start each process once",))
+        address = self.cluster.address_of(self.role)
+        if address is not None and isinstance(cause, OSError) and cause.errno == errno.EADDRINUSE:
+            return listen_fault(str(self.role), address, cause)  # one that was started at the same time was earlier
         return StoppedError(str(self.role), f"it could not join {self._chief}: {cause}")
 
     def _check_end(self, worker: RoleWorker) -> None:
@@ -182,6 +187,12 @@ class _Joining:
         if not worker.has_finished:
             what = f"{self._chief} is gone; look at its output, then start all processes again to resume"
             raise StoppedError(str(self.role), what)
+
+    @property
+    def _no_certificate(self) -> str:
+        why = f"there is no certificate of it in {os.path.join(self.model_dir, FOLDER)}"
+        finished = read_finished(self.model_dir)
+        return why if finished is None else f"{why}; the job there has finished at step {finished.final_step}"
 
     @property
     def _chief(self) -> str:

@@ -89,7 +89,9 @@ def _loaded(text: str) -> Mapping[str, Any]:
     shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
     try:
         content = json.loads(text, object_pairs_hook=_without_repeats)
-    except json.JSONDecodeError as error:
+    except ConfigError:
+        raise
+    except ValueError as error:  # also of a number with thousands of digits
         raise ConfigError((f"TF_CONFIG should be a JSON object, got {shown!r}: {error}",)) from None
     except RecursionError:
         raise ConfigError((f"TF_CONFIG should be a JSON object, got one nested too deeply: {shown!r}",)) from None

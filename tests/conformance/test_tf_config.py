@@ -161,6 +161,7 @@ TASK = '"task": {"type": "chief", "index": 0}'
 REFUSED = [
     ("{", "TF_CONFIG should be a JSON object, got '{': Expecting property name enclosed in double quotes"),
     ("x" * 70, f"TF_CONFIG should be a JSON object, got '{'x' * 60}...': Expecting value"),
+    ("9" * 5000, f"TF_CONFIG should be a JSON object, got '{'9' * 60}...': Exceeds the limit"),
     ("[]", "TF_CONFIG should be a JSON object, got '[]'"),
     ("[" * 9999, "TF_CONFIG should be a JSON object, got one nested too deeply: '[[["),
     ('{"cluster": []}', "TF_CONFIG: cluster should be an object, got []"),

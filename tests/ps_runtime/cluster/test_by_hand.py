@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import logging
 import os
 import re
@@ -18,13 +19,15 @@ import dask
 import pytest
 from distributed import Client, Event, wait
 
+from psflow.ps_runtime.checkpoint.records import write_finished
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster import leading
 from psflow.ps_runtime.cluster.certificate_file import kept_certificate, read_certificate
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address
-from psflow.ps_runtime.cluster.joining import OwnProgram, join
+from psflow.ps_runtime.cluster.joining import OwnProgram, _Joining, join
 from psflow.ps_runtime.cluster.leading import Led, _nodes, describe, lead
 from psflow.ps_runtime.cluster.own_security import new_pem
+from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
@@ -211,7 +214,7 @@ def test_the_certificate_is_for_its_owner_alone_and_for_the_time_of_the_cluster(
     folder = tmp_path / "runs" / "a" / "tls"
     assert read_certificate(str(folder.parent)) is None
     with kept_certificate(str(folder.parent), "new"):
-        (file,) = folder.iterdir()
+        file = folder / "cluster.pem"
         assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, file)] == [0o700, 0o600]
         assert read_certificate(str(folder.parent)) == "new"
     assert not folder.exists()
@@ -241,6 +244,73 @@ def test_a_certificate_that_this_user_may_not_read_is_refused(tmp_path: Path) ->
         (tmp_path / "tls" / "cluster.pem").chmod(0)
         with pytest.raises(UsageError, match=r"cluster\.pem cannot be read: Permission denied; start all processes as"):
             read_certificate(str(tmp_path))
+
+
+def test_two_chiefs_do_not_take_away_the_certificate_of_each_other(tmp_path: Path) -> None:
+    with kept_certificate(str(tmp_path), "first"):
+        with (
+            pytest.raises(UsageError, match=rf"^another chief begins in the model_dir {tmp_path}; end it first$"),
+            kept_certificate(str(tmp_path), "second"),
+        ):
+            pass
+        assert read_certificate(str(tmp_path)) == "first"
+    with kept_certificate(str(tmp_path), "second"):
+        assert read_certificate(str(tmp_path)) == "second"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_link_is_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o755)
+    (tmp_path / "tls").symlink_to(elsewhere)
+    with (
+        pytest.raises(UsageError, match=r"tls should be a directory of this user, and no link"),
+        kept_certificate(str(tmp_path), "new"),
+    ):
+        pass
+    assert (stat.S_IMODE(elsewhere.stat().st_mode), list(elsewhere.iterdir())) == (0o755, [])
+    (tmp_path / "tls").unlink()
+    (tmp_path / "tls").mkdir()
+    (elsewhere / "key").touch(0o600)
+    (tmp_path / "tls" / "cluster.pem").symlink_to(elsewhere / "key")
+    with pytest.raises(UsageError, match=r"cluster\.pem cannot be read: it is a symbolic link; start all processes as"):
+        read_certificate(str(tmp_path))
+
+
+def test_a_certificate_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kept_certificate(str(tmp_path), "new"):
+        other = os.geteuid() + 1
+        monkeypatch.setattr(os, "geteuid", lambda: other)
+        with pytest.raises(
+            UsageError, match=rf"cluster\.pem is of user {other - 1}, and this process of {other}; start"
+        ):
+            read_certificate(str(tmp_path))
+        with (
+            pytest.raises(UsageError, match=r"tls should be a directory of this user"),
+            kept_certificate(str(tmp_path), "of another"),
+        ):
+            pass
+
+
+def test_a_certificate_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "tls").mkdir()
+    os.mkfifo(tmp_path / "tls" / "cluster.pem", 0o600)
+    with pytest.raises(UsageError, match=r"cluster\.pem should be a file that the chief has written; remove it, and"):
+        read_certificate(str(tmp_path))
+
+
+def test_of_two_processes_of_one_role_the_later_one_hears_why(cluster: ClusterAddresses, tmp_path: Path) -> None:
+    joining = _Joining(cluster, PS, str(tmp_path), OwnProgram(), Deadline(0))
+    refusal = joining._refusal(OSError(errno.EADDRINUSE, "Address already in use"))
+    words = f"ps-0 cannot listen at {cluster.ps[0]}: another process listens there; end it, or choose another port"
+    assert (type(refusal), str(refusal)) == (UsageError, words)
+
+
+def test_who_comes_after_the_end_hears_of_it(cluster: ClusterAddresses, tmp_path: Path) -> None:
+    write_finished(str(tmp_path), 40, "the input ended")
+    words = r"did not answer within 0 s: .*/tls; the job there has finished at step 40;"
+    with pytest.raises(WaitTimeoutError, match=words):
+        joined(cluster, PS, tmp_path, 0.0)
 
 
 def test_an_address_of_another_host() -> None:

@@ -12,6 +12,7 @@ from distributed.client import FutureCancelledError
 from psflow.ps_runtime.cluster import launch as module
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.errors import RoleFailedError, WaitTimeoutError
 from psflow.ps_runtime.roles.event_codec import encode_event
 from psflow.ps_runtime.roles.events import Event, FirstStep, Metrics, PsListening, RoleLost, RoleStarted
@@ -49,6 +50,21 @@ def test_events_are_handed_on_in_their_order(run: ClusterJob, seen: list[Event])
         run._take_event((0.0, encode_event(event)))
     assert seen == sent
     assert run._ps_addresses == {PS: address}
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_loss_is_told_of_who_is_to_begin_again(run: ClusterJob, seen: list[Event], is_over: bool) -> None:
+    worker = RoleId(Role.WORKER, 0)
+    run.job = SimpleNamespace(roles=job_roles(1, 1, evaluator=False))  # type: ignore[assignment]
+    run._supervisor = Supervisor(run.job.roles, LIFE, 3)
+    for role in run.job.roles[1:]:
+        run._supervisor.place(role, str(role))
+    if is_over:
+        run._supervisor.finish(RoleId(Role.CHIEF, 0), LIFE, {})
+    run._supervisor.lose_slots({str(worker)})
+    run._tell_losses()
+    assert [event.role for event in seen] == ([] if is_over else ["worker-0"])
+    assert run._has_news() == is_over
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,8 @@ def test_a_slot_is_waited_for_as_long_as_others_are_there_and_a_minute_longer(mo
         scene.look()
     words = (
         "evaluator-0 did not begin again on a free slot within 60 s: training is complete, and its checkpoints are "
-        "kept; to evaluate the rest, resume the job, and add a Dask worker to the cluster, or end what takes its threads"
+        "kept; to evaluate the rest, resume the job, and add a Dask worker to the cluster, or end what takes its "
+        "threads"
     )
     with pytest.raises(WaitTimeoutError, match=f"^{words}$"):
         scene.look()
