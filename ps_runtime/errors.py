@@ -5,6 +5,7 @@
     PsflowError
     ├── UsageError               the request is invalid (ValueError); found before the flow starts, raised as it is
     │   ├── ArgumentTypeError    an argument of another type than expected (TypeError)
+    │   ├── NoClusterError       a role of a cluster, where TF_CONFIG has none (RuntimeError)
     │   ├── ConfigError          a configuration file, flag or environment variable
     │   ├── ModelFnError         a model_fn, or what it returned
     │   │   └── ModelFnTypeError a part of what it returned is of another type than expected (TypeError)
@@ -52,8 +53,8 @@ __all__ = [
     "ArgumentTypeError", "BrokenPeerError", "CapacityError", "CellError", "CheckpointError", "ClosedError",
     "ClusterError", "ConfigError", "EvaluationFailedError", "FlowFailedError", "InputError", "LabelError",
     "ModelDirError", "ModelFnError", "ModelFnTypeError", "NanGradientError", "NanLossError", "NoBestError",
-    "NoCheckpointError", "ProtocolError", "PsflowError", "RefusedError", "RoleFailedError", "StoppedError",
-    "StorageError", "TransportError", "UsageError", "WaitTimeoutError", "did_you_mean",
+    "NoCheckpointError", "NoClusterError", "ProtocolError", "PsflowError", "RefusedError", "RoleFailedError",
+    "StoppedError", "StorageError", "TransportError", "UsageError", "WaitTimeoutError", "did_you_mean",
 ]
 # fmt: on
 
@@ -119,6 +120,10 @@ class UsageError(PsflowError, ValueError):
 
 class ArgumentTypeError(UsageError, TypeError):
     """An argument has another type than expected; further faults of the same call may stand beside it."""
+
+
+class NoClusterError(UsageError, RuntimeError):
+    """One process of a cluster should be run, but TF_CONFIG has no cluster."""
 
 
 class ConfigError(UsageError):
