@@ -41,12 +41,11 @@ included.
 from __future__ import annotations
 
 import difflib
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from psflow.ps_runtime.redaction import without_secrets
+from psflow.ps_runtime.redaction import public_sentence, without_secrets
 
 # fmt: off
 __all__ = [
@@ -77,14 +76,6 @@ def _rebuild(cls: type[PsflowError], facts: dict[str, Any]) -> PsflowError:
     return cls(**facts)
 
 
-def _public(sentence: Callable[[Any], str]) -> Callable[[Any], str]:
-    @functools.wraps(sentence)
-    def public_sentence(error: Any) -> str:
-        return without_secrets(sentence(error))
-
-    return public_sentence
-
-
 @dataclass(eq=False)
 class PsflowError(Exception):
     """Base of all errors of psflow."""
@@ -93,7 +84,7 @@ class PsflowError(Exception):
         """Leave credentials out of the sentence, whatever facts it is made of."""
         super().__init_subclass__(**options)
         if "__str__" in vars(cls):
-            cls.__str__ = _public(cls.__str__)  # type: ignore[method-assign]
+            cls.__str__ = public_sentence(cls.__str__)  # type: ignore[method-assign]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), {f.name: getattr(self, f.name) for f in fields(self) if f.init})

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 class TrainingExecutor:
-    """Runs the role of this process in a job of training, evaluation and export, for launchers of their own.
+    """Runs the parts of a job of training, evaluation and export by name, for launchers.
 
     `train_and_evaluate` calls `run`. Each method blocks until the job has ended, and returns the report of each role by
     its name; none in a process of a cluster of TF_CONFIG that is not the chief's.
@@ -58,19 +58,15 @@ class TrainingExecutor:
 
     Notes
     -----
-    A method raises UsageError if TF_CONFIG gives this process another role; a NoClusterError, which is a RuntimeError,
-    if there is no cluster; and an ArgumentTypeError, which is a TypeError, if it evaluates and eval_spec is None. Else
-    it raises what `train_and_evaluate` does. Not thread-safe; another call resumes the job.
+    The methods raise what `train_and_evaluate` does; a UsageError if TF_CONFIG gives this process another role; a
+    NoClusterError, which is a RuntimeError, if a role needs a cluster and there is none; and an ArgumentTypeError,
+    which is a TypeError, if a part evaluates and eval_spec is None. Not thread-safe. A second call resumes the job.
 
     Examples
     --------
     ::
 
-        executor = TrainingExecutor(estimator, train_spec, eval_spec)
-        if estimator.config.task_type == "ps":
-            executor.run_ps()
-        else:
-            executor.run()
+        TrainingExecutor(estimator, train_spec, eval_spec).run_ps()
     """
 
     def __init__(

@@ -105,6 +105,15 @@ def test_it_is_what_train_and_evaluate_does(tmp_path):
     assert weights[0] == weights[1] != 0.5
 
 
+@pytest.mark.parametrize(("num_ps", "num_workers"), [(0, 0), (0, 2), (2, 0), (1, 1)])
+def test_one_process_is_one_ps_and_the_chief(num_ps, num_workers, tmp_path):
+    words = rf"^{num_ps} ps and {num_workers} workers need a cluster: pass client="
+    with pytest.raises(ValueError, match=words):
+        train_and_evaluate(
+            estimator_in(tmp_path / "model"), TrainSpec(rows), EVAL, num_ps=num_ps, num_workers=num_workers
+        )
+
+
 @pytest.mark.parametrize("name", ["run_local", "run_master", "run_evaluator"])
 def test_who_evaluates_needs_an_eval_spec(name, tmp_path):
     kind = TaskType(name.removeprefix("run_")) if name != "run_local" else None
