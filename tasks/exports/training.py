@@ -13,7 +13,8 @@ from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
-from psflow.tasks.exports.training_executor import TrainingExecutor, checked_eval_specs
+from psflow.tasks.exports.training_arguments import check_cluster, checked_eval_specs
+from psflow.tasks.exports.training_executor import TrainingExecutor
 
 __all__ = ["train_and_evaluate"]
 
@@ -81,7 +82,9 @@ def train_and_evaluate(
     StoppedError
         In a process of a cluster of TF_CONFIG, if the job failed, or the chief is gone.
     """
-    eval_specs = checked_eval_specs("train_and_evaluate", estimator, train_spec, eval_spec, may_be_none=False)
+    who = "train_and_evaluate"
+    eval_specs = checked_eval_specs(who, estimator, train_spec, eval_spec, writer, on_event, may_be_none=False)
+    check_cluster(who, client, num_ps, num_workers, may_be_none=True)
     _check_sizes(client, estimator.config.cluster, num_ps, num_workers)
     executor = TrainingExecutor(
         estimator, train_spec, eval_specs, transport=transport, writer=writer, on_event=on_event

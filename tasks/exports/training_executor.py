@@ -19,14 +19,13 @@ from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.export_bundle import ModelWriter
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, all_eval_specs
 from psflow.ps_runtime.roles.events import Event
-from psflow.ps_runtime.specs.arguments import ArgumentFaults, with_article
 from psflow.ps_runtime.specs.cluster_task import TaskType
+from psflow.tasks.exports.training_arguments import EXPECTED_EVAL_SPEC, check_cluster, checked_eval_specs
 from psflow.tasks.exports.writer import MlflowModelWriter, check_exportable
 
-__all__ = ["TrainingExecutor", "checked_eval_specs"]
+__all__ = ["TrainingExecutor"]
 
 ADMISSION_TIMEOUT_SECS = 60.0
-EXPECTED_EVAL_SPEC = "an EvalSpec, or a sequence of them"
 
 Reports = dict[str, dict[str, Any]]
 
@@ -79,7 +78,9 @@ class TrainingExecutor:
         writer: ModelWriter | None = None,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
-        eval_specs = checked_eval_specs("TrainingExecutor", estimator, train_spec, eval_spec, may_be_none=True)
+        eval_specs = checked_eval_specs(
+            "TrainingExecutor", estimator, train_spec, eval_spec, writer, on_event, may_be_none=True
+        )
         self.estimator = estimator
         self._evaluates = eval_spec is not None
         self._eval_specs = all_eval_specs(eval_specs)
@@ -146,6 +147,7 @@ class TrainingExecutor:
         num_ps, num_workers : int
             Parameter servers, at least 1, and workers beside the chief.
         """
+        check_cluster("run_on", client, num_ps, num_workers, may_be_none=False)
         with self._make_attempt(num_ps=num_ps, num_workers=num_workers) as attempt:
             job = attempt.job(self._writer)
             if (fault := tls_fault(client)) is not None:
@@ -181,31 +183,6 @@ class TrainingExecutor:
     def _check_evaluates(self, name: str) -> None:
         if not self._evaluates:
             raise ArgumentTypeError((f"{name}: eval_spec should be {EXPECTED_EVAL_SPEC}, got None",))
-
-
-def checked_eval_specs(
-    who: str, estimator: Any, train_spec: Any, eval_spec: Any, *, may_be_none: bool
-) -> tuple[EvalSpec, ...]:
-    """Return the EvalSpecs, if the arguments have the types that `who` takes.
-
-    Raises
-    ------
-    ArgumentTypeError
-        If one of them has another.
-    """
-    faults = ArgumentFaults(f"{who}: ")
-    for name, given, kind in (("estimator", estimator, Estimator), ("train_spec", train_spec, TrainSpec)):
-        if not isinstance(given, kind):
-            faults.add_type(name, with_article(kind.__name__), given)
-    specs: tuple[EvalSpec, ...] = ()
-    if isinstance(eval_spec, EvalSpec):
-        specs = (eval_spec,)
-    elif eval_spec is None and not may_be_none:
-        faults.add_type("eval_spec", EXPECTED_EVAL_SPEC, None)
-    else:
-        specs = faults.items("eval_spec", eval_spec, EvalSpec, "EvalSpec")
-    faults.raise_any()
-    return specs
 
 
 def _model_writer(estimator: Estimator, eval_specs: Sequence[EvalSpec]) -> ModelWriter | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from distributed import Client
 
 from psflow import EvalSpec, FinalExporter, RunConfig, TrainingExecutor, TrainSpec, train_and_evaluate
 from psflow.ps_runtime.checkpoint.records import EvaluationLog
@@ -74,7 +75,7 @@ def test_without_a_cluster_there_is_no_role(kind, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_process_of_a_cluster_runs_all_of_it(kind):
     executor = executor_of(kind)
-    for run in (executor.run_local, lambda: executor.run_on(None, num_ps=1, num_workers=0)):
+    for run in (executor.run_local, lambda: executor.run_on(object.__new__(Client), num_ps=1, num_workers=0)):
         with pytest.raises(
             ValueError, match=rf"^TF_CONFIG says that this process is {kind} 0 of a cluster whose chief"
         ):
@@ -105,7 +106,7 @@ def test_it_is_what_train_and_evaluate_does(tmp_path):
     assert weights[0] == weights[1] != 0.5
 
 
-@pytest.mark.parametrize(("num_ps", "num_workers"), [(0, 0), (0, 2), (2, 0), (1, 1)])
+@pytest.mark.parametrize(("num_ps", "num_workers"), [(2, 0), (1, 1)])
 def test_one_process_is_one_ps_and_the_chief(num_ps, num_workers, tmp_path):
     words = rf"^{num_ps} ps and {num_workers} workers need a cluster: pass client="
     with pytest.raises(ValueError, match=words):
@@ -134,11 +135,24 @@ def test_the_others_do_not(kind):
 
 def test_it_takes_an_estimator_and_specs():
     with pytest.raises(TypeError) as caught:
-        TrainingExecutor(None, 3, [3])
+        TrainingExecutor(None, 3, [3], writer=3, on_event=3)
+    assert [fault.partition(", ")[0] for fault in caught.value.faults] == [
+        "TrainingExecutor: estimator should be an Estimator",
+        "TrainingExecutor: train_spec should be a TrainSpec",
+        "TrainingExecutor: eval_spec[0] should be an EvalSpec",
+        "TrainingExecutor: writer should be a ModelWriter",
+        "TrainingExecutor: on_event should be callable",
+    ]
+
+
+def test_a_dask_cluster_has_a_client_and_roles(tmp_path):
+    executor = TrainingExecutor(estimator_in(tmp_path / "model"), TrainSpec(rows), EVAL)
+    with pytest.raises(ValueError, match=r"^run_on: ") as caught:
+        executor.run_on(None, num_ps=0, num_workers=-1)
     assert caught.value.faults == (
-        "TrainingExecutor: estimator should be an Estimator, got None",
-        "TrainingExecutor: train_spec should be a TrainSpec, got int 3",
-        "TrainingExecutor: eval_spec[0] should be an EvalSpec, got int 3",
+        "run_on: client should be a distributed.Client, got None",
+        "run_on: num_ps should be 1 or more, got 0",
+        "run_on: num_workers should be 0 or more, got -1",
     )
 
 
