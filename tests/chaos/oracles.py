@@ -40,7 +40,7 @@ def violations(trial: Trial, model_dir: Path, events: Sequence[Event]) -> list[s
         *_final_step(model_dir),
         *_evaluations(model_dir, store),
         *_best(model_dir, events),
-        *_losses(trial, events),
+        *wrong_losses(trial, events),
     ]
     told = {event.step for event in events if isinstance(event, Checkpoint)}
     if steps != STEPS or not told <= set(steps):
@@ -135,7 +135,7 @@ def _best(model_dir: Path, events: Sequence[Event]) -> Iterator[str]:
         yield f"exports had the losses {losses}, expected each to be better than the one before"
 
 
-def _losses(trial: Trial, events: Sequence[Event]) -> Iterator[str]:
+def wrong_losses(trial: Trial, events: Sequence[Event]) -> Iterator[str]:
     lost = sorted(event.role for event in events if isinstance(event, RoleLost))
     expected = sorted(map(str, trial.target.roles)) if trial.loses_roles else []
     may_be_over = trial.phase is Phase.FINISH and set(lost) <= set(expected) and len(set(lost)) == len(lost)

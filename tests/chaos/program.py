@@ -28,6 +28,8 @@ from psflow import (
 )
 from psflow.ps_runtime.checkpoint.manifest import Manifest
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
+from psflow.ps_runtime.client.shard_client import ShardClient
+from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.specs.consistency import Consistency
 from tests.chaos.gates import Gates
 from tests.chaos.trials import NUM_WORKERS, Input, Parameters, Phase, Trial, Update
@@ -40,6 +42,10 @@ FAULT_STEP = 40
 """The first checkpoint that a gate is for; the one of step 0 is written before training."""
 HOLD_STEP = 160
 """Where training waits for lost roles."""
+MID_STEP = (Phase.TRAINING, Phase.PUSH, Phase.ANSWER)
+"""The phases in which a replica waits for the fault."""
+HELD_STEPS = 3
+"""The step of its own in which a replica waits for the fault, after all have made a first one."""
 NUM_RECORDS = 100
 BATCH_SIZE = 4
 NUM_BATCHES = NUM_RECORDS // BATCH_SIZE
@@ -49,7 +55,7 @@ NUM_ROWS = NUM_RECORDS + 2
 EXPORTER = "best"
 
 CHIEF = "chief-0"
-WORKERS = tuple(f"worker-{i}" for i in range(NUM_WORKERS))
+TRAINERS = (CHIEF, *(f"worker-{i}" for i in range(NUM_WORKERS)))
 
 
 def counters(num_ps: int) -> list[str]:
@@ -90,22 +96,23 @@ class Program:
     def _wait(self, role: str, num_updates: float) -> None:
         """Wait in a replica, in the middle of a step."""
         self._num_steps += 1
-        if role != CHIEF:
-            self.gates.begin(role)
-        elif self._num_steps == 1:
+        if role == CHIEF and self._num_steps == 1:
             self.gates.pass_through(Phase.START)
-        else:
-            for worker in WORKERS:  # so that each takes part
-                self.gates.await_begin(worker)
-        if self._num_steps > 2 and role == self._holder:
+        self.gates.begin(role)
+        if self._num_steps == 2:
+            for other in TRAINERS:  # so that each takes part, before some use up the tickets
+                self.gates.await_begin(other)
+        if self._num_steps == HELD_STEPS and role == self._holder:
             self.gates.pass_through(Phase.TRAINING)
-        if num_updates >= HOLD_STEP:
+            gate_pushes(self.gates)
+        is_awaited = self.trial.phase in MID_STEP and role == self._holder and not self.gates.is_reached
+        if num_updates >= HOLD_STEP and not is_awaited:
             self.gates.await_recovery()
 
     @property
     def _holder(self) -> str:
         """The replica that waits in the middle of a step."""
-        return next((name for name in self.trial.target.value if name in WORKERS), CHIEF)
+        return next((name for name in self.trial.target.value if name in TRAINERS), CHIEF)
 
     def write(self, directory: str, bundle: Any) -> None:
         """Write an export: the program is its own ModelWriter."""
@@ -113,6 +120,21 @@ class Program:
             self.gates.pass_through(Phase.EXPORT)
         Path(directory).mkdir()
         (Path(directory) / "step").write_text(str(bundle.global_step))
+
+
+def gate_pushes(gates: Gates) -> None:
+    """Have each push of this process, which is of one trial alone, wait before and after its way to ps-0."""
+    send = ShardClient.send
+
+    def gated(client: ShardClient, message: Message) -> None:
+        is_last_part = message.kind is Kind.PUSH and client.connection.peer.startswith("ps-0 ")
+        if is_last_part:
+            gates.pass_through(Phase.PUSH)
+        send(client, message)
+        if is_last_part:
+            gates.pass_through(Phase.ANSWER)
+
+    ShardClient.send = gated  # type: ignore[method-assign]
 
 
 class CheckpointGates(CheckpointSaverListener):
