@@ -15,7 +15,7 @@ SPREAD = -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder
 PACKAGES = flows tasks ps_runtime psflow benchmarks
 SEED ?= 1
 MINUTES ?= 5
-BENCHES ?= mlp dense embedding input predict checkpoint startup memory scaling
+BENCHES ?= mlp dense embedding clicks input predict checkpoint startup memory scaling
 
 .PHONY: venv compiled test coverage test-browser acceptance check chaos mutate demo bench bench-peers clean
 
@@ -67,7 +67,7 @@ check: compiled
 chaos: venv
 	$(BIN)/python -m tests.chaos --seed $(SEED) $(if $(TRIAL),--trial $(TRIAL),--minutes $(MINUTES))
 
-# Changes the code in 780 places, one at a time, and shows in docs/mutation.md which changes no test notices; or in some
+# Changes the code in one place after the other, and shows in docs/mutation.md which changes no test notices; or in some
 # rooms only: make mutate ROOMS="server placement"
 mutate: venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[mutate]'

@@ -24,7 +24,7 @@ from psflow.ps_runtime.errors import PsflowError, UsageError
 
 __all__ = ["NAMES", "main", "run"]
 
-NAMES = ("mlp", "dense", "embedding", "input", "predict", "checkpoint", "startup", "memory", "scaling")
+NAMES = ("mlp", "dense", "embedding", "clicks", "input", "predict", "checkpoint", "startup", "memory", "scaling")
 FAILED, USAGE = 1, 2
 WIDTH = 120
 """Of a table that goes to a file."""
@@ -80,7 +80,7 @@ def run(name: str, settings: Settings) -> dict[str, Any]:
 
 
 def _settings(options: argparse.Namespace) -> Settings:
-    return Settings(options.output, options.pairs, options.starts, options.quick, tuple(options.case))
+    return Settings(options.output, options.pairs, options.starts, options.quick, tuple(options.case), options.rows)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -90,6 +90,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--starts", type=int, default=2, help="how often the systems are started afresh for them")
     parser.add_argument("--quick", action="store_true", help="one case, two short pairs, no peer")
     parser.add_argument("--case", action="append", default=[], metavar="PATTERN", help="only cases like this one")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="records of the log of clicks; only for clicks")
     parser.add_argument("--output", type=Path, default=Path("runs/bench"), metavar="DIR", help="for plot and JSON")
     parser.add_argument("--json", action="store_true", help="last line of stdout: the result as JSON")
     return parser.parse_args(arguments)

@@ -38,9 +38,9 @@ def pull_and_take(num_rows: int, num_ids: int) -> tuple[Callable[[], NDArray[np.
     """
     memory = np.empty(0, np.uint8)
 
-    def allocate(nbytes: int) -> NDArray[np.uint8]:
+    def allocate(num_rows: int, row_nbytes: int) -> NDArray[np.uint8]:
         nonlocal memory
-        memory = row_memory(nbytes)
+        memory = row_memory(num_rows, row_nbytes)
         return memory
 
     spec = TableSpec("items", num_rows, DIM, "float32", 0, {"name": "uniform", "scale": 0.05}, seed=1)

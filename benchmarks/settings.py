@@ -29,6 +29,8 @@ class Settings:
         One case, two short pairs, no peer: shows that it runs, and nothing else.
     patterns : tuple of str
         Shell patterns; only cases that match one of them are run. Empty: all.
+    rows : int
+        Records of the log of clicks.
     """
 
     output: Path
@@ -36,11 +38,12 @@ class Settings:
     starts: int = 2
     quick: bool = False
     patterns: tuple[str, ...] = ()
+    rows: int = 1_000_000
 
     def __post_init__(self) -> None:
         faults = [
             f"--{name} should be at least 1, got {value}"
-            for name, value in (("pairs", self.pairs), ("starts", self.starts))
+            for name, value in (("pairs", self.pairs), ("starts", self.starts), ("rows", self.rows))
             if value < 1
         ]
         if faults:

@@ -38,7 +38,7 @@ def images(start: int, stop: int | None) -> Dataset:
 
 def train_input_fn() -> Dataset:
     """Read each image once an epoch, over all replicas; each epoch has an order of its own."""
-    return images(0, NUM_TRAINED_ON).batch(32).shuffle(seed=1).repeat()
+    return images(0, NUM_TRAINED_ON).shuffle(NUM_TRAINED_ON, seed=1).batch(32).repeat()
 
 
 def eval_input_fn() -> Dataset:

@@ -30,6 +30,7 @@ from psflow.flows.commands.init import init
 from psflow.flows.commands.pipeline import pipeline
 from psflow.flows.commands.plan import plan
 from psflow.flows.commands.predict import predict
+from psflow.flows.commands.role import role
 from psflow.flows.commands.serve import serve
 from psflow.flows.commands.status import status
 from psflow.flows.commands.train import train
@@ -69,6 +70,7 @@ for command in (
     bench,
 ):
     app.command(epilog=EPILOG)(command)
+app.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})(role)  # what follows is the program's
 
 
 def _hear(number: int, frame: FrameType | None) -> NoReturn:
@@ -85,7 +87,7 @@ def main() -> NoReturn:
         signal.signal(number, _hear)
     arguments = sys.argv[1:]
     sys.path.insert(0, os.getcwd())  # modules of the user may stand here, too
-    answer = _reserve_stdout() if "--json" in arguments else None
+    answer = _reserve_stdout() if "--json" in arguments and arguments[0] != "role" else None  # that may be a program's
     Watchdog(stop_clock, partial(_say_last, arguments, answer)).start()
     exit_code = run(arguments, answer)
     _end_helpers()

@@ -10,17 +10,19 @@ import hashlib
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 __all__ = [
     "Initializer",
+    "TableInitializer",
     "constant",
     "glorot_uniform",
     "he_normal",
     "normal",
+    "of_table",
     "ones",
     "table_seed",
     "truncated_normal",
@@ -31,6 +33,8 @@ __all__ = [
 
 Shape = tuple[int, ...]
 Initializer = Callable[[Shape, DTypeLike, np.random.Generator], NDArray[Any]]
+TableInitializer = tuple[Literal["uniform", "normal", "constant", "zeros"], float]
+"""What `embedding_lookup` takes: name and scale."""
 
 _TRUNCATED_STDDEV = 0.87962566103423978
 """Standard deviation of the standard normal distribution cut off at -2 and 2."""
@@ -60,6 +64,28 @@ def table_seed(seed: int, name: str) -> int:
 
 def _seed_of(seed: int, name: str, num_bytes: int) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed}:{name}".encode(), digest_size=num_bytes).digest(), "little")
+
+
+def of_table(initializer: Initializer) -> TableInitializer | None:
+    """Return what gives the rows of a sparse table the values of an initializer; None: nothing does.
+
+    Examples
+    --------
+    >>> of_table(normal(stddev=0.5)), of_table(uniform(low=0, high=1))
+    (('normal', 0.5), None)
+    """
+    if initializer is zeros:
+        return "zeros", 0.0
+    if not isinstance(initializer, partial):
+        return None
+    given = initializer.keywords
+    if initializer.func is _normal and given["mean"] == 0:
+        return "normal", float(given["stddev"])
+    if initializer.func is _uniform and given["low"] == -given["high"]:
+        return "uniform", float(given["high"])
+    if initializer.func is _constant and np.ndim(given["value"]) == 0:
+        return "constant", float(given["value"])
+    return None
 
 
 def zeros(shape: Shape, dtype: DTypeLike, rng: np.random.Generator) -> NDArray[Any]:

@@ -6,7 +6,8 @@ The gradient has the shape and dtype of its argument and is that of the *mean* l
 from __future__ import annotations
 
 import math
-from typing import Any
+from enum import StrEnum
+from typing import Any, assert_never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,9 @@ from psflow.ps_runtime.errors import LabelError, ModelFnError
 
 __all__ = [
     "FloatArray",
+    "Reduction",
     "check_class_ids",
+    "logistic",
     "mean_squared_error",
     "sigmoid_cross_entropy",
     "softmax",
@@ -26,6 +29,51 @@ FloatArray = NDArray[np.floating[Any]]
 
 MAX_SHORT = 64
 """Numbers of a row up to which numpy finds the largest sooner in the columns of the transposed rows."""
+
+
+class Reduction(StrEnum):
+    """How the losses of a batch become one number: their sum, each times the weight of its example, and its divisor."""
+
+    SUM = "sum"
+    SUM_OVER_BATCH_SIZE = "sum_over_batch_size"
+    MEAN = "mean"
+    SUM_BY_NONZERO_WEIGHTS = "sum_by_nonzero_weights"
+
+    def of_mean(self, weights: NDArray[Any] | None, num_examples: int, size: int) -> float:
+        """Return what a weighted sum that is divided by `size` has to be multiplied by.
+
+        Parameters
+        ----------
+        weights : (batch,) numbers or None
+            Of the examples; None: 1 each.
+        num_examples : int
+            Of the batch.
+        size : int
+            Losses of the batch: one or more of each example.
+
+        Returns
+        -------
+        float
+            0 where the divisor would be 0, as TensorFlow has it.
+
+        Examples
+        --------
+        >>> weights = np.array([3.0, 0.0, 1.0])
+        >>> [each.of_mean(weights, 3, 3) for each in (Reduction.SUM, Reduction.MEAN, Reduction.SUM_BY_NONZERO_WEIGHTS)]
+        [3.0, 0.75, 1.5]
+        """
+        match self:
+            case Reduction.SUM:
+                return float(size)
+            case Reduction.SUM_OVER_BATCH_SIZE:
+                return 1.0
+            case Reduction.MEAN:
+                share = num_examples if weights is None else float(np.sum(weights, dtype=np.float64))
+            case Reduction.SUM_BY_NONZERO_WEIGHTS:
+                share = num_examples if weights is None else int(np.count_nonzero(weights))
+            case _:
+                assert_never(self)
+        return num_examples / share if share else 0.0
 
 
 def check_class_ids(class_ids: NDArray[np.integer[Any]], num_classes: int, where: str = "the batch") -> None:
@@ -49,6 +97,22 @@ def check_class_ids(class_ids: NDArray[np.integer[Any]], num_classes: int, where
         return
     row = int(np.argmax((class_ids < 0) | (class_ids >= num_classes)))
     raise LabelError(row, where, f"is {class_ids[row]}, expected an integer in [0, {num_classes})")
+
+
+def logistic(logits: FloatArray) -> FloatArray:
+    """Return ``1 / (1 + exp(-logits))`` of an array of any shape, newly allocated.
+
+    `logits` are floats of numpy: where ``minimize`` traces model_fn, use ``autograd.numpy`` instead.
+
+    Examples
+    --------
+    >>> logistic(np.array([-1000.0, 0.0, 1000.0]))
+    array([0. , 0.5, 1. ])
+    """
+    decay = np.exp(-np.abs(logits))
+    shares: FloatArray = np.where(logits >= 0.0, 1.0, decay).astype(logits.dtype, copy=False)
+    shares /= decay + 1.0
+    return shares
 
 
 def softmax(logits: FloatArray) -> FloatArray:
@@ -126,7 +190,9 @@ def softmax_cross_entropy(
     return float(loss) / batch, gradient
 
 
-def sigmoid_cross_entropy(labels: NDArray[Any], logits: FloatArray) -> tuple[float, FloatArray]:
+def sigmoid_cross_entropy(
+    labels: NDArray[Any], logits: FloatArray, weights: NDArray[Any] | None = None
+) -> tuple[float, FloatArray]:
     """Return the mean of ``-z log s(x) - (1 - z) log(1 - s(x))``, with `s` the logistic function, and its gradient.
 
     Computed as ``max(x, 0) - x * z + log(1 + exp(-|x|))``, which neither overflows nor cancels.
@@ -137,13 +203,15 @@ def sigmoid_cross_entropy(labels: NDArray[Any], logits: FloatArray) -> tuple[flo
         ``z``: the probability of each event.
     logits : array of floats of the same shape
         ``x``.
+    weights : (batch,) numbers, optional
+        Of the examples, 1 each if left out. The divisor is the number of elements, whatever they weigh.
 
     Returns
     -------
     loss : float
         Mean over all elements.
     gradient : array of the shape and dtype of `logits`
-        ``(s(x) - z) / size``.
+        ``weight * (s(x) - z) / size``.
 
     Raises
     ------
@@ -155,14 +223,15 @@ def sigmoid_cross_entropy(labels: NDArray[Any], logits: FloatArray) -> tuple[flo
     if not logits.size:
         return math.nan, np.zeros_like(logits)
     truth = np.asarray(labels, logits.dtype)
-    decay = np.exp(-np.abs(logits))
-    loss = (np.maximum(logits, 0.0) - logits * truth + np.log1p(decay)).mean()
-    gradient: FloatArray = np.where(logits >= 0.0, 1.0, decay)
-    gradient = gradient.astype(logits.dtype, copy=False)
-    np.divide(gradient, decay + 1.0, out=gradient)
+    losses = np.maximum(logits, 0.0) - logits * truth + np.log1p(np.exp(-np.abs(logits)))
+    gradient = logistic(logits)
     np.subtract(gradient, truth, out=gradient)
     np.multiply(gradient, 1.0 / logits.size, out=gradient)
-    return float(loss), gradient
+    if weights is not None:
+        factors = np.asarray(_of_examples(weights, len(logits)), logits.dtype).reshape(-1, *[1] * (logits.ndim - 1))
+        losses *= factors
+        gradient *= factors
+    return float(losses.mean()), gradient
 
 
 def mean_squared_error(

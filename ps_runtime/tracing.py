@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["plain"]
+__all__ = ["numpy_of", "plain"]
 
 
 def plain(value: Any) -> Any:
@@ -15,3 +15,14 @@ def plain(value: Any) -> Any:
     while hasattr(value, "_value") and hasattr(value, "_trace"):
         value = value._value
     return value
+
+
+def numpy_of(value: Any) -> Any:
+    """Return the module numpy, or that of autograd where it traces `value`."""
+    if plain(value) is value:
+        import numpy
+
+        return numpy
+    import autograd.numpy  # costs an import of its own
+
+    return autograd.numpy

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from psflow import estimator
+    from psflow import estimator, feature_column
     from psflow.ps_runtime import initializers, layers, losses, metrics, optimizers
     from psflow.ps_runtime.columns.crossing import CrossOptions
     from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions, Quantiles
@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.data.input_pipeline import InputContext
     from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, Tsv
     from psflow.ps_runtime.estimator.baseline_classifier import BaselineClassifier
+    from psflow.ps_runtime.estimator.baseline_estimator import BaselineEstimator
     from psflow.ps_runtime.estimator.baseline_regressor import BaselineRegressor
     from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
+    from psflow.ps_runtime.estimator.dnn_estimator import DNNEstimator
     from psflow.ps_runtime.estimator.dnn_linear_combined_classifier import DNNLinearCombinedClassifier
+    from psflow.ps_runtime.estimator.dnn_linear_combined_estimator import DNNLinearCombinedEstimator
     from psflow.ps_runtime.estimator.dnn_linear_combined_regressor import DNNLinearCombinedRegressor
     from psflow.ps_runtime.estimator.dnn_regressor import DNNRegressor
     from psflow.ps_runtime.estimator.early_stopping import (
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.estimator.eval_metrics import read_eval_metrics
     from psflow.ps_runtime.estimator.in_memory_evaluator import InMemoryEvaluatorHook
     from psflow.ps_runtime.estimator.linear_classifier import LinearClassifier
+    from psflow.ps_runtime.estimator.linear_estimator import LinearEstimator
     from psflow.ps_runtime.estimator.linear_regressor import LinearRegressor
     from psflow.ps_runtime.estimator.monitored import MonitoredTrainingSession
     from psflow.ps_runtime.estimator.warm_start_settings import VocabInfo, WarmStartSettings
@@ -48,6 +52,11 @@ if TYPE_CHECKING:
         make_stop_at_checkpoint_step_hook,
     )
     from psflow.ps_runtime.model.best import better
+    from psflow.ps_runtime.model.canned.base import Head
+    from psflow.ps_runtime.model.canned.binary_class_head import BinaryClassHead
+    from psflow.ps_runtime.model.canned.multi_class_head import MultiClassHead
+    from psflow.ps_runtime.model.canned.multi_label_head import MultiLabelHead
+    from psflow.ps_runtime.model.canned.regression_head import RegressionHead
     from psflow.ps_runtime.model.embedding import embedding_lookup
     from psflow.ps_runtime.model.exporters import BestExporter, FinalExporter, LatestExporter
     from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
@@ -114,6 +123,15 @@ _MODULES = {
     ".ps_runtime.estimator.dnn_linear_combined_classifier": ["DNNLinearCombinedClassifier"],
     ".ps_runtime.estimator.dnn_linear_combined_regressor": ["DNNLinearCombinedRegressor"],
     ".ps_runtime.estimator.dnn_regressor": ["DNNRegressor"],
+    ".ps_runtime.estimator.baseline_estimator": ["BaselineEstimator"],
+    ".ps_runtime.estimator.dnn_estimator": ["DNNEstimator"],
+    ".ps_runtime.estimator.dnn_linear_combined_estimator": ["DNNLinearCombinedEstimator"],
+    ".ps_runtime.estimator.linear_estimator": ["LinearEstimator"],
+    ".ps_runtime.model.canned.base": ["Head"],
+    ".ps_runtime.model.canned.binary_class_head": ["BinaryClassHead"],
+    ".ps_runtime.model.canned.multi_class_head": ["MultiClassHead"],
+    ".ps_runtime.model.canned.multi_label_head": ["MultiLabelHead"],
+    ".ps_runtime.model.canned.regression_head": ["RegressionHead"],
     ".ps_runtime.estimator.early_stopping": [
         "make_early_stopping_hook",
         "stop_if_higher_hook",
@@ -193,6 +211,7 @@ _MODULES = {
 _SUBMODULES = {
     "export": ".ps_runtime.model.export",
     "estimator": ".estimator",
+    "feature_column": ".feature_column",
     "initializers": ".ps_runtime.initializers",
     "layers": ".ps_runtime.layers",
     "losses": ".ps_runtime.losses",
@@ -208,8 +227,10 @@ __all__ = [
     "ArrowInput",
     "Async",
     "BaselineClassifier",
+    "BaselineEstimator",
     "BaselineRegressor",
     "BestExporter",
+    "BinaryClassHead",
     "BoundedStaleness",
     "Checkpoint",
     "CheckpointSaverHook",
@@ -219,7 +240,9 @@ __all__ = [
     "CrossOptions",
     "Csv",
     "DNNClassifier",
+    "DNNEstimator",
     "DNNLinearCombinedClassifier",
+    "DNNLinearCombinedEstimator",
     "DNNLinearCombinedRegressor",
     "DNNRegressor",
     "Dataset",
@@ -237,6 +260,7 @@ __all__ = [
     "Ftrl",
     "GlobalStepWaiterHook",
     "GradientDescent",
+    "Head",
     "Hogwild",
     "InMemoryEvaluatorHook",
     "InputContext",
@@ -247,6 +271,7 @@ __all__ = [
     "LatestExporter",
     "LibSvm",
     "LinearClassifier",
+    "LinearEstimator",
     "LinearRegressor",
     "LogMessage",
     "LoggingTensorHook",
@@ -254,6 +279,8 @@ __all__ = [
     "ModeKeys",
     "Momentum",
     "MonitoredTrainingSession",
+    "MultiClassHead",
+    "MultiLabelHead",
     "NanTensorHook",
     "Optimizer",
     "ParquetInput",
@@ -263,6 +290,7 @@ __all__ = [
     "PsListening",
     "Quantiles",
     "RMSProp",
+    "RegressionHead",
     "Restored",
     "RoleEnded",
     "RoleStarted",
@@ -289,6 +317,7 @@ __all__ = [
     "embedding_lookup",
     "estimator",
     "export",
+    "feature_column",
     "fixed_size_partitioner",
     "get_or_create_global_step",
     "get_variable",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from psflow import Dataset, Estimator, EvalSpec, LatestExporter, RunConfig, Trai
 from psflow.ps_runtime.checkpoint.records import write_finished
 from psflow.ps_runtime.errors import BrokenPeerError
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.model.canned.dnn import dnn_classifier
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.dnn import dnn_model
 from psflow.ps_runtime.optimizers import GradientDescent
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.evaluator import run_evaluator
@@ -60,9 +62,14 @@ def growth_mb(num_evaluations: int, *, exports: bool) -> float:
     with tempfile.TemporaryDirectory() as model_dir:
         last = num_evaluations + NUM_FIRST - 1
         config = RunConfig(model_dir=model_dir, tf_random_seed=1, save_checkpoints_steps=1, keep_checkpoint_max=None)
-        params = {"hidden_units": [512], "n_classes": 10, "optimizer": GradientDescent(learning_rate=0.01)}
-        estimator = Estimator(dnn_classifier, config=config, params=params)
-        estimator.train(lambda: examples().batch(10).repeat(), max_steps=last)
+        params = {
+            "hidden_units": [512],
+            "feature_columns": None,
+            "head": ClassifierSpec(10),
+            "optimizer": GradientDescent(learning_rate=0.01),
+        }
+        estimator = Estimator(dnn_model, config=config, params=params)
+        estimator.train(lambda: replace(examples(), batch_size=10).repeat(), max_steps=last)
         exporters = [LatestExporter("latest", exports_to_keep=2)] if exports else []
         quick = {"start_delay_secs": 0, "throttle_secs": 0}
         specs = [

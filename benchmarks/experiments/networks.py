@@ -42,7 +42,7 @@ def estimator_of(trial: Trial, model_dir: str) -> Estimator:
         params = {"hidden_units": problem.hidden_units, "learning_rate": trial.learning_rate}
         return Estimator(sigmoid_network, config=config, params=params)
     optimizer = GradientDescent(learning_rate=trial.learning_rate)
-    return DNNClassifier([problem.hidden_units], NUM_CLASSES, optimizer, config=config)
+    return DNNClassifier([problem.hidden_units], n_classes=NUM_CLASSES, optimizer=optimizer, config=config)
 
 
 def sigmoid_network(

@@ -28,13 +28,16 @@ def bench(
             metavar="PATTERN", help="Measure only the cases that match; repeat the option for several patterns."
         ),
     ] = None,
+    rows: Annotated[
+        int, typer.Option(min=1, help="Number of records of the log of clicks; of the benchmark clicks alone.")
+    ] = 1_000_000,
     output: Annotated[str, typer.Option(metavar="DIR", help="Directory for the plot and the numbers.")] = "runs/bench",
     as_json: Json = False,
 ) -> Mapping[str, Any]:
     """Measure psflow against its limits, and against TensorFlow Estimator where it is installed."""
     from psflow.flows.looking.bench import bench
 
-    options = ["--pairs", str(pairs), "--starts", str(starts), "--output", output]
+    options = ["--pairs", str(pairs), "--starts", str(starts), "--rows", str(rows), "--output", output]
     options += ["--quick"] * quick + [f"--case={pattern}" for pattern in case or ()]
     answer = bench(name, options)
     return answer if as_json else {"bench": name, "cases": len(answer["rows"]), "output": output}

@@ -15,7 +15,9 @@ from psflow.ps_runtime.errors import RoleFailedError, UsageError
 
 __all__ = ["BenchName", "bench"]
 
-BenchName = Literal["mlp", "dense", "embedding", "input", "predict", "checkpoint", "startup", "memory", "scaling"]
+BenchName = Literal[
+    "mlp", "dense", "embedding", "clicks", "input", "predict", "checkpoint", "startup", "memory", "scaling"
+]
 
 USAGE = 2
 """Exit code of a benchmark that cannot be run as asked."""

@@ -7,6 +7,7 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from enum import StrEnum
 from functools import reduce
 from operator import or_
 from os import PathLike
@@ -84,11 +85,17 @@ class Nested:
     of: Callable[[Any], Any]
 
 
+KEYS_ELSEWHERE = {
+    "model_dir", "config", "warm_start_from", "feature_columns", "sparse_combiner", "linear_sparse_combiner"
+}  # fmt: skip
+"""Parameters of estimators that no configuration of a model has."""
+
+
 def keys_of(kind: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     """Return type and default, MISSING if there is none, of each parameter that the constructor of `kind` has.
 
     ``model_dir``, ``config`` and ``warm_start_from`` of an estimator are not among them: a training has keys of its own
-    for these.
+    for these. Nor are ``feature_columns`` and how they join several ids: the input has keys for its columns.
 
     Raises
     ------
@@ -105,7 +112,7 @@ def keys_of(kind: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     hints = get_type_hints(kind.__init__, include_extras=True)
     found = {}
     for name, parameter in inspect.signature(kind).parameters.items():
-        if name in ("model_dir", "config", "warm_start_from"):
+        if name in KEYS_ELSEWHERE:
             continue
         if name not in hints:
             raise TypeError(f"{kind.__qualname__}: the parameter {name} has no type; annotate it")
@@ -149,7 +156,8 @@ def parameters_of(
             annotation = _in_configurations(hint, nested)
         except TypeError as error:
             raise TypeError(f"{kind.__qualname__}: the parameter {name} {error}") from None
-        shown = next((each.of(default) for of, each in nested.items() if isinstance(default, of)), default)
+        plain = default.value if isinstance(default, StrEnum) else default
+        shown = next((each.of(default) for of, each in nested.items() if isinstance(default, of)), plain)
         made[name] = (annotation, ... if default is MISSING else shown)
     summary = (inspect.getdoc(kind) or title).partition("\n")[0]
     model: Any = create_model(title, __base__=base, __doc__=summary, **made)
@@ -169,6 +177,8 @@ def _in_configurations(hint: Any, nested: Mapping[type, Nested]) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in PLAIN or origin is Literal:
         return hint
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return Literal[tuple(str(each) for each in hint)]
     if hint in nested:
         return nested[hint].annotation
     if origin is Annotated:

@@ -23,7 +23,7 @@ NEW_FILES_ONLY = (
     "... below it. A file that was predicted and has changed since is refused."
 )
 OUTPUT_FORMAT = "Format of the parts; parquet or csv. In csv a prediction of several numbers has a column for each."
-PREDICT_KEYS = "Predictions to write, such as [class_ids]; null: all that the model has."
+PREDICT_KEYS = "Predictions to write, such as [class_ids]; null: all but all_class_ids and all_classes."
 
 __all__ = ["PredictChoice", "PredictParameters", "parse_predict_parameters"]
 

@@ -15,7 +15,7 @@ from psflow.ps_runtime.checkpoint.records import EvaluationLog, measured
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.config.files import dump
 from psflow.ps_runtime.config.keys import flat
-from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.data.splittable import KnownInput
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.fork import FORKED_FROM
 from psflow.ps_runtime.model.best import better
@@ -98,7 +98,7 @@ def _params(attempt: Attempt, parameters: TrainParameters) -> dict[str, str]:
     return {key: str(value) for key, value in flat(public(values)) if value is not None}
 
 
-def dataset_info(context: str, dataset: SplittableInput, parameters: TrainParameters) -> DatasetInfo:
+def dataset_info(context: str, dataset: KnownInput, parameters: TrainParameters) -> DatasetInfo:
     """Return the input `context` of `parameters`, such as ``eval``, as MLflow shows it."""
     source = parameters.sources()[context]
     named = source.model_dump(mode="json", exclude_none=True)

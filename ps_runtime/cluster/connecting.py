@@ -16,7 +16,7 @@ import distributed.utils
 from distributed import Client, Nanny, SpecCluster
 from distributed.worker_memory import parse_memory_limit
 
-from psflow.ps_runtime.cluster.closed_nodes import ClosedScheduler, ClosedWorker
+from psflow.ps_runtime.cluster.closed_nodes import QUIET, ClosedScheduler, ClosedWorker, quiet_logs
 from psflow.ps_runtime.cluster.fork_server import scratch_directory, start_fork_server
 from psflow.ps_runtime.cluster.own_security import own_security
 from psflow.ps_runtime.deadline import Deadline, stop_clock
@@ -25,15 +25,10 @@ from psflow.ps_runtime.errors import ClusterError, UsageError
 __all__ = ["kill_local_workers", "open_cluster", "tls_fault"]
 
 QUIET_LOCAL_CLUSTER = {
-    "distributed.worker.profile.enabled": False,
-    "distributed.admin.tick.interval": "1s",
-    "distributed.admin.system-monitor.interval": "5s",
+    **QUIET,
     "distributed.worker.multiprocessing-method": "forkserver",
-    "distributed.worker.http.routes": [],
-    "distributed.scheduler.http.routes": [],
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
 }
-"""An idle LocalCluster of four takes a fifth of a core with the defaults, a twentieth with these."""
 
 CLOSED = ("tls://", "wss://", "inproc://")
 """How addresses of schedulers begin that not everybody can talk to."""
@@ -89,7 +84,7 @@ def open_cluster(
     start_fork_server()
     distributed.utils._forkserver_preload_set = True  # else it would import pandas here to have it preloaded
     with (
-        _quiet_logs(),
+        quiet_logs(),
         tempfile.TemporaryDirectory(dir=scratch_directory(), ignore_cleanup_errors=True) as scratch,
         dask.config.set(QUIET_LOCAL_CLUSTER | {"temporary-directory": scratch}),  # else Dask leaves one behind
         _local_cluster(num_slots, scratch, timeout_secs) as cluster,
@@ -176,18 +171,6 @@ def _kill_workers(cluster: SpecCluster) -> None:
         if pid is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-
-
-@contextmanager
-def _quiet_logs() -> Iterator[None]:
-    """Keep what a cluster of our own says of its comings and goings out of the log."""
-    logger = logging.getLogger("distributed")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _client(address: str) -> Client:

@@ -20,7 +20,7 @@ from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
 from psflow.ps_runtime.cluster.failures import root_cause, scheduler_loss
 from psflow.ps_runtime.cluster.loss_messages import send_loss
 from psflow.ps_runtime.cluster.presence import Presence
-from psflow.ps_runtime.cluster.restarting import Restarting
+from psflow.ps_runtime.cluster.restarting import Restarting, SlotOf
 from psflow.ps_runtime.cluster.role_task import run_role
 from psflow.ps_runtime.cluster.supervisor import Supervisor
 from psflow.ps_runtime.deadline import ROLES_SECS, Deadline, stop_clock
@@ -103,6 +103,7 @@ class ClusterJob:
         """Losses that were handed on."""
         self._hosts: set[str | None] = set()
         """Of the slots that the roles began on."""
+        self._slot_of: SlotOf | None = None
 
     def __enter__(self) -> Self:
         self._client.subscribe_topic(self._topic, self._take_event)
@@ -142,17 +143,31 @@ class ClusterJob:
             If another job does not start, or a role does not report.
         """
         with admission(self._client, len(self.job.roles), policy, check) as slots:
-            self._hosts = {urlsplit(slot).hostname for slot in slots}
-            slot_of = dict(zip(self.job.roles, slots, strict=True))
-            servers = [role for role in self.job.roles if role.role is Role.PS]
-            for role in servers:
-                self._submit(role, slot_of[role])
-            self._await(lambda: [role for role in servers if role not in self._ps_addresses], "start listening", check)
-            for role in self.job.roles:
-                if role not in self._futures:
-                    self._submit(role, slot_of[role])
-            has_started = self._supervisor.has_started
-            self._await(lambda: [role for role in self.job.roles if not has_started(role)], "start", check)
+            self.start_at(dict(zip(self.job.roles, slots, strict=True)), None, check)
+
+    def start_at(self, slots: Mapping[RoleId, str], slot_of: SlotOf | None, check: Callable[[], None]) -> None:
+        """Start each role on a slot that it has already, as `start` does. Blocks; WaitTimeoutError likewise.
+
+        Parameters
+        ----------
+        slots : mapping of RoleId to str
+            The Dask worker of each role of the job; nothing else may use these threads.
+        slot_of : callable or None
+            Returns where a lost role begins again, or None while it has no place; None: on any free slot.
+        check : callable
+            Called at least once a second; raises to end the wait.
+        """
+        self._slot_of = slot_of
+        self._hosts = {urlsplit(slot).hostname for slot in slots.values()}
+        servers = [role for role in self.job.roles if role.role is Role.PS]
+        for role in servers:
+            self._submit(role, slots[role])
+        self._await(lambda: [role for role in servers if role not in self._ps_addresses], "start listening", check)
+        for role in self.job.roles:
+            if role not in self._futures:
+                self._submit(role, slots[role])
+        has_started = self._supervisor.has_started
+        self._await(lambda: [role for role in self.job.roles if not has_started(role)], "start", check)
 
     def wait(self, role: RoleId, timeout_secs: float, num_lost: int = 0) -> dict[str, Any] | None:
         """Wait for a role to end; return its report, or None if it is running still.
@@ -210,7 +225,7 @@ class ClusterJob:
         supervisor = self._supervisor
         # a ps that is alone on its host with all others listens to no other one
         host = next(iter(self._hosts)) if len(self._hosts) == 1 else None
-        restarting = Restarting(self._client, supervisor, self._submit, host)
+        restarting = Restarting(self._client, supervisor, self._submit, host, self._slot_of)
         while not supervisor.all_ended():
             check()
             self._look()

@@ -12,7 +12,10 @@ from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["Restarting"]
+__all__ = ["Restarting", "SlotOf"]
+
+SlotOf = Callable[[RoleId], str | None]
+"""Where a role begins again that has a place of its own; None while that is not free."""
 
 LOOK_SECS = 1.0
 """Between two looks for a free slot."""
@@ -33,14 +36,22 @@ class Restarting:
         Has a role begin on a slot.
     host : str or None
         Where the slots have to be; None: anywhere.
+    slot_of : callable, optional
+        Where roles have places of their own; else any free slot will do.
     """
 
     def __init__(
-        self, client: Client, supervisor: Supervisor, submit: Callable[[RoleId, str], None], host: str | None
+        self,
+        client: Client,
+        supervisor: Supervisor,
+        submit: Callable[[RoleId, str], None],
+        host: str | None,
+        slot_of: SlotOf | None = None,
     ) -> None:
         self._client = client
         self._supervisor = supervisor
         self._submit = submit
+        self._slot_of = slot_of
         self._policy = AdmissionPolicy(0, waits_for_slots=False, host=host)
         self._next_look = Deadline(0)
         self._no_slot: Deadline | None = None
@@ -63,14 +74,24 @@ class Restarting:
         if not waiting or not self._next_look.has_passed:
             return
         self._next_look = Deadline(LOOK_SECS)
-        try:
-            for role in waiting:
-                with admission(self._client, 1, self._policy, check) as [slot]:
-                    self._submit(role, slot)
-        except (CapacityError, WaitTimeoutError):  # or another job is starting
-            self._give_up_late()
-        else:
+        num_placed = sum(self._is_placed(role, check) for role in waiting)
+        if num_placed == len(waiting):
             self._no_slot = None
+        else:
+            self._give_up_late()
+
+    def _is_placed(self, role: RoleId, check: Callable[[], None]) -> bool:
+        """Have a role begin, if there is a slot for it."""
+        if self._slot_of is not None:
+            if (slot := self._slot_of(role)) is not None:
+                self._submit(role, slot)
+            return slot is not None
+        try:
+            with admission(self._client, 1, self._policy, check) as [slot]:
+                self._submit(role, slot)
+        except (CapacityError, WaitTimeoutError):  # or another job is starting
+            return False
+        return True
 
     def _give_up_late(self) -> None:
         if self._supervisor.slots():

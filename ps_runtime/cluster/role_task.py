@@ -58,7 +58,7 @@ def run_role(
     """
     leave_quickly()
     job: JobSpec = cloudpickle.loads(pickled)
-    job = replace(job, config=job.config.as_seen_by(TaskFacts.of(role, job.num_ps, job.num_workers)))
+    job = replace(job, config=job.config.as_seen_by(_facts(job, role)))
     worker = get_worker()
     liveness = Liveness.of_this_task(str(role))
     context = RoleContext(role, incarnation, liveness.check, lambda event: worker.log_event(topic, encode_event(event)))
@@ -72,6 +72,11 @@ def run_role(
             return LOOPS[role.role](job, context, dials)
     finally:
         context.emit(RoleEnded())
+
+
+def _facts(job: JobSpec, role: RoleId) -> TaskFacts:
+    by_hand = job.config.cluster
+    return TaskFacts.of(role, job.num_ps, job.num_workers) if by_hand is None else by_hand.cluster.facts_of(role)
 
 
 def ps_dial(address: Address, transport: str, peer: str) -> Dial:

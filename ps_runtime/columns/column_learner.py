@@ -12,6 +12,7 @@ from psflow.ps_runtime.columns.features import (
     Array,
     BucketIds,
     HashIds,
+    IdentityIds,
     IsBlank,
     LogOnePlus,
     MinMax,
@@ -135,13 +136,22 @@ class ColumnLearner:
                 return Array(intent.name, split_type(intent.raw.type)[1] or 0)
             case Becomes.VOCABULARY_IDS:
                 words = self._counts.by_count() if intent.words is None else intent.words
-                return VocabularyIds(intent.name, words, self._fill_word(), options.embedding, intent.words is None)
+                return VocabularyIds(
+                    intent.name, words, self._fill_word(), options.embedding, intent.words is None, options.lifetime
+                )
             case Becomes.HASH_IDS:
                 assert options.hash_buckets is not None
-                return HashIds(intent.name, options.hash_buckets, self._fill_word(), options.embedding)
+                return HashIds(
+                    intent.name, options.hash_buckets, self._fill_word(), options.embedding, options.lifetime
+                )
+            case Becomes.IDENTITY_IDS:
+                assert options.num_ids is not None
+                return IdentityIds(
+                    intent.name, options.num_ids, self._fill_number(), options.embedding, options.lifetime
+                )
             case Becomes.BUCKET_IDS:
                 edges = self._learned_edges() if options.edges is None else options.edges
-                return BucketIds(intent.name, edges, self._fill_number(), options.embedding)
+                return BucketIds(intent.name, edges, self._fill_number(), options.embedding, options.lifetime)
         assert_never(intent.becomes)
 
     def _normalizer(self) -> Normalizer | None:

@@ -14,8 +14,10 @@ from psflow.ps_runtime.columns.reading import NUMBERS, Column, fits
 
 __all__ = ["column_differences", "cross_differences", "feature_differences", "label_differences"]
 
-CONFIGURED = {"members": "columns", "num_buckets": "hash_buckets"}
-"""Facts that a key of the configuration sets, by a name of their own."""
+CONFIGURED = {"members": "columns", "num_buckets": "hash_buckets", "limit": "num_ids"} | {
+    key: key for key in ("admit_after", "expire_after_steps")
+}
+"""Facts that a key of the configuration sets, by the name of that key."""
 
 
 def column_differences(mine: Mapping[str, Column], theirs: Mapping[str, Column]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from psflow.ps_runtime.columns.features import (
     Feature,
     Group,
     HashIds,
+    IdentityIds,
     IsBlank,
     LogOnePlus,
     MinMax,
@@ -29,7 +30,7 @@ from psflow.ps_runtime.errors import CellError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["compute", "word_ids"]
+__all__ = ["bucket_ids", "compute", "hashed_ids", "word_ids"]
 
 BLOCK_ROWS = 16_384
 """Rows of a matrix that are written column by column: few enough to stay in the cache until the last column."""
@@ -53,7 +54,8 @@ def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
     Raises
     ------
     CellError
-        If a number is not above -1 of which a logarithm is to be taken, or is not whole where it stands for a word.
+        If a number is not above -1 of which a logarithm is to be taken, or is not whole where it stands for a word or
+        an id, or is no id.
     """
     match feature:
         case Number() | IsBlank():
@@ -67,6 +69,8 @@ def compute(feature: Feature, columns: Mapping[str, pa.Array]) -> NDArray[Any]:
             return word_ids(columns[feature.column], feature.column, feature.array, fill)
         case HashIds():
             return _hashes(feature, columns[feature.column])
+        case IdentityIds():
+            return _identity(feature, numbers_of(columns[feature.column]))
         case BucketIds():
             return _buckets(feature, numbers_of(columns[feature.column]))
     assert_never(feature)
@@ -105,19 +109,62 @@ def word_ids(array: pa.Array, column: str, words: pa.Array, fill: int | None = N
     return ids
 
 
-def _hashes(feature: HashIds, array: pa.Array) -> NDArray[np.int64]:
-    words, places = unique_words(array, feature.column)
-    blank_id = feature.num_buckets if feature.fill is None else hash_ids([feature.fill], feature.num_buckets)[0]
-    ids = np.append(hash_ids(words.to_pylist(), feature.num_buckets), blank_id)
+def hashed_ids(array: pa.Array, column: str, num_buckets: int, blank_id: int) -> NDArray[np.int64]:
+    """Return the hashes of the values of a column; see `hash_ids`.
+
+    Parameters
+    ----------
+    array, column
+        As `word_ids` takes them.
+    num_buckets : int
+        Hashes are below this number.
+    blank_id : int
+        What a blank becomes.
+
+    Returns
+    -------
+    int64 (rows,)
+    """
+    words, places = unique_words(array, column)
+    ids = np.append(hash_ids(words.to_pylist(), num_buckets), blank_id)
     taken: NDArray[np.int64] = ids[places.fill_null(len(words)).to_numpy(zero_copy_only=False)]
     return taken
 
 
+def bucket_ids(numbers: NDArray[Any], edges: NDArray[Any]) -> NDArray[np.int64]:
+    """Return which bucket each number lies in: 0 below the first edge; an edge lies in the bucket above it.
+
+    Parameters
+    ----------
+    numbers : array of any shape
+        NaN lies in the last bucket.
+    edges : (k,) array
+        Ascending.
+    """
+    return np.searchsorted(edges, numbers, side="right").astype(np.int64, copy=False)
+
+
+def _hashes(feature: HashIds, array: pa.Array) -> NDArray[np.int64]:
+    blank_id = feature.num_buckets if feature.fill is None else int(hash_ids([feature.fill], feature.num_buckets)[0])
+    return hashed_ids(array, feature.column, feature.num_buckets, blank_id)
+
+
+def _identity(feature: IdentityIds, numbers: NDArray[Any]) -> NDArray[np.int64]:
+    blank = np.isnan(numbers)
+    known = np.where(blank, feature.limit if feature.fill is None else feature.fill, numbers)
+    ids = np.where(np.isfinite(known), known, -1).astype(np.int64)
+    wrong = ~blank & ((ids != numbers) | (numbers < 0) | (numbers >= feature.limit))
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        reason = f"expected a whole number from 0 to {feature.limit - 1}, got {numbers[row].item()!r}; raise num_ids"
+        raise CellError(column=feature.column, row=row, reason=reason)
+    return ids
+
+
 def _buckets(feature: BucketIds, numbers: NDArray[Any]) -> NDArray[np.int64]:
     edges = np.array(feature.edges, np.float64)
-    ids = np.searchsorted(edges, numbers, side="right").astype(np.int64, copy=False)
-    blank = np.isnan(numbers)
-    ids[blank] = len(edges) + 1 if feature.fill is None else np.searchsorted(edges, feature.fill, side="right")
+    ids = bucket_ids(numbers, edges)
+    ids[np.isnan(numbers)] = len(edges) + 1 if feature.fill is None else bucket_ids(np.array(feature.fill), edges)
     return ids
 
 

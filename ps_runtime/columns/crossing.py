@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.features import FeatureSpec
 from psflow.ps_runtime.columns.options import MAX_NUMBER
+from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime, lifetime_faults
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
 
-__all__ = ["Cross", "CrossOptions", "crosses_of", "crossing_ids"]
+__all__ = ["Cross", "CrossOptions", "combination_ids", "crosses_of", "crossing_ids"]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 MIX_1, MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -33,6 +34,8 @@ class CrossOptions:
         Combinations become ids below this number, by a hash.
     embedding : int, optional
         The size of the vector that a model looks up for each id.
+    admit_after, expire_after_steps : int
+        See `RowLifetime`: when rows of the ids come into being, and when they are forgotten.
 
     Raises
     ------
@@ -43,6 +46,12 @@ class CrossOptions:
     columns: Annotated[Sequence[str], Key("Features of ids whose combinations are ids of their own: two or more.")]
     hash_buckets: Annotated[int, Key("Combinations become ids below this number, by a hash.", ge=1)]
     embedding: Annotated[int | None, Key("Size of the vector that a model has for each id.", ge=1)] = None
+    admit_after: Annotated[
+        int, Key("A row of a sparse table is created when so many pushes have touched it.", ge=1)
+    ] = 1
+    expire_after_steps: Annotated[
+        int | None, Key("A row that no push has touched for so many steps is forgotten; null: none is.", ge=1)
+    ] = None
 
     def __post_init__(self) -> None:
         if isinstance(self.columns, list):  # equal options compare equal, as a list or as a tuple
@@ -64,6 +73,12 @@ class CrossOptions:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_NUMBER:
                 yield f"{key} is {value!r}, expected a whole number from 1 to {MAX_NUMBER:,}"
+        yield from lifetime_faults(self.admit_after, self.expire_after_steps)
+
+    @property
+    def lifetime(self) -> RowLifetime:
+        """How long rows of its ids live."""
+        return RowLifetime(self.admit_after, self.expire_after_steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +89,12 @@ class Cross:
     members: tuple[str, ...]
     num_buckets: int
     embedding: int | None = None
+    lifetime: RowLifetime = UNLIMITED
 
     @property
     def spec(self) -> FeatureSpec:
         """The feature, as a model sees it."""
-        return FeatureSpec(self.name, "int64", (), self.num_buckets, self.embedding)
+        return FeatureSpec(self.name, "int64", (), self.num_buckets, self.embedding, self.lifetime)
 
 
 def crosses_of(
@@ -114,7 +130,8 @@ def crosses_of(
     if faults:
         raise UsageError(tuple(faults))
     return tuple(
-        Cross(name, tuple(cross.columns), cross.hash_buckets, cross.embedding) for name, cross in options.items()
+        Cross(name, tuple(cross.columns), cross.hash_buckets, cross.embedding, cross.lifetime)
+        for name, cross in options.items()
     )
 
 
@@ -148,13 +165,28 @@ def crossing_ids(cross: Cross, features: Mapping[str, NDArray[Any]]) -> NDArray[
     >>> crossing_ids(cross, {"town": np.array([0, 0, 1]), "job": np.array([0, 1, 0])}).tolist()
     [55, 654, 600]
     """
-    mixed = np.zeros(len(features[cross.members[0]]), np.uint64)
-    for member in cross.members:
-        mixed += (features[member].astype(np.uint64) + np.uint64(1)) * GOLDEN
+    return combination_ids([features[member] for member in cross.members], cross.num_buckets)
+
+
+def combination_ids(members: Sequence[NDArray[Any]], num_buckets: int, hash_key: int = 0) -> NDArray[np.int64]:
+    """Return the id of each combination; see `crossing_ids`.
+
+    Parameters
+    ----------
+    members : sequence of integer arrays, all (n,)
+        The parts of each combination.
+    num_buckets : int
+        Ids are below this number.
+    hash_key : int
+        What is mixed first; in [0, 2**64).
+    """
+    mixed = np.full(len(members[0]), hash_key, np.uint64)
+    for member in members:
+        mixed += (member.astype(np.uint64) + np.uint64(1)) * GOLDEN
         mixed ^= mixed >> np.uint64(30)
         mixed *= MIX_1
         mixed ^= mixed >> np.uint64(27)
         mixed *= MIX_2
         mixed ^= mixed >> np.uint64(31)
-    mixed %= np.uint64(cross.num_buckets)
+    mixed %= np.uint64(num_buckets)
     return mixed.view(np.int64)

@@ -12,6 +12,7 @@ from psflow.ps_runtime.columns.features import (
     Feature,
     Group,
     HashIds,
+    IdentityIds,
     IsBlank,
     LogOnePlus,
     MinMax,
@@ -41,13 +42,14 @@ def feature_lines(features: Iterable[Feature], columns: Mapping[str, Column]) ->
 
 
 def _sentence(feature: Single, column: Column) -> str:
-    parts = ", ".join((*_learned(feature), *_blanks(feature, column)))
+    parts = ", ".join((*_learned(feature), *_lifetime(feature), *_blanks(feature, column)))
     return "; ".join(filter(None, (parts, _note(feature, column))))
 
 
 def cross_line(cross: Cross) -> str:
     """Return what a cross is made of."""
-    return f"{cross.name}: {' x '.join(cross.members)}, hashed into {_counted(cross.num_buckets, 'bucket')}"
+    made_of = f"{cross.name}: {' x '.join(cross.members)}, hashed into {_counted(cross.num_buckets, 'bucket')}"
+    return ", ".join(filter(None, (made_of, str(cross.lifetime))))
 
 
 def label_line(label: Label) -> str:
@@ -79,12 +81,19 @@ def _learned(feature: Single) -> Iterator[str]:
             yield _counted(len(feature.words), "word")
         case HashIds():
             yield f"words hashed into {_counted(feature.num_buckets, 'bucket')}"
+        case IdentityIds():
+            yield _counted(feature.limit, "id")
         case BucketIds():
             yield _counted(len(feature.edges) + 1, "bucket")
             if feature.edges:
                 yield f"edges {shown(f'{edge:.6g}' for edge in feature.edges)}"
         case _:
             assert_never(feature)
+
+
+def _lifetime(feature: Single) -> Iterator[str]:
+    if isinstance(feature, VocabularyIds | HashIds | IdentityIds | BucketIds) and feature.lifetime.is_limited:
+        yield str(feature.lifetime)
 
 
 def _normalized(normalizer: Normalizer) -> str:

@@ -11,6 +11,7 @@ from psflow.ps_runtime.columns.features import (
     Array,
     BucketIds,
     HashIds,
+    IdentityIds,
     IsBlank,
     LogOnePlus,
     MinMax,
@@ -47,7 +48,9 @@ def example_record(preprocessing: Preprocessing) -> dict[str, Value]:
     return {column.name: _as_given(typical[column.name], column) for column in preprocessing.columns}
 
 
-def _typical(single: Number | Array | VocabularyIds | HashIds | BucketIds) -> float | str | list[float] | None:
+def _typical(
+    single: Number | Array | VocabularyIds | HashIds | IdentityIds | BucketIds,
+) -> float | str | list[float] | None:
     """Return what a column may hold; None: nothing was learned of it."""
     match single:
         case Array():
@@ -60,6 +63,8 @@ def _typical(single: Number | Array | VocabularyIds | HashIds | BucketIds) -> fl
             return single.words[0]
         case HashIds():
             return None
+        case IdentityIds():
+            return 0.0
         case BucketIds():
             return single.edges[len(single.edges) // 2] if single.edges else None
     assert_never(single)

@@ -13,6 +13,7 @@ from psflow.ps_runtime.columns.features import (
     Feature,
     Group,
     HashIds,
+    IdentityIds,
     IsBlank,
     LogOnePlus,
     MinMax,
@@ -25,6 +26,7 @@ from psflow.ps_runtime.columns.features import (
 from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import Column, split_type
+from psflow.ps_runtime.columns.row_lifetime import RowLifetime
 from psflow.ps_runtime.errors import InputError
 
 __all__ = [
@@ -96,6 +98,8 @@ def feature_facts(feature: Feature) -> dict[str, Any]:
             return {"kind": "vocabulary_ids", **asdict(feature), "words": list(feature.words)}
         case HashIds():
             return {"kind": "hash_ids", **asdict(feature)}
+        case IdentityIds():
+            return {"kind": "identity_ids", **asdict(feature)}
         case BucketIds():
             return {"kind": "bucket_ids", **asdict(feature), "edges": list(feature.edges)}
         case Group():
@@ -112,18 +116,24 @@ def feature_from(facts: Mapping[str, Any]) -> Feature:
             return Array(str(facts["column"]), int(facts["length"]))
         case "vocabulary_ids":
             words, fill = tuple(map(str, facts["words"])), _optional(str, facts["fill"])
-            embedding = _optional(int, facts["embedding"])
+            embedding, lifetime = _optional(int, facts["embedding"]), RowLifetime.from_facts(facts["lifetime"])
             if len(set(words)) < len(words) or (fill is not None and fill not in words):
                 raise ValueError(
                     f"the vocabulary of column {facts['column']!r} has a word twice, or not that of blanks"
                 )
-            return VocabularyIds(str(facts["column"]), words, fill, embedding, bool(facts["is_learned"]))
+            return VocabularyIds(str(facts["column"]), words, fill, embedding, bool(facts["is_learned"]), lifetime)
         case "hash_ids":
             fill, embedding = _optional(str, facts["fill"]), _optional(int, facts["embedding"])
-            return HashIds(str(facts["column"]), int(facts["num_buckets"]), fill, embedding)
+            lifetime = RowLifetime.from_facts(facts["lifetime"])
+            return HashIds(str(facts["column"]), int(facts["num_buckets"]), fill, embedding, lifetime)
+        case "identity_ids":
+            limit, embedding = int(facts["limit"]), _optional(int, facts["embedding"])
+            fill_number, lifetime = _optional(float, facts["fill"]), RowLifetime.from_facts(facts["lifetime"])
+            return IdentityIds(str(facts["column"]), limit, fill_number, embedding, lifetime)
         case "bucket_ids":
             edges, embedding = tuple(map(float, facts["edges"])), _optional(int, facts["embedding"])
-            return BucketIds(str(facts["column"]), edges, _optional(float, facts["fill"]), embedding)
+            fill_number, lifetime = _optional(float, facts["fill"]), RowLifetime.from_facts(facts["lifetime"])
+            return BucketIds(str(facts["column"]), edges, fill_number, embedding, lifetime)
         case "group":
             return Group(str(facts["name"]), tuple(map(_scalar_from, facts["members"])))
         case kind:
@@ -138,7 +148,8 @@ def cross_facts(cross: Cross) -> dict[str, Any]:
 def cross_from(facts: Mapping[str, Any]) -> Cross:
     """Read what `cross_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
     members, embedding = tuple(map(str, facts["members"])), _optional(int, facts["embedding"])
-    return Cross(str(facts["name"]), members, int(facts["num_buckets"]), embedding)
+    lifetime = RowLifetime.from_facts(facts["lifetime"])
+    return Cross(str(facts["name"]), members, int(facts["num_buckets"]), embedding, lifetime)
 
 
 def _scalar_from(facts: Mapping[str, Any]) -> Scalar:

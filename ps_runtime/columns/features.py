@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
+from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -17,6 +19,7 @@ __all__ = [
     "FeatureSpec",
     "Group",
     "HashIds",
+    "IdentityIds",
     "IsBlank",
     "LogOnePlus",
     "MinMax",
@@ -47,6 +50,8 @@ class FeatureSpec:
         Ids are in ``[0, num_ids)``; None: it is no id.
     embedding : int or None
         The size of the vector that a model looks up for each id, where the options ask for one.
+    lifetime : RowLifetime
+        Of the rows of its ids, where these are a sparse table.
     """
 
     name: str
@@ -54,6 +59,7 @@ class FeatureSpec:
     shape: tuple[int, ...]
     num_ids: int | None = None
     embedding: int | None = None
+    lifetime: RowLifetime = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,7 @@ class VocabularyIds:
     fill: str | None = None
     embedding: int | None = None
     is_learned: bool = False
+    lifetime: RowLifetime = UNLIMITED
 
     @property
     def name(self) -> str:
@@ -161,6 +168,7 @@ class HashIds:
     num_buckets: int
     fill: str | None = None
     embedding: int | None = None
+    lifetime: RowLifetime = UNLIMITED
 
     @property
     def name(self) -> str:
@@ -174,6 +182,27 @@ class HashIds:
 
 
 @dataclass(frozen=True, slots=True)
+class IdentityIds:
+    """Whole numbers that are ids already, below `limit`. Blanks become `fill`; without it they have an id, the last."""
+
+    column: str
+    limit: int
+    fill: float | None = None
+    embedding: int | None = None
+    lifetime: RowLifetime = UNLIMITED
+
+    @property
+    def name(self) -> str:
+        """The name of the feature."""
+        return self.column
+
+    @property
+    def num_ids(self) -> int:
+        """Number of ids: those of numbers, and one for blanks."""
+        return self.limit + 1
+
+
+@dataclass(frozen=True, slots=True)
 class BucketIds:
     """Places of numbers between ascending edges. Blanks become `fill`; without it they have an id, the last.
 
@@ -184,6 +213,7 @@ class BucketIds:
     edges: tuple[float, ...]
     fill: float | None = None
     embedding: int | None = None
+    lifetime: RowLifetime = UNLIMITED
 
     @property
     def name(self) -> str:
@@ -208,7 +238,7 @@ class Group:
     members: tuple[Scalar, ...]
 
 
-Single = Scalar | Array | VocabularyIds | HashIds | BucketIds
+Single = Scalar | Array | VocabularyIds | HashIds | IdentityIds | BucketIds
 """What one column becomes."""
 
 Feature = Single | Group
@@ -223,8 +253,8 @@ def spec_of(feature: Feature) -> FeatureSpec:
             return FeatureSpec(feature.name, "float32", (feature.length,))
         case Group():
             return FeatureSpec(feature.name, "float32", (len(feature.members),))
-        case VocabularyIds() | HashIds() | BucketIds():
-            return FeatureSpec(feature.name, "int64", (), feature.num_ids, feature.embedding)
+        case VocabularyIds() | HashIds() | IdentityIds() | BucketIds():
+            return FeatureSpec(feature.name, "int64", (), feature.num_ids, feature.embedding, feature.lifetime)
     assert_never(feature)
 
 

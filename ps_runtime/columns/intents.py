@@ -36,6 +36,7 @@ class Becomes(enum.Enum):
     ARRAY = enum.auto()
     VOCABULARY_IDS = enum.auto()
     HASH_IDS = enum.auto()
+    IDENTITY_IDS = enum.auto()
     BUCKET_IDS = enum.auto()
 
     @property
@@ -46,7 +47,7 @@ class Becomes(enum.Enum):
     @property
     def is_id(self) -> bool:
         """Whether its values become ids."""
-        return self in (Becomes.VOCABULARY_IDS, Becomes.HASH_IDS, Becomes.BUCKET_IDS)
+        return self in (Becomes.VOCABULARY_IDS, Becomes.HASH_IDS, Becomes.IDENTITY_IDS, Becomes.BUCKET_IDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,8 @@ def _becomes(options: ColumnOptions, is_number: bool, type_: str) -> Becomes:
         return Becomes.VOCABULARY_IDS
     if options.hash_buckets is not None:
         return Becomes.HASH_IDS
+    if options.num_ids is not None:
+        return Becomes.IDENTITY_IDS
     if options.buckets is not None:
         return Becomes.BUCKET_IDS
     return Becomes.NUMBER if is_number or type_ in DATES else Becomes.VOCABULARY_IDS
@@ -185,13 +188,17 @@ def _faults(options: ColumnOptions, becomes: Becomes, is_number: bool, scalar: s
         yield "normalize is for numbers; set type: number if these are numbers"
     if becomes is Becomes.BUCKET_IDS and not (is_number or is_date):
         yield "buckets are for numbers; set vocabulary or hash_buckets, or type: number if these are numbers"
+    if becomes is Becomes.IDENTITY_IDS and not is_number:
+        yield "num_ids is for whole numbers; set vocabulary or hash_buckets, or type: number if these are numbers"
     if is_date and becomes is Becomes.NUMBER and options.normalize is None:
         yield (
             "what shall become of dates? Set normalize, buckets or type: number to have days since 1970-01-01, or "
             "type: string, vocabulary or hash_buckets to have words; or leave the column out"
         )
     if becomes is Becomes.NUMBER and options.embedding is not None:
-        yield "an embedding needs ids; set vocabulary, hash_buckets or buckets too"
+        yield "an embedding needs ids; set vocabulary, hash_buckets, num_ids or buckets too"
+    if becomes is Becomes.NUMBER and options.lifetime.is_limited:
+        yield f"{options.lifetime} is about rows of ids; set vocabulary, hash_buckets, num_ids or buckets too"
     yield from _impute_faults(options.impute, becomes)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, get_args
 
+from psflow.ps_runtime.columns.row_lifetime import RowLifetime, lifetime_faults
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
 
@@ -63,10 +64,14 @@ class ColumnOptions:
         Whole numbers are words too.
     hash_buckets : int, optional
         Words become the hash of their text modulo this number.
+    num_ids : int, optional
+        Whole numbers are ids as they are, from 0 to ``num_ids - 1``; another one is refused.
     buckets : list of numbers or "quantiles" or Quantiles, optional
         Numbers become the id of the interval that they lie in. A number on an edge lies above it.
     embedding : int, optional
         The size of the vector that a model looks up for each id.
+    admit_after, expire_after_steps : int
+        See `RowLifetime`: when rows of the ids come into being, and when they are forgotten.
 
     Raises
     ------
@@ -93,11 +98,18 @@ class ColumnOptions:
     hash_buckets: Annotated[int | None, Key("Words become ids below this number, by a hash of their text.", ge=1)] = (
         None
     )
+    num_ids: Annotated[int | None, Key("Whole numbers from 0 to num_ids - 1 are ids as they are.", ge=1)] = None
     buckets: Annotated[
         Sequence[float] | Literal["quantiles"] | Quantiles | None,
         Key("Numbers become ids of buckets: a list of edges, quantiles (ten), or {quantiles: N}."),
     ] = None
     embedding: Annotated[int | None, Key("Size of the vector that a model has for each id.", ge=1)] = None
+    admit_after: Annotated[
+        int, Key("A row of a sparse table is created when so many pushes have touched it.", ge=1)
+    ] = 1
+    expire_after_steps: Annotated[
+        int | None, Key("A row that no push has touched for so many steps is forgotten; null: none is.", ge=1)
+    ] = None
 
     def __post_init__(self) -> None:
         for name in ("vocabulary", "buckets"):  # equal options compare equal, as a list or as a tuple
@@ -111,6 +123,11 @@ class ColumnOptions:
     def keys(self) -> tuple[str, ...]:
         """Names of the keys that are set."""
         return tuple(f.name for f in fields(self) if getattr(self, f.name) != f.default)
+
+    @property
+    def lifetime(self) -> RowLifetime:
+        """How long rows of the ids live."""
+        return RowLifetime(self.admit_after, self.expire_after_steps)
 
     @property
     def quantiles(self) -> int | None:
@@ -138,10 +155,11 @@ class ColumnOptions:
             yield f"impute is {self.impute!r}, expected a finite number"
         if not isinstance(self.indicator, bool):
             yield f"indicator is {self.indicator!r}, expected true or false"
-        for name in ("hash_buckets", "embedding"):
+        for name in ("hash_buckets", "num_ids", "embedding"):
             value = getattr(self, name)
             if value is not None and (not _is_count(value) or not 1 <= value <= MAX_NUMBER):
                 yield f"{name} is {value!r}, expected a whole number from 1 to {MAX_NUMBER:,}"
+        yield from lifetime_faults(self.admit_after, self.expire_after_steps)
         if not isinstance(self.vocabulary, str | None):
             yield from word_list_faults("vocabulary", self.vocabulary)
         elif self.vocabulary == "":
@@ -150,19 +168,26 @@ class ColumnOptions:
             yield from _edge_faults(self.buckets)
 
     def _contradictions(self) -> Iterator[str]:
-        ids = [name for name in ("vocabulary", "hash_buckets", "buckets") if getattr(self, name) is not None]
+        ids = [name for name in ("vocabulary", "hash_buckets", "num_ids", "buckets") if getattr(self, name) is not None]
         if len(ids) > 1:
             yield f"{' and '.join(ids)} contradict each other: a column becomes ids in one way"
         if self.normalize is not None and ids:
             yield f"normalize and {ids[0]} contradict each other: ids are not scaled"
         if self.normalize is not None and self.embedding is not None:
             yield "normalize and embedding contradict each other: an embedding needs ids, which are not scaled"
+        if self.normalize is not None and self.lifetime.is_limited:
+            yield f"normalize and {self.lifetime} contradict each other: rows are those of ids, which are not scaled"
         if self.impute in ("mean", "median") and ids and ids[0] != "buckets":
             yield f"impute: {self.impute} is for numbers, not for {ids[0]}; use most_frequent or a word"
+        if self.num_ids is not None and isinstance(self.impute, int | float) and not self._is_id(self.impute):
+            yield f"impute is {self.impute!r}, expected an id from 0 to {self.num_ids - 1}"
         if self.words is not None and self.impute is not None and self.impute != "most_frequent":
             word = as_word(self.impute)
             if self.impute not in get_args(Statistic) and word not in self.words:
                 yield f"impute is {word!r}, which is not in the vocabulary{did_you_mean(word, self.words)}"
+
+    def _is_id(self, value: float) -> bool:
+        return not isinstance(value, bool) and value == int(value) and 0 <= value < (self.num_ids or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ __all__ = [
     "scratch_settings",
     "server_auth",
     "telemetry_off",
+    "tf_config",
+    "tf_config_settings",
 ]
 
 TELEMETRY_OFF = {
@@ -29,6 +31,7 @@ TELEMETRY_OFF = {
 }
 
 
+TF_CONFIG = "TF_CONFIG"
 AUTH_STRING = "PSFLOW_AUTH_STRING"
 PREFECT_AUTH_STRING = "PREFECT_SERVER_API_AUTH_STRING"
 """A setting of Prefect's server."""
@@ -52,6 +55,16 @@ def mlflow_tracking_uri() -> str | None:
 def bench_peer_python() -> str | None:
     """Return the interpreter that has the peer of the benchmarks, or None if nobody named one."""
     return os.environ.get("PSFLOW_BENCH_PEER_PYTHON") or None
+
+
+def tf_config() -> str | None:
+    """Return what says which process of which cluster this one is, or None if nobody has said."""
+    return os.environ.get(TF_CONFIG) or None
+
+
+def tf_config_settings(text: str) -> dict[str, str]:
+    """Return what to set for a process that `tf_config` is to tell of its place."""
+    return {TF_CONFIG: text}
 
 
 def prefect_api_url() -> str | None:

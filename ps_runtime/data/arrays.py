@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,17 @@ from numpy.typing import NDArray
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import ArraySpec
 
-__all__ = ["Array", "Columns", "array_specs", "as_bytes", "map_columns", "named_arrays", "num_rows", "plain_arrays"]
+__all__ = [
+    "Array",
+    "Columns",
+    "array_specs",
+    "as_bytes",
+    "digest_of",
+    "map_columns",
+    "named_arrays",
+    "num_rows",
+    "plain_arrays",
+]
 
 Array = NDArray[Any]
 Columns = Array | dict[str, Array]
@@ -67,9 +79,13 @@ def named_arrays(features: Columns, labels: Columns | None = None) -> Iterator[t
 
 
 def array_specs(columns: Columns) -> tuple[ArraySpec, ...]:
-    """Return name, dtype and shape of a row of each array of plain features or labels."""
+    """Return name, dtype and shape of a row of each array of plain features or labels; text has any length."""
     named = columns if isinstance(columns, dict) else {"": columns}
-    return tuple(ArraySpec(name, str(array.dtype), array.shape[1:]) for name, array in named.items())
+    return tuple(ArraySpec(name, _dtype_name(array), array.shape[1:]) for name, array in named.items())
+
+
+def _dtype_name(array: Array) -> str:
+    return "str" if array.dtype.kind == "U" else str(array.dtype)
 
 
 def map_columns(function: Callable[[Array], Array], columns: Columns) -> Columns:
@@ -87,6 +103,16 @@ def num_rows(columns: Columns) -> int:
 def as_bytes(array: Array) -> NDArray[np.uint8]:
     """Return the bytes of a plain array: a view, no copy."""
     return array.reshape(-1).view(np.uint8)
+
+
+def digest_of(features: Columns, labels: Columns | None, columns: Sequence[str]) -> str:
+    """Return 32 hexadecimal digits that differ for other plain arrays or names of columns. Reads all data."""
+    arrays = sorted(named_arrays(features, labels), key=lambda named: named[0])
+    facts = [[name, array.dtype.str, array.shape] for name, array in arrays]
+    digest = hashlib.blake2b(json.dumps([facts, list(columns)]).encode(), digest_size=16)
+    for _, array in arrays:
+        digest.update(as_bytes(array).data)
+    return digest.hexdigest()
 
 
 def _plain_columns(what: str, value: object, faults: list[str]) -> Columns:

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-import functools
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.columns.row_lifetime import RowLifetime
 from psflow.ps_runtime.data.arrays import (
     Array,
     Columns,
     array_specs,
-    as_bytes,
+    digest_of,
     map_columns,
-    named_arrays,
     num_rows,
     plain_arrays,
 )
+from psflow.ps_runtime.data.declared_columns import faults_of_column_names, faults_of_ids
+from psflow.ps_runtime.data.lazy_dataset import LazyDataset
+from psflow.ps_runtime.data.nests import map_nest
 from psflow.ps_runtime.data.non_finite import ALL_FINITE, UNKNOWN, NonFiniteCells, Source, non_finite_cells
 from psflow.ps_runtime.data.record_stream import RecordStream
-from psflow.ps_runtime.data.splittable import SplittableInput, batching_faults, is_int
-from psflow.ps_runtime.errors import InputError, did_you_mean
+from psflow.ps_runtime.data.row_order import AS_STORED, RowOrder
+from psflow.ps_runtime.data.splittable import KnownInput, batching_faults
+from psflow.ps_runtime.data.transformations import Transformations, check_at_least, check_seed
+from psflow.ps_runtime.data.zipping import zipped
+from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema, Scaling
-from psflow.ps_runtime.specs.schema_enforcement import id_fault
 
 __all__ = ["MATRIX", "Dataset"]
 
-NUM_PERMUTATIONS_KEPT = 3
-"""Around the end of an epoch the workers read two; a third spares requeued ranges a recomputation."""
-
 
 @dataclass(frozen=True, eq=False)
-class Dataset(SplittableInput):
+class Dataset(Transformations, KnownInput):
     """Records in memory, which psflow splits over the workers by ranges of rows.
 
     Parameters
@@ -63,10 +63,17 @@ class Dataset(SplittableInput):
         The features that are ids, by name, and how many there are, >= 1: they are integers in [0, num_ids).
     embedding : mapping of str to int
         The ids for which a deep network is to learn vectors, by the name of the feature, and their size, >= 1.
+    admit_after : mapping of str to int
+        By the name of a feature of ids: a row of its sparse table is created when so many pushes, >= 1, touched it.
+    expire_after_steps : mapping of str to int
+        By the name of a feature of ids: a row of its sparse table that no push has touched for so many steps, >= 1, is
+        forgotten when a checkpoint is made.
     source : Source
         Where the records come from, for error texts.
     non_finite : NonFiniteCells
         The blank, NaN and infinite cells that were found when it was opened as an input, before rows were left out.
+    order : RowOrder
+        What else `shuffle`, `repeat` and `batch` have said.
 
     Raises
     ------
@@ -75,6 +82,7 @@ class Dataset(SplittableInput):
 
     Notes
     -----
+    Other methods than `shuffle`, `repeat` and `batch` make what is computed as it is read.
     Arrays that are C-contiguous and native-endian are not copied: do not change yours afterwards.
 
     Examples
@@ -97,8 +105,11 @@ class Dataset(SplittableInput):
     unused: tuple[str, ...] = ()
     num_ids: Mapping[str, int] = field(default_factory=dict)
     embedding: Mapping[str, int] = field(default_factory=dict)
+    admit_after: Mapping[str, int] = field(default_factory=dict)
+    expire_after_steps: Mapping[str, int] = field(default_factory=dict)
     source: Source = UNKNOWN
     non_finite: NonFiniteCells = ALL_FINITE
+    order: RowOrder = AS_STORED
 
     def __post_init__(self) -> None:
         faults = batching_faults(self.batch_size, self.num_epochs, self.shuffle_seed)
@@ -107,53 +118,136 @@ class Dataset(SplittableInput):
         except InputError as error:
             raise InputError((*error.faults, *faults)) from None
         columns = tuple(self.columns)
-        faults += _faults_of_column_names(columns, features)
-        faults += _faults_of_ids(self.num_ids, self.embedding, features)
+        faults += faults_of_column_names(columns, features)
+        faults += faults_of_ids(self._declared, features)
         if self.scaling is not None and not columns:
             faults.append("a scaling is given without columns: expected the names of the columns that it applies to")
+        faults += [] if faults else self.order.faults(num_rows(features), self.batch_size)
         if faults:
             raise InputError(tuple(faults))
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "columns", columns)
-        object.__setattr__(self, "num_ids", {name: int(number) for name, number in self.num_ids.items()})
-        object.__setattr__(self, "embedding", {name: int(size) for name, size in self.embedding.items()})
+        for what, declared in self._declared.items():
+            object.__setattr__(self, what, {name: int(number) for name, number in declared.items()})
 
     @staticmethod
     def from_generator(generator: Callable[[], Iterable[Any]]) -> RecordStream:
-        """Return the records that a generator function gives, one by one: with `map` and `batch`, not in memory.
+        """Return the elements that a generator function gives, one by one: a stream, not in memory.
 
         Parameters
         ----------
         generator : callable
-            Returns an iterable of records; called for each reading.
+            Returns an iterable; called for each reading. It may fill the same arrays again.
         """
-        return RecordStream(generator)
+        return RecordStream.of(generator, getattr(generator, "__qualname__", None) or repr(generator))
 
-    def batch(self, batch_size: int) -> Dataset:
-        """Return the data set with batches of `batch_size` records."""
-        return replace(self, batch_size=batch_size)
+    @staticmethod
+    def from_tensor_slices(tensors: Any) -> Dataset | LazyDataset:
+        """Return the rows of arrays: of features, of a tuple (features, labels), or of any nest of arrays.
 
-    def repeat(self, num_epochs: int | None = None) -> Dataset:
-        """Return the data set read `num_epochs` times; None: for ever."""
-        return replace(self, num_epochs=num_epochs)
+        Raises
+        ------
+        InputError
+            If numbers of rows differ, or there is no array.
+        """
+        rows = LazyDataset.of_rows(tensors)
+        if not rows.elements.num_elements:
+            return rows
+        if not isinstance(tensors, tuple):
+            return Dataset(tensors)
+        is_pair = len(tensors) == 2 and not any(isinstance(part, tuple) for part in tensors)
+        return Dataset(*tensors) if is_pair else rows
 
-    def shuffle(self, seed: int) -> Dataset:
-        """Return the data set in an order of its own for each epoch, which `seed` determines."""
-        return replace(self, shuffle_seed=seed)
+    @staticmethod
+    def from_tensors(tensors: Any) -> Dataset | LazyDataset:
+        """Return the one element `tensors`, a nest of arrays."""
+        return Dataset.from_tensor_slices(map_nest(lambda value: np.asarray(value)[np.newaxis], tensors))
+
+    @staticmethod
+    def range(*bounds: int) -> Dataset | LazyDataset:
+        """Return the integers of ``range(*bounds)``, as int64."""
+        return Dataset.from_tensor_slices(np.arange(*bounds, dtype=np.int64))
+
+    @staticmethod
+    def zip(*data_sets: Any) -> LazyDataset | RecordStream:
+        """Return tuples of an element of each data set, which may stand in one tuple, up to the end of the shortest."""
+        return zipped(data_sets)
+
+    def batch(self, batch_size: int, drop_remainder: bool = False) -> Dataset:  # noqa: D102
+        check_at_least("batch", "batch_size", batch_size, 1)
+        if self.is_batched:
+            raise _out_of_order("batch", "a second time, which would make batches of batches: call it once")
+        joined = batch_size // math.gcd(batch_size, self.num_records) if self.num_epochs is None else self.num_epochs
+        order = replace(self.order, num_joined=int(joined), drop_remainder=bool(drop_remainder), is_batched=True)
+        return replace(self, batch_size=batch_size, num_epochs=None if self.num_epochs is None else 1, order=order)
+
+    def shuffle(  # noqa: D102
+        self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True
+    ) -> Dataset:
+        given = check_seed(buffer_size, seed)
+        if self.is_batched:
+            raise _out_of_order("shuffle", "after batch, which would mix whole batches: call it before batch")
+        if self.num_epochs != 1:
+            raise _out_of_order("shuffle", "after repeat, which would mix epochs: call it before repeat")
+        if self.shuffle_seed is not None:
+            raise _out_of_order("shuffle", "a second time: call it once")
+        order = replace(self.order, buffer_size=int(buffer_size), reshuffles=bool(reshuffle_each_iteration))
+        return replace(self, shuffle_seed=given, order=order)
+
+    def repeat(self, num_epochs: int | None = None) -> Dataset:  # noqa: D102
+        if num_epochs is not None:
+            check_at_least("repeat", "num_epochs", num_epochs, 1)
+        if num_epochs is None or self.num_epochs is None:
+            return replace(self, num_epochs=None)
+        return replace(self, num_epochs=self.num_epochs * num_epochs)
+
+    def by_number(self) -> LazyDataset:
+        """Return the elements by their numbers, each computed when it is read.
+
+        Raises
+        ------
+        InputError
+            If columns, ids or a scaling are declared: what becomes of them is not known then.
+        """
+        declared = [name for name in ("columns", "num_ids", "embedding") if getattr(self, name)]
+        if declared:
+            raise InputError(
+                (
+                    f"a Dataset that declares {' and '.join(declared)} takes shuffle, repeat and batch alone, in this "
+                    "order: what map and the like make of that is not known; change the arrays before",
+                )
+            )
+        lazy = LazyDataset.of_rows(self.features if self.labels is None else (self.features, self.labels))
+        return self.order.applied_to(lazy, self.shuffle_seed, self.batch_size, self.num_epochs)
+
+    @property
+    def is_batched(self) -> bool:
+        """Whether `batch` was called, so that the next `map`, `take` and the like are of batches."""
+        return self.order.is_batched
 
     def with_features(self, features: Columns, **changes: Any) -> Dataset:
         """Return the data set with other features and `changes`; ids that are still there stay declared."""
-        num_ids, embedding = (
-            {name: number for name, number in declared.items() if name in features}
-            for declared in (self.num_ids, self.embedding)
-        )
-        return replace(self, features=features, num_ids=num_ids, embedding=embedding, **changes)
+        still: dict[str, Any] = {
+            what: {name: number for name, number in declared.items() if name in features}
+            for what, declared in self._declared.items()
+        }
+        return replace(self, features=features, **still, **changes)
+
+    @property
+    def _declared(self) -> dict[str, Mapping[str, int]]:
+        """What is said of ids, by the name of the argument."""
+        return {
+            "num_ids": self.num_ids,
+            "embedding": self.embedding,
+            "admit_after": self.admit_after,
+            "expire_after_steps": self.expire_after_steps,
+        }
 
     @property
     def num_records(self) -> int:
-        """Number of rows."""
-        return num_rows(self.features)
+        """Number of records of an epoch."""
+        return self.order.num_records(self._num_rows, self.batch_size)
 
     @property
     def window_records(self) -> int:
@@ -180,7 +274,8 @@ class Dataset(SplittableInput):
                     f"got epoch {epoch}, records [{start}, {stop})",
                 )
             )
-        rows = slice(start, stop) if self.shuffle_seed is None else self._rows(epoch, start, stop)
+        is_as_stored = self.shuffle_seed is None and stop <= self._num_rows
+        rows = slice(start, stop) if is_as_stored else self._rows(epoch, start, stop)
         features = map_columns(lambda array: _read_only(array[rows]), self.features)
         labels = None if self.labels is None else map_columns(lambda array: _read_only(array[rows]), self.labels)
         return features, labels
@@ -207,7 +302,12 @@ class Dataset(SplittableInput):
     def schema(self) -> InputSchema:
         """Return what a record looks like."""
         features = (
-            replace(spec, num_ids=self.num_ids.get(spec.name, 0), embedding=self.embedding.get(spec.name, 0))
+            replace(
+                spec,
+                num_ids=self.num_ids.get(spec.name, 0),
+                embedding=self.embedding.get(spec.name, 0),
+                lifetime=RowLifetime(self.admit_after.get(spec.name, 1), self.expire_after_steps.get(spec.name)),
+            )
             for spec in array_specs(self.features)
         )
         return InputSchema(
@@ -218,6 +318,10 @@ class Dataset(SplittableInput):
             self.scaling,
         )
 
+    def order_facts(self) -> list[Any]:
+        """Return what the order and the batches depend on; see `KnownInput.order_facts`."""
+        return [self.batch_size, self.shuffle_seed, *astuple(self.order)]
+
     def digest(self) -> str:
         """Return 32 hexadecimal digits that differ for different records.
 
@@ -225,57 +329,23 @@ class Dataset(SplittableInput):
         -----
         The same for the same records in any process; batch size, epochs and seed do not count. Reads all data.
         """
-        arrays = sorted(named_arrays(self.features, self.labels), key=lambda named: named[0])
-        facts = [[name, array.dtype.str, array.shape] for name, array in arrays]
-        digest = hashlib.blake2b(json.dumps([facts, self.columns]).encode(), digest_size=16)
-        for _, array in arrays:
-            digest.update(as_bytes(array).data)
-        return digest.hexdigest()
+        return digest_of(self.features, self.labels, self.columns)
+
+    @property
+    def _num_rows(self) -> int:
+        return num_rows(self.features)
 
     def _rows(self, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return which rows of the arrays stand at ``[start, stop)`` of the order of `epoch`."""
-        if self.shuffle_seed is None:
-            return np.arange(start, stop)
-        return _permutation(self.shuffle_seed, epoch, self.num_records)[start:stop]
+        return self.order.rows(self.shuffle_seed, self._num_rows, epoch, start, stop)
 
 
-def _faults_of_column_names(columns: tuple[str, ...], features: Columns) -> list[str]:
-    if not columns:
-        return []
-    matrix = features.get(MATRIX) if isinstance(features, dict) else None
-    if matrix is None or matrix.ndim != 2 or matrix.shape[1] != len(columns):
-        shape = "none" if matrix is None else f"one of shape {list(matrix.shape)}"
-        return [f"{len(columns)} columns are named: expected a matrix {MATRIX!r} of as many columns, got {shape}"]
-    return []
-
-
-def _faults_of_ids(num_ids: Mapping[str, int], embedding: Mapping[str, int], features: Columns) -> Iterator[str]:
-    known = features if isinstance(features, dict) else {}
-    for what, declared in (("num_ids", num_ids), ("embedding", embedding)):
-        if not isinstance(declared, Mapping):
-            yield f"{what} is {declared!r}: expected a dict from names of features to ints"
-            return
-        for name, number in declared.items():
-            if name not in known:
-                yield f"{what} names {name!r}: expected a feature with a name{did_you_mean(name, known)}"
-            if not is_int(number, 1):
-                yield f"{what} of {name!r} is {number!r}: expected an int >= 1"
-    yield from (f"embedding names {name!r}: expected its num_ids, too" for name in embedding if name not in num_ids)
-    for name, number in num_ids.items():
-        if name not in known or not is_int(number, 1):
-            continue
-        if known[name].dtype.kind not in "iu":
-            yield f"features[{name!r}] has dtype {known[name].dtype}: expected integers, as it is declared as ids"
-        elif (fault := id_fault(known[name], number)) is not None:
-            yield f"features[{name!r}] {fault}"
+def _out_of_order(method: str, why: str) -> InputError:
+    meant = f"by_number().{method}(...), which computes batches as they are read"
+    return InputError((f"{method} comes {why}; or, if that is meant, {meant}",))
 
 
 def _read_only(array: Array) -> Array:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-@functools.lru_cache(maxsize=NUM_PERMUTATIONS_KEPT)
-def _permutation(seed: int, epoch: int, num_records: int) -> NDArray[np.int64]:
-    return np.random.default_rng([seed, epoch]).permutation(num_records)

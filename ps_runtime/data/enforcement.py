@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from psflow.ps_runtime.columns.row_lifetime import RowLifetime
 from psflow.ps_runtime.data.arrays import Columns, array_specs
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.kept_scan import KeptScan
@@ -12,7 +13,7 @@ from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.record_dataset import RecordDataset
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
+from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, InputSchema
 from psflow.ps_runtime.specs.schema_enforcement import enforce_features, missing_faults, scale_features
 
 __all__ = ["Enforcement", "check_repeatable", "schema_of", "unused_sentence"]
@@ -33,14 +34,13 @@ def check_repeatable(schema: InputSchema, where: str) -> None:
     Raises
     ------
     InputError
-        Names each feature that is not of numbers or booleans, and its dtype.
+        Names each feature that is not of numbers, booleans or text, and its dtype.
     """
     faults = [
         f"{where}: {f'feature {spec.name!r}' if spec.name else 'the feature'} has dtype {spec.dtype}, which nobody can "
-        "give to the exported model again: expected numbers or booleans; encode it, for example as numbers of a "
-        "vocabulary, or leave it out"
+        "give to the exported model again: expected numbers, booleans or text; decode it, or leave it out"
         for spec in schema.features
-        if not spec.is_number
+        if not (spec.is_number or spec.is_text)
     ]
     if faults:
         raise InputError(tuple(faults))
@@ -63,7 +63,7 @@ class Enforcement:
     where : str
         What error texts call the input, such as ``the eval input``.
     needs_labels : bool
-        Whether labels must be there if there were some in training.
+        Whether labels, and weights that are a feature, must be there if there were some in training.
     on_unused : callable
         Told once what the model does not read and is left out, if there is something.
     """
@@ -72,6 +72,10 @@ class Enforcement:
     where: str = "the input"
     needs_labels: bool = True
     on_unused: Callable[[tuple[str, ...]], None] = lambda names: None
+
+    def __post_init__(self) -> None:
+        if self.schema is not None and not self.needs_labels:
+            object.__setattr__(self, "schema", self.schema.for_prediction())
 
     def selected(self, dataset: Dataset) -> Dataset:
         """Return `dataset` without what the model does not read, which ``unused`` then names; values stay as they are.
@@ -91,15 +95,17 @@ class Enforcement:
 
     def selected_batches(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         """Yield the batches of a stream as `selected` does, and tell `on_unused` what the first one has beside."""
-        schema = self.schema
-        if schema is None:
-            yield from batches
-            return
         for number, (given, labels) in enumerate(batches):
-            features, unread = _selected_features(given, schema, f"batch {number} of {self.where}")
-            if not number:
-                self._tell(unread, schema)
-            yield features, labels
+            yield self.selected_batch(given, f"batch {number} of {self.where}", is_first=not number), labels
+
+    def selected_batch(self, given: Columns, where: str, *, is_first: bool) -> Columns:
+        """Return the features of a batch as `selected` does; tell `on_unused` what the first one has beside."""
+        if self.schema is None:
+            return given
+        features, unread = _selected_features(given, self.schema, where)
+        if is_first:
+            self._tell(unread, self.schema)
+        return features
 
     def dataset(self, dataset: Dataset) -> Dataset:
         """Return `dataset` as the model reads it; nothing is copied if nothing differs.
@@ -130,6 +136,12 @@ class Enforcement:
             scaling=schema.scaling,
             num_ids={spec.name: spec.num_ids for spec in schema.features if spec.num_ids},
             embedding={spec.name: spec.embedding for spec in schema.features if spec.embedding},
+            admit_after={spec.name: spec.lifetime.admit_after for spec in schema.features if spec.num_ids},
+            expire_after_steps={
+                spec.name: spec.lifetime.expire_after_steps
+                for spec in schema.features
+                if spec.lifetime.expire_after_steps is not None
+            },
         )
 
     def records(self, given: RecordInput, non_finite: NonFinite, kept: KeptScan | None = None) -> RecordDataset:
@@ -159,16 +171,18 @@ class Enforcement:
         InputError
             As `dataset` does, at the batch.
         """
+        for number, (features, labels) in enumerate(batches):
+            yield self.batch(features, labels, f"batch {number} of {self.where}")
+
+    def batch(self, features: Columns, labels: Columns | None, where: str) -> Batch:
+        """Return a batch of selected features as the model reads it; `where` says which it is."""
         schema = self.schema
         if schema is None:
-            yield from batches
-            return
-        for number, (features, labels) in enumerate(batches):
-            where = f"batch {number} of {self.where}"
-            enforced = scale_features(enforce_features(features, schema, where), schema, where)
-            if self.needs_labels:
-                _check_labels(labels, schema, where)
-            yield enforced, labels
+            return features, labels
+        enforced = scale_features(enforce_features(features, schema, where), schema, where)
+        if self.needs_labels:
+            _check_labels(labels, schema, where)
+        return enforced, labels
 
     def _tell(self, names: tuple[str, ...], schema: InputSchema) -> None:
         unused = tuple(name for name in names if name != schema.label)
@@ -240,11 +254,14 @@ def _check_ids(dataset: Dataset, schema: InputSchema, where: str) -> None:
         f"{where}: feature {spec.name!r} is {declared[spec.name]}, expected {spec} as in training; declare it "
         "alike, or not at all"
         for spec in schema.features
-        if spec.name in dataset.num_ids
-        and (spec.num_ids, spec.embedding) != (declared[spec.name].num_ids, declared[spec.name].embedding)
+        if spec.name in dataset.num_ids and _said_of_ids(spec) != _said_of_ids(declared[spec.name])
     ]
     if faults:
         raise InputError(tuple(faults))
+
+
+def _said_of_ids(spec: ArraySpec) -> tuple[int, int, RowLifetime]:
+    return spec.num_ids, spec.embedding, spec.lifetime
 
 
 def _check_label_name(dataset: Dataset, schema: InputSchema, where: str) -> None:

@@ -11,6 +11,7 @@ from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.data.idx_images import Idx
 from psflow.ps_runtime.data.npz_arrays import Npz
+from psflow.ps_runtime.data.record_dataset import Batching
 from psflow.ps_runtime.data.record_formats import ArrowInput, Csv, JsonLinesInput, LibSvm, ParquetInput, Tsv
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.redaction import shown_path
@@ -77,8 +78,8 @@ def open_dataset(
         path = getattr(data, "path", None)
         name = type(data).__name__ if path is None else shown_path(path)
         dataset = replace(dataset, source=replace(dataset.source, name=name))
-    if batch_size is not None:
-        dataset = dataset.batch(batch_size)
-    if shuffle:
-        dataset = dataset.shuffle(seed)
-    return dataset.repeat(epochs)
+    shuffle_seed = seed if shuffle else None
+    if isinstance(dataset, RecordInput):
+        return replace(dataset, batching=Batching(batch_size, epochs, shuffle_seed))
+    size = dataset.batch_size if batch_size is None else batch_size
+    return replace(dataset, batch_size=size, num_epochs=epochs, shuffle_seed=shuffle_seed)

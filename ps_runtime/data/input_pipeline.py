@@ -8,23 +8,22 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from psflow.ps_runtime.data.arrays import Columns, plain_arrays
+from psflow.ps_runtime.data.batch_check import Batch, check_batch, checked_batch, is_features, kind_of
 from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.kept_scan import KeptScan
+from psflow.ps_runtime.data.lazy_batches import LazyBatches
+from psflow.ps_runtime.data.lazy_dataset import LazyDataset
 from psflow.ps_runtime.data.non_finite import NonFinite
 from psflow.ps_runtime.data.non_finite_policy import batches_with_policy, dataset_with_policy
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.data.transformations import Transformations
 from psflow.ps_runtime.data.whole_files import whole_dataset
 from psflow.ps_runtime.errors import InputError, did_you_mean
 
-__all__ = ["InputContext", "call_input_fn", "check_batch", "open_input"]
-
-Batch = tuple[Columns, Columns | None]
+__all__ = ["InputContext", "call_input_fn", "open_input"]
 
 NOTHING_TO_ENFORCE = Enforcement()
 
@@ -103,11 +102,12 @@ def open_input(
     Returns
     -------
     SplittableInput
-        If `input_fn` returned a Dataset, files of records, or a tuple (features, labels) of arrays: one batch, one
-        epoch. Features alone, an array or a dict of arrays, are a batch without labels.
+        If `input_fn` returned a Dataset, in memory or computed by number, files of records, or a tuple (features,
+        labels) of arrays: one batch, one epoch. Features alone, an array or a dict of arrays, are a batch without
+        labels.
     iterator of (features, labels)
         If it returned a generator, a generator function or another iterable of batches; each went through
-        `check_batch`.
+        `checked_batch`.
 
     Raises
     ------
@@ -125,6 +125,8 @@ def open_input(
         opened = whole_dataset(opened, enforcement.schema, needs_labels=enforcement.needs_labels)
     # Cells that the model does not read do not count. Rows are left out before values are cast: a blank among integers
     # is NaN, which a schema of integers does not take.
+    if isinstance(opened, LazyDataset):
+        return LazyBatches(opened, where, non_finite, enforcement)
     if isinstance(opened, Dataset):
         return enforcement.dataset(dataset_with_policy(enforcement.selected(opened), non_finite, where))
     return enforcement.batches(batches_with_policy(enforcement.selected_batches(opened), non_finite, where))
@@ -154,45 +156,26 @@ def call_input_fn(input_fn: Callable[..., Any], context: InputContext | None = N
         If `input_fn` cannot be called, or asks for something else.
     """
     if not callable(input_fn):
-        raise InputError((f"expected an input_fn to call, got {_kind_of(input_fn)}; write lambda: ...",))
+        raise InputError((f"expected an input_fn to call, got {kind_of(input_fn)}; write lambda: ...",))
     name = _name(input_fn)
     result = input_fn(**_arguments(input_fn, {"input_context": context, **offered}, f"input_fn {name}"))
     return CalledInput(name, result() if inspect.isgeneratorfunction(result) else result, input_fn)
 
 
-def _as_input(result: Any, where: str) -> Dataset | RecordInput | Iterator[Batch]:
+def _as_input(result: Any, where: str) -> Dataset | RecordInput | LazyDataset | Iterator[Batch]:
     if isinstance(result, tuple):
         return _one_batch(result, where)
     if isinstance(result, Dataset | RecordInput):
         return result
-    if _is_features(result):
+    if isinstance(result, Transformations):
+        return _batched(result, where)
+    if is_features(result):
         return _one_batch((result, None), where)
     if isinstance(result, list) and not all(isinstance(batch, tuple) for batch in result):
-        raise InputError((f"{where} returned {_kind_of(result)} of other things than tuples: {EXPECTED}",))
+        raise InputError((f"{where} returned {kind_of(result)} of other things than tuples: {EXPECTED}",))
     if not isinstance(result, Iterable) or isinstance(result, str | bytes):
-        raise InputError((f"{where} returned {_kind_of(result)}: {EXPECTED}",))
+        raise InputError((f"{where} returned {kind_of(result)}: {EXPECTED}",))
     return _checked(result, where)
-
-
-def check_batch(features: object, labels: object, where: str) -> Batch:
-    """Return a batch as C-contiguous, native-endian arrays of equal length.
-
-    Parameters
-    ----------
-    features, labels : array-like, or mapping of str to array-like; labels may be None
-        Rows on axis 0. A scalar is a batch of one record.
-    where : str
-        What error texts call the batch, such as ``batch 3 of input_fn train``.
-
-    Raises
-    ------
-    InputError
-        With all faults: no array, an object dtype, no rows, different lengths.
-    """
-    try:
-        return plain_arrays(features, labels)
-    except InputError as error:
-        raise InputError(tuple(f"{where}: {fault}" for fault in error.faults)) from None
 
 
 def _arguments(input_fn: Callable[..., Any], offered: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -223,29 +206,18 @@ def _arguments(input_fn: Callable[..., Any], offered: Mapping[str, Any], where: 
 
 def _one_batch(result: tuple[Any, ...], where: str) -> Dataset:
     if len(result) != 2 or isinstance(result[0], tuple):
-        raise InputError((f"{where} returned {_kind_of(result)}: {EXPECTED} (as a list, where there are several)",))
+        raise InputError((f"{where} returned {kind_of(result)}: {EXPECTED} (as a list, where there are several)",))
     dataset = Dataset(*check_batch(*result, where))
     return dataset.batch(dataset.num_records)
 
 
 def _checked(batches: Iterable[Any], where: str) -> Iterator[Batch]:
-    for number, given in enumerate(batches):
-        if _is_features(given):
-            yield check_batch(given, None, f"batch {number} of {where}")
-        elif isinstance(given, tuple) and len(given) == 2:
-            yield check_batch(*given, f"batch {number} of {where}")
-        else:
-            raise InputError(
-                (f"batch {number} of {where}: expected a tuple (features, labels), got {_kind_of(given)}",)
-            )
+    return (checked_batch(given, f"batch {number} of {where}") for number, given in enumerate(batches))
 
 
-def _is_features(value: object) -> bool:
-    """Whether `value` is features without labels."""
-    return isinstance(value, Mapping | np.ndarray)
-
-
-def _kind_of(value: object) -> str:
-    if isinstance(value, tuple):
-        return f"a tuple of {len(value)} ({', '.join(type(v).__name__ for v in value[:4])})"
-    return f"{type(value).__name__} ({value.__name__})" if inspect.isroutine(value) else type(value).__name__
+def _batched(data: Transformations, where: str) -> LazyDataset | Iterator[Batch]:
+    """Return the batches of a data set that is computed as it is read: those of none as a stream that is empty."""
+    if not data.is_batched:
+        raise InputError((f"{where} returned a data set without a batch size; call its batch(batch_size)",))
+    lazy = data.by_number()
+    return lazy if lazy is not None and lazy.elements.num_elements else _checked(data, where)

@@ -18,7 +18,7 @@ from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.input_scan import faulty_rows, kept_rows, located, source_of
 from psflow.ps_runtime.data.non_finite import NonFiniteCells, NonFiniteColumn, non_finite_cells
 from psflow.ps_runtime.data.scanned_input import ScannedInput
-from psflow.ps_runtime.data.splittable import SplittableInput, batching_faults
+from psflow.ps_runtime.data.splittable import KnownInput, batching_faults
 from psflow.ps_runtime.data.window_order import Part, Window, WindowOrder
 from psflow.ps_runtime.errors import CellError, InputError
 from psflow.ps_runtime.record_files.index import RecordIndex
@@ -58,7 +58,7 @@ class Batching:
         return replace(dataset, batch_size=size, num_epochs=self.num_epochs, shuffle_seed=self.shuffle_seed)
 
 
-class RecordDataset(SplittableInput):
+class RecordDataset(KnownInput):
     """Records of files, found by a scan, preprocessed as they are read.
 
     Parameters
@@ -169,10 +169,14 @@ class RecordDataset(SplittableInput):
         labels = () if self._label is None else (ArraySpec("", self._label.spec.dtype, ()),)
         name = None if self._label is None else self._label.column.name
         features = tuple(
-            ArraySpec(spec.name, spec.dtype, spec.shape, spec.num_ids or 0, spec.embedding or 0)
+            ArraySpec(spec.name, spec.dtype, spec.shape, spec.num_ids or 0, spec.embedding or 0, spec.lifetime)
             for spec in self._specs()
         )
         return InputSchema(features, labels, label=name, preprocessing=self._preprocessing, text=self.scanned.text)
+
+    def order_facts(self) -> list[Any]:
+        """Return what the order and the batches depend on; see `KnownInput.order_facts`."""
+        return [self.batch_size, self.shuffle_seed]
 
     def digest(self) -> str:
         """Return 32 hexadecimal digits that differ for other files, or files that have changed."""

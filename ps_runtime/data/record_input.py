@@ -71,7 +71,8 @@ class RecordInput:
     stated : frozenset of str
         Options of delimited text that hold for these files, if those of training are others.
     batching : Batching
-        In which batches, how often and in which order they are read.
+        In which batches, how often and in which order they are read. The order of `batch`, `repeat` and `shuffle` does
+        not count here: it is always shuffle, batch, repeat.
     """
 
     paths: str | Sequence[str]
@@ -95,8 +96,11 @@ class RecordInput:
         """Return the input read `num_epochs` times; None: for ever."""
         return replace(self, batching=replace(self.batching, num_epochs=num_epochs))
 
-    def shuffle(self, seed: int) -> RecordInput:
-        """Return the input in an order of its own for each epoch, which `seed` determines."""
+    def shuffle(self, *, seed: int) -> RecordInput:
+        """Return the input in an order of its own for each epoch, which `seed` determines.
+
+        Records are mixed within windows of about 32 MiB of features, and windows take chunks of all files at random.
+        """
         return replace(self, batching=replace(self.batching, shuffle_seed=seed))
 
     def learn(self, non_finite: NonFinite, where: str) -> RecordDataset:

@@ -1,113 +1,196 @@
-"""Records one by one, as a generator gives them, made into batches."""
+"""Elements one after the other, as a generator gives them: nothing is known of them before they are read."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from psflow.ps_runtime.data.splittable import is_int
+from psflow.ps_runtime.data.interleaving import interleaved
+from psflow.ps_runtime.data.nests import call_with, owned, stacked
+from psflow.ps_runtime.data.ordered_map import ordered_map
+from psflow.ps_runtime.data.transformations import Transformations, check_at_least, check_callable, check_seed
 from psflow.ps_runtime.errors import InputError
 
 __all__ = ["RecordStream"]
 
 
-@dataclass(frozen=True)
-class RecordStream:
-    """What `Dataset.from_generator` returns: an input_fn may return it once it has a `batch` size.
+@dataclass(frozen=True, eq=False)
+class RecordStream(Transformations):
+    """What `Dataset.from_generator` returns: an input_fn may return it once it is batched.
 
-    One reader deals its batches out, as those of any generator. Each reading of it calls `generator` again.
+    One reader deals its batches out, as those of any generator. Each reading calls the generator again.
 
     Parameters
     ----------
-    generator : callable
-        Returns an iterable of records, in order.
-    functions : tuple of callable
-        Applied to each record, one after the other.
-    batch_size : int or None
-        Records of a batch, >= 1; the last one may be smaller. None: it is not known yet.
-
-    Raises
-    ------
-    InputError
-        If an argument is none of these.
+    read : callable ``(epoch) -> iterator``
+        Begins to read the elements of a pass, from 0.
+    name : str
+        What error texts call it.
+    is_batched : bool
+        Whether elements are batches.
 
     Examples
     --------
-    >>> lines = RecordStream(lambda: ["1 2", "3 4", "5 6"]).map(lambda line: [int(word) for word in line.split()])
-    >>> list(lines.map(lambda words: ({"x": words[0]}, words[1])).batch(2))
-    [({'x': array([1, 3])}, array([2, 4])), ({'x': array([5])}, array([6]))]
+    >>> lines = RecordStream.of(lambda: ["1 2", "3 4", "5 6"], "lines").map(lambda line: line.split())
+    >>> list(lines.map(lambda words: (int(words[0]), int(words[1]))).batch(2))
+    [(array([1, 3]), array([2, 4])), (array([5]), array([6]))]
     """
 
-    generator: Callable[[], Iterable[Any]]
-    functions: tuple[Callable[..., Any], ...] = ()
-    batch_size: int | None = None
+    read: Callable[[int], Iterator[Any]]
+    name: str
+    is_batched: bool = False
 
-    def __post_init__(self) -> None:
-        faults = [
-            f"{what} should be callable, got {type(given).__name__}"
-            for what, given in (("generator", self.generator), *(("a function of map", f) for f in self.functions))
-            if not callable(given)
-        ]
-        if self.batch_size is not None and not is_int(self.batch_size, 1):
-            faults.append(f"batch_size is {self.batch_size!r}: expected an int >= 1")
-        if faults:
-            raise InputError(tuple(faults))
+    @classmethod
+    def of(cls, generator: Callable[[], Iterable[Any]], name: str) -> RecordStream:
+        """Return the elements of the iterable that `generator` returns; it may fill its arrays again."""
+        check_callable("from_generator", generator)
+        return cls(lambda epoch: map(owned, generator()), name)
 
-    def map(self, function: Callable[..., Any]) -> RecordStream:
-        """Return the stream with `function` applied to each record; the parts of a tuple are its arguments."""
-        if self.batch_size is not None:
-            raise InputError(("map comes before batch: it is applied to records, not to batches",))
-        return replace(self, functions=(*self.functions, function))
+    def map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> RecordStream:  # noqa: D102
+        check_callable("map", function)
+        num_threads = 1 if num_parallel_calls is None else num_parallel_calls
+        check_at_least("map", "num_parallel_calls", num_threads, 1)
 
-    def batch(self, batch_size: int) -> RecordStream:
-        """Return the stream with batches of `batch_size` records."""
-        return replace(self, batch_size=batch_size)
+        def made(numbered: tuple[int, Any]) -> Any:
+            number, element = numbered
+            return owned(call_with(function, element, lambda: self._place(number)))
 
-    def __iter__(self) -> Iterator[Any]:
-        """Yield batches: features, or tuples (features, labels), with rows on axis 0."""
-        if self.batch_size is None:
-            raise InputError(("a Dataset.from_generator has no batch size; call its batch(batch_size)",))
-        records, first = self._records(), 0
-        while held := list(itertools.islice(records, self.batch_size)):
-            yield _stacked(held, f"records {first} to {first + len(held) - 1} of {self._name} (the first is 0)")
+        return self._then(lambda elements, _: ordered_map(made, enumerate(elements), num_threads))
+
+    def filter(self, predicate: Callable[..., Any]) -> RecordStream:  # noqa: D102
+        check_callable("filter", predicate)
+        return self._then(lambda elements, _: (e for n, e in enumerate(elements) if self._is_kept(predicate, n, e)))
+
+    def batch(self, batch_size: int, drop_remainder: bool = False) -> RecordStream:  # noqa: D102
+        check_at_least("batch", "batch_size", batch_size, 1)
+        name = f"{self.name}, in batches of {batch_size}"
+        batches = self._then(lambda elements, _: self._batches(elements, batch_size, drop_remainder))
+        return RecordStream(batches.read, name, is_batched=True)
+
+    def shuffle(  # noqa: D102
+        self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True
+    ) -> RecordStream:
+        given = check_seed(buffer_size, seed)
+
+        def mixed(elements: Iterator[Any], epoch: int) -> Iterator[Any]:
+            random = np.random.default_rng([given, epoch if reshuffle_each_iteration else 0])
+            return _mixed(elements, buffer_size, random)
+
+        return self._then(mixed)
+
+    def repeat(self, num_epochs: int | None = None) -> RecordStream:  # noqa: D102
+        if num_epochs is not None:
+            check_at_least("repeat", "num_epochs", num_epochs, 1)
+
+        def repeated(epoch: int) -> Iterator[Any]:
+            first = 0 if num_epochs is None else epoch * num_epochs
+            passes = itertools.count() if num_epochs is None else range(first, first + num_epochs)
+            for each in passes:
+                is_empty = True
+                for element in self.read(each):
+                    is_empty = False
+                    yield element
+                if is_empty:  # and so is the next one
+                    return
+
+        return RecordStream(repeated, self.name, self.is_batched)
+
+    def take(self, count: int) -> RecordStream:  # noqa: D102
+        check_at_least("take", "count", count, 0)
+        return self._then(lambda elements, _: itertools.islice(elements, count))
+
+    def skip(self, count: int) -> RecordStream:  # noqa: D102
+        check_at_least("skip", "count", count, 0)
+        return self._then(lambda elements, _: itertools.islice(elements, count, None))
+
+    def concatenate(self, other: Transformations) -> RecordStream:  # noqa: D102
+        second = other.stream()
+        return RecordStream(
+            lambda epoch: itertools.chain(self.read(epoch), _late(second, epoch)),
+            f"{self.name} and then {second.name}",
+            self.is_batched and second.is_batched,
+        )
+
+    def enumerate(self, start: int = 0) -> RecordStream:  # noqa: D102
+        check_at_least("enumerate", "start", start, 0)
+        return self._then(lambda elements, _: ((np.int64(n), e) for n, e in enumerate(elements, start)))
+
+    def interleave(  # noqa: D102
+        self, function: Callable[..., Transformations], cycle_length: int, block_length: int = 1
+    ) -> RecordStream:
+        check_callable("interleave", function)
+        check_at_least("interleave", "cycle_length", cycle_length, 1)
+        check_at_least("interleave", "block_length", block_length, 1)
+
+        def begun(numbered: tuple[int, Any], epoch: int) -> Iterator[Any]:
+            number, element = numbered
+            return self._made_data_set(function, number, element).stream().read(epoch)
+
+        return RecordStream(
+            lambda epoch: interleaved(
+                map(partial(begun, epoch=epoch), enumerate(self.read(epoch))), cycle_length, block_length
+            ),
+            f"what {self.name} is made into",
+        )
+
+    def by_number(self) -> None:  # noqa: D102
+        return None
+
+    def stream(self) -> RecordStream:  # noqa: D102
+        return self
+
+    @staticmethod
+    def zipped(streams: tuple[RecordStream, ...]) -> RecordStream:
+        """Return tuples of an element of each, up to the end of the shortest."""
+        name = " with ".join(dict.fromkeys(stream.name for stream in streams))
+        is_batched = all(stream.is_batched for stream in streams)
+        return RecordStream(lambda epoch: zip(*(s.read(epoch) for s in streams), strict=False), name, is_batched)
+
+    def _then(self, change: Callable[[Iterator[Any], int], Iterator[Any]]) -> RecordStream:
+        return RecordStream(lambda epoch: change(self.read(epoch), epoch), self.name, self.is_batched)
+
+    def _place(self, number: int) -> str:
+        what = "batch" if self.is_batched else "record"
+        return f"{what} {number} of {self.name} (the first is 0)"
+
+    def _is_kept(self, predicate: Callable[..., Any], number: int, element: Any) -> bool:
+        kept = call_with(predicate, element, lambda: self._place(number))
+        if np.shape(kept) or np.asarray(kept).dtype != np.bool_:
+            raise InputError((f"the function of filter returned {kept!r} for {self._place(number)}: expected a bool",))
+        return bool(kept)
+
+    def _made_data_set(self, function: Callable[..., Any], number: int, element: Any) -> Transformations:
+        made = call_with(function, element, lambda: self._place(number))
+        if not isinstance(made, Transformations):
+            what = f"the function of interleave returned {type(made).__name__} for {self._place(number)}"
+            raise InputError((f"{what}: expected a Dataset",))
+        return made
+
+    def _batches(self, elements: Iterator[Any], batch_size: int, drops_remainder: bool) -> Iterator[Any]:
+        first = 0
+        what = "batches" if self.is_batched else "records"
+        while held := list(itertools.islice(elements, batch_size)):
+            if len(held) < batch_size and drops_remainder:
+                return
+            where = f"{what} {first} to {first + len(held) - 1} of {self.name} (the first is 0)"
+            yield stacked(held, where)
             first += len(held)
 
-    @property
-    def _name(self) -> str:
-        return getattr(self.generator, "__qualname__", None) or repr(self.generator)
 
-    def _records(self) -> Iterator[Any]:
-        for number, record in enumerate(self.generator()):
-            try:
-                made = self._made(record)
-            except StopIteration:  # which whoever reads would take for the end of the data
-                what = "a function of map raised StopIteration; give its next() a default"
-                raise InputError((f"record {number} of {self._name} (the first is 0): {what}",)) from None
-            yield made
-
-    def _made(self, record: Any) -> Any:
-        for function in self.functions:
-            record = function(*record) if isinstance(record, tuple) else function(record)
-        return record
+def _late(stream: RecordStream, epoch: int) -> Iterator[Any]:
+    """Begin to read a stream when its first element is asked for."""
+    yield from stream.read(epoch)
 
 
-def _stacked(records: list[Any], where: str) -> Any:
-    """Return records as one batch: of tuples a tuple, of mappings a dict, of anything else an array."""
-    head = records[0]
-    if isinstance(head, tuple):
-        if any(not isinstance(record, tuple) or len(record) != len(head) for record in records):
-            raise InputError((f"{where}: expected tuples of {len(head)}, as the first of them is",))
-        return tuple(_stacked([record[i] for record in records], where) for i in range(len(head)))
-    if isinstance(head, Mapping):
-        if any(not isinstance(record, Mapping) or record.keys() != head.keys() for record in records):
-            raise InputError((f"{where}: expected features {', '.join(head)} in each, as the first of them has",))
-        return {name: _stacked([record[name] for record in records], where) for name in head}
-    arrays = [np.asarray(record) for record in records]
-    shapes = {array.shape for array in arrays}
-    if len(shapes) > 1:
-        raise InputError((f"{where}: expected values of one shape, got {' and '.join(map(str, sorted(shapes)))}",))
-    return np.stack(arrays)
+def _mixed(elements: Iterator[Any], buffer_size: int, random: np.random.Generator) -> Iterator[Any]:
+    buffer = list(itertools.islice(elements, buffer_size))
+    for element in elements:
+        place = int(random.integers(buffer_size))
+        yield buffer[place]
+        buffer[place] = element
+    yield from (buffer[place] for place in random.permutation(len(buffer)))

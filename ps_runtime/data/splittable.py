@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.non_finite import NonFiniteCells, Source
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["SplittableInput", "batching_faults", "is_int"]
+__all__ = ["KnownInput", "SplittableInput", "batching_faults", "is_int"]
 
 
 class SplittableInput(ABC):
@@ -23,14 +24,6 @@ class SplittableInput(ABC):
     """Records of a batch; the last one of an epoch may be smaller."""
     num_epochs: int | None
     """How often the records are read; None: for ever."""
-    shuffle_seed: int | None
-    """Of the orders of the epochs; None: they are read in their own order."""
-    unused: tuple[str, ...]
-    """Columns or arrays of the source that are neither features nor labels."""
-    source: Source
-    """Where the records come from, for error texts."""
-    non_finite: NonFiniteCells
-    """The blank, NaN and infinite cells that were found when it was opened, before rows were left out."""
 
     @property
     @abstractmethod
@@ -65,6 +58,28 @@ class SplittableInput(ABC):
         """
 
     @abstractmethod
+    def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
+        """Return column and row, as the source counts it, of such a cell among records ``[start, stop)`` of an epoch.
+
+        Empty if there is none.
+        """
+
+    @abstractmethod
+    def schema(self) -> InputSchema:
+        """Return what a record looks like."""
+
+
+class KnownInput(SplittableInput):
+    """Records of which all is known when the input is opened, because they are in memory or were scanned."""
+
+    unused: tuple[str, ...]
+    """Columns or arrays of the source that are neither features nor labels."""
+    source: Source
+    """Where the records come from, for error texts."""
+    non_finite: NonFiniteCells
+    """The blank, NaN and infinite cells that were found when it was opened, before rows were left out."""
+
+    @abstractmethod
     def distinct_labels(self) -> Columns | None:
         """Return labels among which each that occurs is found, or, of very many numbers, the least and the greatest."""
 
@@ -76,15 +91,8 @@ class SplittableInput(ABC):
         """
 
     @abstractmethod
-    def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
-        """Return column and row, as the source counts it, of such a cell among records ``[start, stop)`` of an epoch.
-
-        Empty if there is none.
-        """
-
-    @abstractmethod
-    def schema(self) -> InputSchema:
-        """Return what a record looks like."""
+    def order_facts(self) -> list[Any]:
+        """Return numbers that differ for other orders or batches of the same records, as JSON has them."""
 
     @abstractmethod
     def digest(self) -> str:

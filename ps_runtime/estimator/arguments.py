@@ -22,7 +22,8 @@ def checked_config(
     Raises
     ------
     UsageError
-        If two different model_dirs are given, or an empty one; an ArgumentTypeError if an argument is of a wrong type.
+        If two different model_dirs are given, or an empty one, or none for a process of a cluster; an ArgumentTypeError
+        if an argument is of a wrong type.
     """
     if isinstance(model_dir, os.PathLike):
         model_dir = os.fspath(model_dir)
@@ -34,6 +35,10 @@ def checked_config(
         faults.add_type("params", "a mapping or None", params)
     faults.raise_any()
     config = RunConfig() if config is None else config
+    if model_dir is None and config.model_dir is None and config.cluster is not None:  # each would make one of its own
+        raise UsageError(
+            ("TF_CONFIG has a cluster, and no model_dir is given: give a directory that all processes see",)
+        )
     if model_dir is None or model_dir == config.model_dir:
         return config
     if config.model_dir is not None:

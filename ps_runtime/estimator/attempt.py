@@ -15,7 +15,7 @@ from typing import Any, Protocol, Self
 from psflow.ps_runtime.checkpoint.job_file import JobFile, JobRecord
 from psflow.ps_runtime.checkpoint.records import clear_finished, read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
-from psflow.ps_runtime.errors import ModelDirError, PsflowError
+from psflow.ps_runtime.errors import ModelDirError, PsflowError, UsageError
 from psflow.ps_runtime.estimator.fork import FORKED_FROM, Fork, attempts_in_all
 from psflow.ps_runtime.estimator.local import run_local
 from psflow.ps_runtime.estimator.model_dir import check_local, check_model_dir
@@ -54,6 +54,7 @@ class Trainable(Protocol):
     config: RunConfig
     caller: ModelCaller
     warm_start_from: WarmStartSettings | None
+    weight_column: str | None
 
     def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
         """Raise InputError if a whole data set has labels that the model cannot take."""
@@ -78,6 +79,8 @@ class Attempt:
         Whether the input is read from its start where an earlier attempt came to its end; else it is read on there.
     fork : Fork, optional
         Where the job begins, if it is not there yet.
+    is_by_hand : bool
+        Whether the roles are those processes that the cluster of the estimator's configuration names.
 
     Raises
     ------
@@ -96,7 +99,10 @@ class Attempt:
         transport: str = "auto",
         reads_again: bool = False,
         fork: Fork | None = None,
+        is_by_hand: bool = False,
     ) -> None:
+        if not is_by_hand:
+            _check_no_cluster(estimator.config)
         self._eval_specs = all_eval_specs(eval_specs)
         if any(spec.all_exporters for spec in self._eval_specs):
             check_local(estimator.model_dir)
@@ -124,6 +130,7 @@ class Attempt:
             num_workers + 1,
             estimator.check_labels,
             self._kept,
+            estimator.weight_column,
         )
         scaffold = self.plan.built.spec.scaffold
         if scaffold is not None and scaffold.saver is not None:
@@ -291,6 +298,14 @@ class Attempt:
                 if str(error) != fault:
                     fault = str(error)
                     logger.warning("cannot renew the lease of %s, trying again: %s", self.model_dir, error)
+
+
+def _check_no_cluster(config: RunConfig) -> None:
+    """Refuse to train without the cluster to which this process belongs: each of its processes would train alone."""
+    if (task := config.cluster) is not None:
+        who = f"{task.task_type} {task.task_id} of a cluster whose chief is at {task.cluster.chief}"
+        remedy = "call train_and_evaluate without a client in each process of it, or unset TF_CONFIG"
+        raise UsageError((f"TF_CONFIG says that this process is {who}, but this call trains without that; {remedy}",))
 
 
 def job_seed(model_dir: str, wanted: int | None) -> int:

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults
+from psflow.ps_runtime.estimator.canned_estimator import (
+    CannedEstimator,
+    LabelVocabulary,
+    LossReduction,
+    NumClasses,
+    WeightColumn,
+)
+from psflow.ps_runtime.estimator.hyper_parameters import classifier_faults, optimizer_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.keys import Key
-from psflow.ps_runtime.model.canned.baseline import baseline_classifier
-from psflow.ps_runtime.model.canned.head import ClassifierHead
+from psflow.ps_runtime.losses import Reduction
+from psflow.ps_runtime.model.canned.arguments import check
+from psflow.ps_runtime.model.canned.baseline import baseline_model
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
 from psflow.ps_runtime.optimizers import Ftrl, Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
-from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["BaselineClassifier"]
 
 DEFAULT_OPTIMIZER = Ftrl(learning_rate=0.3)
 
 
-class BaselineClassifier(Estimator):
-    """One bias for each class, softmax over these: the shares of the classes, whatever the features are.
+class BaselineClassifier(CannedEstimator):
+    """One bias for each class, or one for two of them: the shares of the classes, whatever the features are.
 
     Parameters
     ----------
@@ -34,6 +41,12 @@ class BaselineClassifier(Estimator):
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
         Where the first values come from; see `Estimator`.
+    weight_column : str, optional
+        The feature that is the weights of the examples; of record files the ``weight`` of the input says it.
+    label_vocabulary : sequence of str, optional
+        The words of the classes, where the labels of arrays are words; record files have the classes of the label.
+    loss_reduction : Reduction
+        How the losses of a batch become one number.
 
     Raises
     ------
@@ -42,34 +55,26 @@ class BaselineClassifier(Estimator):
 
     Notes
     -----
-    It has one variable, ``baseline/bias``, ``(n_classes,)``. Of the features it reads how many examples there are,
-    and the weights of the records. Predictions and metrics are those of `DNNClassifier`.
+    It has one variable, ``baseline/bias``, ``(n_classes,)``, or ``(1,)`` of two classes. Of the features it reads how
+    many examples there are, and the weights of the records. Predictions and metrics are those of `DNNClassifier`.
     """
 
     def __init__(
         self,
-        n_classes: Annotated[
-            int | None,
-            Key("Number of classes; labels are 0 to n_classes - 1; null: the words of the label, else 2.", ge=2),
-        ] = None,
+        n_classes: NumClasses = None,
         optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
+        *,
+        weight_column: WeightColumn = None,
+        label_vocabulary: LabelVocabulary = None,
+        loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE,
     ) -> None:
         faults = [
-            *([] if n_classes is None else count_faults("n_classes", n_classes, at_least=2)),
+            *classifier_faults(n_classes, weight_column, label_vocabulary, loss_reduction),
             *optimizer_faults(optimizer, "Ftrl(learning_rate=0.3)"),
         ]
         check("BaselineClassifier", faults)
-        super().__init__(
-            baseline_classifier,
-            model_dir,
-            config,
-            {"n_classes": None if n_classes is None else int(n_classes), "optimizer": optimizer},
-            warm_start_from,
-        )
-
-    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
-        """Raise InputError if a whole data set has labels that are no integers in [0, n_classes)."""
-        ClassifierHead.reading(self.params["n_classes"], input_schema).check_labels(labels, where)
+        head = ClassifierSpec(n_classes, weight_column, label_vocabulary, loss_reduction)
+        super().__init__(baseline_model, head, {"optimizer": optimizer}, model_dir, config, warm_start_from)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults
+from psflow.ps_runtime.estimator.canned_estimator import CannedEstimator, LossReduction, WeightColumn
+from psflow.ps_runtime.estimator.hyper_parameters import optimizer_faults, regressor_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
 from psflow.ps_runtime.keys import Key
-from psflow.ps_runtime.model.canned.baseline import baseline_regressor
-from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
+from psflow.ps_runtime.losses import Reduction
+from psflow.ps_runtime.model.canned.arguments import check
+from psflow.ps_runtime.model.canned.baseline import baseline_model
+from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 from psflow.ps_runtime.optimizers import Ftrl, Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
-from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["BaselineRegressor"]
 
 DEFAULT_OPTIMIZER = Ftrl(learning_rate=0.3)
 
 
-class BaselineRegressor(Estimator):
+class BaselineRegressor(CannedEstimator):
     """One number for each dimension of a label: the mean of the labels, whatever the features are.
 
     Parameters
@@ -34,6 +35,10 @@ class BaselineRegressor(Estimator):
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
         Where the first values come from; see `Estimator`.
+    weight_column : str, optional
+        The feature that is the weights of the examples; of record files the ``weight`` of the input says it.
+    loss_reduction : Reduction
+        How the losses of a batch become one number.
 
     Raises
     ------
@@ -53,20 +58,14 @@ class BaselineRegressor(Estimator):
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
+        *,
+        weight_column: WeightColumn = None,
+        loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE,
     ) -> None:
         faults = [
-            *count_faults("label_dimension", label_dimension, at_least=1),
+            *regressor_faults(label_dimension, weight_column, loss_reduction),
             *optimizer_faults(optimizer, "Ftrl(learning_rate=0.3)"),
         ]
         check("BaselineRegressor", faults)
-        super().__init__(
-            baseline_regressor,
-            model_dir,
-            config,
-            {"label_dimension": int(label_dimension), "optimizer": optimizer},
-            warm_start_from,
-        )
-
-    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
-        """Raise InputError if a whole data set has labels that are not `label_dimension` numbers for each example."""
-        RegressorHead(self.params["label_dimension"]).check_labels(labels, where)
+        head = RegressionHead(label_dimension, weight_column, loss_reduction)
+        super().__init__(baseline_model, head, {"optimizer": optimizer}, model_dir, config, warm_start_from)

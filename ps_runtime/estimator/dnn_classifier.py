@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Sequence
+from typing import Annotated
 
-from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults, units_faults
+from psflow.ps_runtime.estimator.canned_estimator import (
+    CannedEstimator,
+    LabelVocabulary,
+    LossReduction,
+    NumClasses,
+    WeightColumn,
+)
+from psflow.ps_runtime.estimator.hyper_parameters import classifier_faults, optimizer_faults, units_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
+from psflow.ps_runtime.feature_columns.choosing import as_list, deep_columns_faults
+from psflow.ps_runtime.feature_columns.kinds import DenseColumn
 from psflow.ps_runtime.keys import Key
-from psflow.ps_runtime.model.canned.dnn import dnn_classifier
-from psflow.ps_runtime.model.canned.head import ClassifierHead
+from psflow.ps_runtime.losses import Reduction
+from psflow.ps_runtime.model.canned.arguments import check
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.dnn import dnn_model
 from psflow.ps_runtime.optimizers import Adagrad, Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
-from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["DNNClassifier"]
 
 DEFAULT_OPTIMIZER = Adagrad(learning_rate=0.05)
 
 
-class DNNClassifier(Estimator):
-    """Dense layers with relu between them, softmax over the classes at the end.
+class DNNClassifier(CannedEstimator):
+    """Dense layers with relu between them, and at the end softmax, or of two classes the logistic function.
 
     Parameters
     ----------
     hidden_units : sequence of int
         Units of each hidden layer, from the input on; none for a linear model.
+    feature_columns : column or iterable of column, optional
+        What it reads of the features, made by the functions of `psflow.feature_column`; columns of ids are wrapped in
+        an embedding or an indicator. By default it reads the features themselves.
     n_classes : int, optional
         Number of classes, at least 2; labels are integers in [0, n_classes), of shape ``(batch,)`` or ``(batch, 1)``.
         By default as many as the words that the labels are, or 2 where labels are numbers.
@@ -38,6 +50,12 @@ class DNNClassifier(Estimator):
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
         Where the first values come from; see `Estimator`.
+    weight_column : str, optional
+        The feature that is the weights of the examples; of record files the ``weight`` of the input says it.
+    label_vocabulary : sequence of str, optional
+        The words of the classes, where the labels of arrays are words; record files have the classes of the label.
+    loss_reduction : Reduction
+        How the losses of a batch become one number.
 
     Raises
     ------
@@ -54,9 +72,7 @@ class DNNClassifier(Estimator):
     Weights of the records, where the training input has some, are no feature: they multiply the losses of the examples,
     whose sum is divided by the number of examples, and metrics are weighted.
 
-    Predictions are ``logits``, ``probabilities``, ``class_ids``, and ``classes`` where the labels are words. Metrics
-    are ``accuracy`` and ``average_loss``, and with two classes also ``accuracy_baseline``, ``auc``,
-    ``auc_precision_recall``, ``label/mean``, ``precision``, ``prediction/mean`` and ``recall``.
+    Predictions, metrics and signatures of exports are those of `BinaryClassHead` or, of more classes, `MultiClassHead`.
     """
 
     def __init__(
@@ -64,28 +80,29 @@ class DNNClassifier(Estimator):
         hidden_units: Annotated[
             Sequence[Annotated[int, Key("Units.", ge=1)]], Key("Units of each hidden layer, the first layer first.")
         ],
-        n_classes: Annotated[
-            int | None,
-            Key("Number of classes; labels are 0 to n_classes - 1; null: the words of the label, else 2.", ge=2),
-        ] = None,
+        feature_columns: DenseColumn | Iterable[DenseColumn] | None = None,
+        n_classes: NumClasses = None,
         optimizer: Annotated[Optimizer, Key("How the ps applies gradients.")] = DEFAULT_OPTIMIZER,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
+        *,
+        weight_column: WeightColumn = None,
+        label_vocabulary: LabelVocabulary = None,
+        loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE,
     ) -> None:
+        columns = as_list(feature_columns)
         faults = [
+            *([] if columns is None else deep_columns_faults(columns)),
             *units_faults(hidden_units),
-            *([] if n_classes is None else count_faults("n_classes", n_classes, at_least=2)),
+            *classifier_faults(n_classes, weight_column, label_vocabulary, loss_reduction),
             *optimizer_faults(optimizer, "Adagrad(learning_rate=0.05)"),
         ]
         check("DNNClassifier", faults)
         params = {
             "hidden_units": [int(n) for n in hidden_units],
-            "n_classes": None if n_classes is None else int(n_classes),
+            "feature_columns": columns,
             "optimizer": optimizer,
         }
-        super().__init__(dnn_classifier, model_dir, config, params, warm_start_from)
-
-    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
-        """Raise InputError if a whole data set has labels that are no integers in [0, n_classes)."""
-        ClassifierHead.reading(self.params["n_classes"], input_schema).check_labels(labels, where)
+        head = ClassifierSpec(n_classes, weight_column, label_vocabulary, loss_reduction)
+        super().__init__(dnn_model, head, params, model_dir, config, warm_start_from)

@@ -3,38 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
-from psflow.ps_runtime.estimator.estimator import Estimator
+from psflow.ps_runtime.estimator.canned_estimator import CannedEstimator, LossReduction, WeightColumn
 from psflow.ps_runtime.estimator.hyper_parameters import (
-    check,
-    count_faults,
+    NamesOrColumns,
+    combiner_faults,
     optimizer_faults,
     parts_faults,
+    regressor_faults,
     units_faults,
 )
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
+from psflow.ps_runtime.feature_columns.choosing import as_list
+from psflow.ps_runtime.feature_columns.kinds import Combiner
 from psflow.ps_runtime.keys import Key
-from psflow.ps_runtime.model.canned.dnn_linear_combined import dnn_linear_combined_regressor
-from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
+from psflow.ps_runtime.losses import Reduction
+from psflow.ps_runtime.model.canned.arguments import check
+from psflow.ps_runtime.model.canned.dnn_linear_combined import dnn_linear_combined_model
+from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 from psflow.ps_runtime.optimizers import Adagrad, Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
-from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["DNNLinearCombinedRegressor"]
 
 DEFAULT_DNN_OPTIMIZER = Adagrad(learning_rate=0.001)
 
 
-class DNNLinearCombinedRegressor(Estimator):
+class DNNLinearCombinedRegressor(CannedEstimator):
     """A linear model and a deep network whose outputs are added up, trained to predict numbers.
 
     Parameters
     ----------
     dnn_hidden_units : sequence of int
         Units of each hidden layer of the deep part, from the input on.
-    linear_feature_columns, dnn_feature_columns : sequence of str, optional
-        Names of the features that a part reads, both or neither; by default each part reads all features.
+    linear_feature_columns, dnn_feature_columns : sequence of column or of str, optional
+        What a part reads: columns, as `LinearClassifier` and `DNNClassifier` have them, or names of features; both or
+        neither. By default each part reads all features.
     linear_optimizer : Optimizer, optional
         Trains the linear part; by default Ftrl with learning rate ``min(0.005, 1 / sqrt(number of its columns))``.
     dnn_optimizer : Optimizer
@@ -47,6 +52,12 @@ class DNNLinearCombinedRegressor(Estimator):
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
         Where the first values come from; see `Estimator`.
+    weight_column : str, optional
+        The feature that is the weights of the examples; of record files the ``weight`` of the input says it.
+    loss_reduction : Reduction
+        How the losses of a batch become one number.
+    linear_sparse_combiner : {"sum", "mean", "sqrtn"}
+        See `LinearClassifier`.
 
     Raises
     ------
@@ -67,40 +78,43 @@ class DNNLinearCombinedRegressor(Estimator):
             Key("Units of each hidden layer of the deep part, the first layer first."),
         ],
         linear_feature_columns: Annotated[
-            Sequence[str] | None, Key("Names of the features that the linear part reads; null: all.")
+            NamesOrColumns | None, Key("Names of the features that the linear part reads; null: all.")
         ] = None,
         linear_optimizer: Annotated[
             Optimizer | None,
             Key("Trains the linear part; null: Ftrl, learning rate min(0.005, 1 / sqrt(number of its columns))."),
         ] = None,
         dnn_feature_columns: Annotated[
-            Sequence[str] | None, Key("Names of the features that the deep part reads; null: all.")
+            NamesOrColumns | None, Key("Names of the features that the deep part reads; null: all.")
         ] = None,
         dnn_optimizer: Annotated[Optimizer, Key("Trains the deep part.")] = DEFAULT_DNN_OPTIMIZER,
         label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
+        *,
+        weight_column: WeightColumn = None,
+        loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE,
+        linear_sparse_combiner: Combiner = "sum",
     ) -> None:
+        linear_columns, dnn_columns = as_list(linear_feature_columns), as_list(dnn_feature_columns)
         faults = [
             *units_faults(dnn_hidden_units, "dnn_hidden_units"),
-            *parts_faults(linear_feature_columns, dnn_feature_columns),
+            *parts_faults(linear_columns, dnn_columns),
+            *combiner_faults("linear_sparse_combiner", linear_sparse_combiner),
             *optimizer_faults(dnn_optimizer, "Adagrad(learning_rate=0.001)", "dnn_optimizer"),
-            *count_faults("label_dimension", label_dimension, at_least=1),
+            *regressor_faults(label_dimension, weight_column, loss_reduction),
         ]
         if linear_optimizer is not None:
             faults += optimizer_faults(linear_optimizer, "Ftrl(learning_rate=0.005)", "linear_optimizer")
         check("DNNLinearCombinedRegressor", faults)
         params = {
             "dnn_hidden_units": [int(n) for n in dnn_hidden_units],
-            "linear_feature_columns": None if linear_feature_columns is None else list(linear_feature_columns),
+            "linear_feature_columns": linear_columns,
+            "linear_sparse_combiner": linear_sparse_combiner,
             "linear_optimizer": linear_optimizer,
-            "dnn_feature_columns": None if dnn_feature_columns is None else list(dnn_feature_columns),
+            "dnn_feature_columns": dnn_columns,
             "dnn_optimizer": dnn_optimizer,
-            "label_dimension": int(label_dimension),
         }
-        super().__init__(dnn_linear_combined_regressor, model_dir, config, params, warm_start_from)
-
-    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
-        """Raise InputError if a whole data set has labels that are not `label_dimension` numbers for each example."""
-        RegressorHead(self.params["label_dimension"]).check_labels(labels, where)
+        head = RegressionHead(label_dimension, weight_column, loss_reduction)
+        super().__init__(dnn_linear_combined_model, head, params, model_dir, config, warm_start_from)

@@ -74,6 +74,8 @@ class Estimator:
         If two different model_dirs are given; an ArgumentTypeError if an argument is of a wrong type.
     """
 
+    weight_column: str | None = None  # the feature that a head takes as weights; other model_fns read theirs
+
     def __init__(
         self,
         model_fn: Callable[..., EstimatorSpec],
@@ -87,9 +89,8 @@ class Estimator:
         if directory is None:
             directory = tempfile.mkdtemp(prefix="psflow-model-")
             logger.warning("no model_dir given: checkpoints go to the temporary directory %s", directory)
-        directory = absolute(directory)  # roles may have another working directory
-        self.config = config.replace(model_dir=directory)
-        self.model_dir = directory
+        self.model_dir = absolute(directory)  # roles may have another working directory
+        self.config = config.replace(model_dir=self.model_dir)
         self.params: dict[str, Any] = copy.deepcopy(dict(params or {}))
         self.model_fn = model_fn
         self.caller = ModelCaller(model_fn, self.params, self.config)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.columns.features import BucketIds, HashIds, VocabularyIds
+from psflow.ps_runtime.columns.features import BucketIds, HashIds, IdentityIds, VocabularyIds
 from psflow.ps_runtime.estimator.vocabularies import places_of_words
 from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["ChangedIds", "changed_classes", "changed_features", "changed_ids"]
 
-Ids = VocabularyIds | HashIds | BucketIds
+Ids = VocabularyIds | HashIds | IdentityIds | BucketIds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,4 +93,4 @@ def _ids(schema: InputSchema | None) -> Mapping[str, Ids]:
     if schema is None or schema.preprocessing is None:
         return {}
     features = schema.preprocessing.features
-    return {feature.name: feature for feature in features if isinstance(feature, VocabularyIds | HashIds | BucketIds)}
+    return {feature.name: feature for feature in features if isinstance(feature, Ids)}

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated
 
-from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults
+from psflow.ps_runtime.estimator.canned_estimator import (
+    CannedEstimator,
+    LabelVocabulary,
+    LossReduction,
+    NumClasses,
+    WeightColumn,
+)
+from psflow.ps_runtime.estimator.hyper_parameters import classifier_faults, combiner_faults, optimizer_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
+from psflow.ps_runtime.feature_columns.choosing import as_list, linear_columns_faults
+from psflow.ps_runtime.feature_columns.kinds import Combiner, LinearColumn
 from psflow.ps_runtime.keys import Key
-from psflow.ps_runtime.model.canned.head import ClassifierHead
-from psflow.ps_runtime.model.canned.linear import linear_classifier
+from psflow.ps_runtime.losses import Reduction
+from psflow.ps_runtime.model.canned.arguments import check
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.linear import linear_model
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
-from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["LinearClassifier"]
 
 
-class LinearClassifier(Estimator):
-    """A weighted sum of the features for each class, and softmax over these.
+class LinearClassifier(CannedEstimator):
+    """A weighted sum of the features for each class, and softmax; of two classes one sum, and its logistic function.
 
     Parameters
     ----------
+    feature_columns : column or iterable of column, optional
+        What it reads of the features, made by the functions of `psflow.feature_column`; none of them an embedding. By
+        default it reads the features themselves.
     n_classes : int, optional
         Number of classes, at least 2; labels are integers in [0, n_classes), of shape ``(batch,)`` or ``(batch, 1)``.
         By default as many as the words that the labels are, or 2 where labels are numbers.
@@ -33,6 +46,14 @@ class LinearClassifier(Estimator):
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
         Where the first values come from; see `Estimator`.
+    weight_column : str, optional
+        The feature that is the weights of the examples; of record files the ``weight`` of the input says it.
+    label_vocabulary : sequence of str, optional
+        The words of the classes, where the labels of arrays are words; record files have the classes of the label.
+    loss_reduction : Reduction
+        How the losses of a batch become one number.
+    sparse_combiner : {"sum", "mean", "sqrtn"}
+        How the weights of several ids of a column are joined in an example.
 
     Raises
     ------
@@ -42,9 +63,10 @@ class LinearClassifier(Estimator):
     Notes
     -----
     Features are an array ``(batch, k)``, or a mapping of such arrays. The weights of one are the variable
-    ``linear/linear_model/<name>/weights``, ``(k, n_classes)``. A feature that the training input declares as ids,
-    ``(batch,)``, has a weight for each id and class: up to 1,000 ids are such a variable, ``(num_ids, n_classes)``,
-    more of them a sparse table. Embeddings are for deep networks alone. All weights begin at 0.
+    ``linear/linear_model/<name>/weights``, ``(k, n_classes)``, or ``(k, 1)`` of two classes. A feature that the
+    training input declares as ids, ``(batch,)``, has a weight for each id and class: up to 1,000 ids are such a
+    variable, ``(num_ids, n_classes)``, more of them a sparse table. Embeddings are for deep networks alone. All weights
+    begin at 0.
 
     A column, for the learning rate, is a column of a table that arrives as a matrix, or any other feature.
 
@@ -53,10 +75,8 @@ class LinearClassifier(Estimator):
 
     def __init__(
         self,
-        n_classes: Annotated[
-            int | None,
-            Key("Number of classes; labels are 0 to n_classes - 1; null: the words of the label, else 2.", ge=2),
-        ] = None,
+        feature_columns: LinearColumn | Iterable[LinearColumn] | None = None,
+        n_classes: NumClasses = None,
         optimizer: Annotated[
             Optimizer | None,
             Key("How the ps applies gradients; null: Ftrl, learning rate min(0.2, 1 / sqrt(number of columns))."),
@@ -64,14 +84,20 @@ class LinearClassifier(Estimator):
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
+        *,
+        weight_column: WeightColumn = None,
+        label_vocabulary: LabelVocabulary = None,
+        loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE,
+        sparse_combiner: Combiner = "sum",
     ) -> None:
-        faults = [] if n_classes is None else count_faults("n_classes", n_classes, at_least=2)
+        columns = as_list(feature_columns)
+        faults = classifier_faults(n_classes, weight_column, label_vocabulary, loss_reduction)
         if optimizer is not None:
             faults += optimizer_faults(optimizer, "Ftrl(learning_rate=0.2)")
+        faults += combiner_faults("sparse_combiner", sparse_combiner)
+        if columns is not None:
+            faults += linear_columns_faults(columns)
         check("LinearClassifier", faults)
-        params = {"n_classes": None if n_classes is None else int(n_classes), "optimizer": optimizer}
-        super().__init__(linear_classifier, model_dir, config, params, warm_start_from)
-
-    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
-        """Raise InputError if a whole data set has labels that are no integers in [0, n_classes)."""
-        ClassifierHead.reading(self.params["n_classes"], input_schema).check_labels(labels, where)
+        params = {"feature_columns": columns, "sparse_combiner": sparse_combiner, "optimizer": optimizer}
+        head = ClassifierSpec(n_classes, weight_column, label_vocabulary, loss_reduction)
+        super().__init__(linear_model, head, params, model_dir, config, warm_start_from)

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated
 
-from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.estimator.hyper_parameters import check, count_faults, optimizer_faults
+from psflow.ps_runtime.estimator.canned_estimator import CannedEstimator, LossReduction, WeightColumn
+from psflow.ps_runtime.estimator.hyper_parameters import combiner_faults, optimizer_faults, regressor_faults
 from psflow.ps_runtime.estimator.warm_start_settings import WarmStartSettings
+from psflow.ps_runtime.feature_columns.choosing import as_list, linear_columns_faults
+from psflow.ps_runtime.feature_columns.kinds import Combiner, LinearColumn
 from psflow.ps_runtime.keys import Key
-from psflow.ps_runtime.model.canned.linear import linear_regressor
-from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
+from psflow.ps_runtime.losses import Reduction
+from psflow.ps_runtime.model.canned.arguments import check
+from psflow.ps_runtime.model.canned.linear import linear_model
+from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.run_config import RunConfig
-from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["LinearRegressor"]
 
 
-class LinearRegressor(Estimator):
+class LinearRegressor(CannedEstimator):
     """A weighted sum of the features, trained to predict numbers with the least squared error.
 
     Parameters
     ----------
+    feature_columns : column or iterable of column, optional
+        What it reads of the features, made by the functions of `psflow.feature_column`; none of them an embedding. By
+        default it reads the features themselves.
     label_dimension : int
         Numbers of a label, at least 1; labels are numbers of shape ``(batch, label_dimension)``, or ``(batch,)`` where
         it is 1.
@@ -33,6 +40,12 @@ class LinearRegressor(Estimator):
         How to run; see `Estimator`.
     warm_start_from : str or WarmStartSettings, optional
         Where the first values come from; see `Estimator`.
+    weight_column : str, optional
+        The feature that is the weights of the examples; of record files the ``weight`` of the input says it.
+    loss_reduction : Reduction
+        How the losses of a batch become one number.
+    sparse_combiner : {"sum", "mean", "sqrtn"}
+        How the weights of several ids of a column are joined in an example.
 
     Raises
     ------
@@ -47,6 +60,7 @@ class LinearRegressor(Estimator):
 
     def __init__(
         self,
+        feature_columns: LinearColumn | Iterable[LinearColumn] | None = None,
         label_dimension: Annotated[int, Key("Numbers of a label.", ge=1)] = 1,
         optimizer: Annotated[
             Optimizer | None,
@@ -55,19 +69,19 @@ class LinearRegressor(Estimator):
         model_dir: str | None = None,
         config: RunConfig | None = None,
         warm_start_from: str | WarmStartSettings | None = None,
+        *,
+        weight_column: WeightColumn = None,
+        loss_reduction: LossReduction = Reduction.SUM_OVER_BATCH_SIZE,
+        sparse_combiner: Combiner = "sum",
     ) -> None:
-        faults = count_faults("label_dimension", label_dimension, at_least=1)
+        columns = as_list(feature_columns)
+        faults = regressor_faults(label_dimension, weight_column, loss_reduction)
         if optimizer is not None:
             faults += optimizer_faults(optimizer, "Ftrl(learning_rate=0.2)")
+        faults += combiner_faults("sparse_combiner", sparse_combiner)
+        if columns is not None:
+            faults += linear_columns_faults(columns)
         check("LinearRegressor", faults)
-        super().__init__(
-            linear_regressor,
-            model_dir,
-            config,
-            {"label_dimension": int(label_dimension), "optimizer": optimizer},
-            warm_start_from,
-        )
-
-    def check_labels(self, labels: Any, where: str, input_schema: InputSchema) -> None:
-        """Raise InputError if a whole data set has labels that are not `label_dimension` numbers for each example."""
-        RegressorHead(self.params["label_dimension"]).check_labels(labels, where)
+        params = {"feature_columns": columns, "sparse_combiner": sparse_combiner, "optimizer": optimizer}
+        head = RegressionHead(label_dimension, weight_column, loss_reduction)
+        super().__init__(linear_model, head, params, model_dir, config, warm_start_from)

@@ -14,7 +14,8 @@ from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.data.enforcement import Enforcement, check_repeatable, schema_of, unused_sentence
 from psflow.ps_runtime.data.input_pipeline import InputContext, call_input_fn, open_input
 from psflow.ps_runtime.data.non_finite import NonFiniteError
-from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.data.splittable import KnownInput, SplittableInput
+from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import InputError, LabelError, ModelFnError, UsageError
 from psflow.ps_runtime.model.best import is_better
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
@@ -23,7 +24,6 @@ from psflow.ps_runtime.model.exporters import BestExporter
 from psflow.ps_runtime.model.kept_inputs import KeptInputs
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, input_names
-from psflow.ps_runtime.model.user_code import user_code
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.specs.input import InputSpec
@@ -53,8 +53,8 @@ class JobPlan:
     """Names of the variables that an optimizer may change, whether one does or not."""
     optimizers: tuple[Optimizer, ...]
     input: InputSpec
-    datasets: Mapping[str, SplittableInput]
-    """The inputs that are data sets: ``train``, ``eval`` for the first EvalSpec, ``eval_<name>`` for another."""
+    datasets: Mapping[str, KnownInput]
+    """The inputs of which all is known then: ``train``, ``eval`` for the first EvalSpec, ``eval_<name>`` else."""
     called: CalledInput
     """The training input, for who reads it in this process."""
     built: BuiltModel
@@ -67,7 +67,7 @@ class JobPlan:
 class EvaluationPlan:
     """What a look at the inputs of evaluations has shown."""
 
-    datasets: Mapping[str, SplittableInput]
+    datasets: Mapping[str, KnownInput]
     """The inputs that are data sets, named as in `JobPlan`."""
     ignored: tuple[str, ...]
     """As in `JobPlan`."""
@@ -81,6 +81,7 @@ def plan_job(
     num_replicas: int,
     check_labels: LabelCheck,
     kept: KeptInputs,
+    weight_column: str | None = None,
 ) -> JobPlan:
     """Open the inputs and call model_fn on a batch of each, in every mode in which the roles will.
 
@@ -94,7 +95,7 @@ def plan_job(
     """
     training = _training_input(caller, train_spec, eval_specs, InputContext(num_replicas, 0), kept)
     first = training.first_batch()
-    schema = training.schema(first)
+    schema = training.schema(first).weighted_by(weight_column, training.where)
     check_repeatable(schema, training.where)
     _check_labels([training], check_labels, schema)
     evaluated = _eval_inputs(caller, eval_specs, schema, kept)
@@ -242,7 +243,7 @@ def _eval_inputs(
 
 def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck, schema: InputSchema) -> None:
     for data in inputs:
-        if isinstance(data.opened, SplittableInput):
+        if isinstance(data.opened, KnownInput):
             labels = data.opened.distinct_labels()
             try:
                 check_labels(labels, data.where, schema)
@@ -252,8 +253,8 @@ def _check_labels(inputs: Iterable[_Input], check_labels: LabelCheck, schema: In
                 ) from None
 
 
-def _datasets(inputs: Mapping[str, _Input]) -> dict[str, SplittableInput]:
-    return {name: data.opened for name, data in inputs.items() if isinstance(data.opened, SplittableInput)}
+def _datasets(inputs: Mapping[str, _Input]) -> dict[str, KnownInput]:
+    return {name: data.opened for name, data in inputs.items() if isinstance(data.opened, KnownInput)}
 
 
 def _ignored(inputs: Mapping[str, _Input]) -> tuple[str, ...]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import fsspec
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.estimator.warm_start_settings import VocabInfo
+from psflow.ps_runtime.feature_columns.vocabulary_file import read_words
 
-__all__ = ["places_of_words", "read_places", "read_words"]
+__all__ = ["places_of_words", "read_places"]
 
 
 def places_of_words(new: Sequence[str], old: Sequence[str]) -> NDArray[np.int64]:
@@ -33,28 +32,3 @@ def read_places(info: VocabInfo) -> NDArray[np.int64]:
     new = read_words(info.new_vocab, info.new_vocab_size)
     old = read_words(info.old_vocab, info.old_vocab_size)
     return np.append(places_of_words(new, old), np.full(info.num_oov_buckets, -1, np.int64))
-
-
-def read_words(path: str, size: int) -> list[str]:
-    """Return the first `size` lines of a text file, -1: all. Blocks.
-
-    Raises
-    ------
-    UsageError, InputError
-        As `read_places`.
-    """
-    try:
-        with fsspec.open(path, "rt", encoding="utf-8") as file:
-            words = [line.rstrip("\r\n") for line in file]
-    except OSError as error:
-        raise UsageError((f"vocabulary {path}: cannot be read: {error.strerror or error}",)) from None
-    except UnicodeDecodeError as error:
-        raise InputError((f"vocabulary {path}: byte {error.start} is no UTF-8; save it as UTF-8 text",)) from None
-    if len(words) < size:
-        raise InputError((f"vocabulary {path}: expected {size} words or more, a word in each line, got {len(words)}",))
-    words = words if size == -1 else words[:size]
-    first_line: dict[str, int] = {}
-    for line, word in enumerate(words, start=1):
-        if first_line.setdefault(word, line) != line:
-            raise InputError((f"vocabulary {path}: line {line} repeats {word!r} of line {first_line[word]}",))
-    return words

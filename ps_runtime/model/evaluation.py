@@ -16,7 +16,7 @@ from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import open_input
 from psflow.ps_runtime.data.kept_scan import KeptScan
 from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
-from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.data.splittable import KnownInput, SplittableInput
 from psflow.ps_runtime.errors import InputError, ModelFnError
 from psflow.ps_runtime.metrics import Metric, mean
 from psflow.ps_runtime.model.batch_hooks import BatchHooks, BatchSession
@@ -213,11 +213,11 @@ def _predictions(spec: EstimatorSpec) -> dict[str, NDArray[Any]]:
 def input_digest(opened: SplittableInput | Iterator[Batch], steps: int | None) -> str:
     """Return 32 hexadecimal digits that differ for other examples, batches or numbers of them; "" for a stream.
 
-    Reads all data.
+    Reads all data. It is "" for batches that are computed as they are read, too.
     """
-    if not isinstance(opened, SplittableInput):
+    if not isinstance(opened, KnownInput):
         return ""
-    facts = [opened.digest(), opened.batch_size, opened.shuffle_seed, steps]
+    facts = [opened.digest(), *opened.order_facts(), steps]
     return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
 
@@ -274,16 +274,16 @@ class OpenedEvaluation:
     def first_non_finite_cell(self) -> str:
         """Return column and row of a first blank, NaN or infinite cell; "" if there is none, or none was read yet."""
         opened = self._open()
-        return opened.non_finite.first if isinstance(opened, SplittableInput) else self._first_cell
+        return opened.non_finite.first if isinstance(opened, KnownInput) else self._first_cell
 
     def _batches(self) -> Iterator[Batch]:
         opened = self._open()
-        is_stream = not isinstance(opened, SplittableInput)
+        is_known = isinstance(opened, KnownInput)
         for number, (features, labels) in enumerate(batches_of(opened)):
             self._check()
             if self.example is None:
                 self.example = first_rows(features)
-            if is_stream and not self._first_cell:
+            if not is_known and not self._first_cell:
                 self._first_cell = non_finite_cells(features, labels, source=Source(f"batch {number}"))[0].first
             yield features, labels
 

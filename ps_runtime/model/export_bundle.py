@@ -72,8 +72,18 @@ class ExportBundle:
     serving_input_receiver_fn: ServingInputReceiverFn | None = None
 
     @classmethod
-    def of(cls, caller: ModelCaller, values: ModelValues, global_step: int, features: Any, **facts: Any) -> Self:
+    def of(
+        cls,
+        caller: ModelCaller,
+        values: ModelValues,
+        global_step: int,
+        features: Any,
+        schema: InputSchema,
+        **facts: Any,
+    ) -> Self:
         """Return the bundle of a model that predicts `features`; `facts` are the fields that this does not tell."""
+        if schema.weight_column is not None:
+            features = {name: array for name, array in features.items() if name != schema.weight_column}
         spec = caller.apply(features, None, ModeKeys.PREDICT, values, global_step)
         outputs = outputs_of(spec.export_outputs, spec.predictions, features)
         return cls(
@@ -83,6 +93,7 @@ class ExportBundle:
             params=caller.params,
             features=features,
             predictions=outputs[DEFAULT_SIGNATURE],
+            schema=schema.for_prediction(),
             signatures=() if spec.export_outputs is None else tuple(outputs),
             **facts,
         )

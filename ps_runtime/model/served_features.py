@@ -40,7 +40,8 @@ def served_features(given: Any, schema: InputSchema, where: str) -> Any:
             raise InputError(tuple(faults))
         given = given[columns].to_numpy()
     elif is_frame:
-        given = {name: stacked(given[name]) for name in given.columns}
+        texts = {spec.name for spec in schema.features if spec.is_text}  # a number among these is no text
+        given = {name: given[name] if name in texts else stacked(given[name]) for name in given.columns}
     return scale_features(enforce_features(given, schema, where), schema, where)
 
 

@@ -9,12 +9,12 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ModelFnError, ModelFnTypeError, UsageError, WaitTimeoutError, did_you_mean
 from psflow.ps_runtime.finite import first_non_finite
 from psflow.ps_runtime.model.hooks import Fetches, pick
 from psflow.ps_runtime.model.scaffold import Scaffold
-from psflow.ps_runtime.model.user_code import user_code
 
 __all__ = ["InitialSession", "await_ready", "check_ready", "first_values"]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
+from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.ps_runtime.model.user_code import user_code
 from psflow.ps_runtime.specs.input import RecordRange
 
 __all__ = ["OwnStream"]

@@ -17,7 +17,7 @@ from psflow.ps_runtime.model.hooks import Fetches, HookCalls, SessionRunArgs, Se
 from psflow.ps_runtime.model.scaffold import Scaffold
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.roles.step_session import StepSession, StepValues
-from psflow.ps_runtime.roles.step_source import InTurn, OneAhead, Reader, StepSource, Work, next_work
+from psflow.ps_runtime.roles.step_source import InTurn, KnownIds, OneAhead, Reader, StepSource, Work, next_work
 from psflow.ps_runtime.specs.variables import ModelSpec
 
 __all__ = ["MonitoredSession", "build_model"]
@@ -192,9 +192,9 @@ class MonitoredSession:
 
     def _step_source(self, built: BuiltModel) -> StepSource:
         self._gradient_fn = GradientFn(self.caller, built)
-        if self.pipeline_depth:
-            return OneAhead(self.client, self.reader, self._call_model_fn, self.model.tables, built.table_features)
-        return InTurn(self.client, self.reader, self._call_model_fn)
+        known = KnownIds(self.model.tables, built.table_features)
+        kind = OneAhead if self.pipeline_depth else InTurn
+        return kind(self.client, self.reader, self._call_model_fn, known)
 
     def _push(self, work: Work, result: StepResult, num_examples: int) -> NanLossError | NanGradientError | None:
         """Push the gradients; or return why not: then the guard among the hooks ends training, and no ps is spoilt."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from psflow.ps_runtime.client.push_writer import Gradients
 from psflow.ps_runtime.client.training import Grant, JobEnd, TrainingClient
@@ -21,7 +22,7 @@ from psflow.ps_runtime.model.scope import KeyPath
 from psflow.ps_runtime.specs.input import RecordRange
 from psflow.ps_runtime.specs.tables import TableSpec
 
-__all__ = ["InTurn", "OneAhead", "Reader", "StepSource", "Work", "next_work"]
+__all__ = ["InTurn", "KnownIds", "OneAhead", "Reader", "StepSource", "Work", "next_work"]
 
 
 class Reader(Protocol):
@@ -43,6 +44,35 @@ class Work:
     lookups: Lookups = field(default_factory=Lookups)
     versions: tuple[int, ...] = ()
     """Of each shard, as pulled for it; empty before that."""
+
+
+class KnownIds:
+    """The ids of tables that are known before model_fn is called, so that all rows are pulled at once.
+
+    Parameters
+    ----------
+    tables : sequence of TableSpec
+        Of the model.
+    table_features : mapping of str to sequence of KeyPath
+        Where among the features the ids of each table were found in the first call of model_fn. They are known if that
+        is one place for each table; else rows are pulled as model_fn looks them up.
+    """
+
+    def __init__(self, tables: Sequence[TableSpec], table_features: Mapping[str, Sequence[KeyPath]]) -> None:
+        found = [(table, table_features.get(table.name, ())) for table in tables]
+        self.are_known = all(len(paths) == 1 for _, paths in found)
+        self._paths = [(table, paths[0]) for table, paths in found] if self.are_known else []
+
+    def of(self, work: Work) -> dict[str, NDArray[np.int64]]:
+        """Return the unique ids that `work` will look up, by table; empty if they are not known.
+
+        Raises
+        ------
+        InputError
+            If an id is none of its table.
+        """
+        features, lookups = work.batch[0], work.lookups
+        return {table.name: lookups.of(table, _at(features, path)).unique for table, path in self._paths}
 
 
 def next_work(client: TrainingClient, reader: Reader, answer: Grant | JobEnd) -> Work | JobEnd:
@@ -102,19 +132,24 @@ class InTurn(StepSource):
         Gives the batch of a ticket.
     call_model_fn : callable
         Returns what model_fn gives for some work, with the values pulled last.
+    known : KnownIds
+        What is pulled beside the variables.
     """
 
     _answer: Grant | JobEnd
     """What ps-0 said last, from the first pull on."""
 
-    def __init__(self, client: TrainingClient, reader: Reader, call_model_fn: Callable[[Work], StepResult]) -> None:
+    def __init__(
+        self, client: TrainingClient, reader: Reader, call_model_fn: Callable[[Work], StepResult], known: KnownIds
+    ) -> None:
         self._client = client
         self._reader = reader
         self._call_model_fn = call_model_fn
+        self._known = known
 
     def pull(self, work: Work) -> None:  # noqa: D102
         self._answer = work.grant
-        self._client.start_pull()
+        self._client.start_pull(self._known.of(work))
         work.versions = self._client.finish_pull()
 
     def compute(self, work: Work) -> StepResult:  # noqa: D102
@@ -145,30 +180,21 @@ class OneAhead(StepSource):
         Of an input that is no stream.
     call_model_fn : callable
         As of `InTurn`.
-    tables : sequence of TableSpec
-        Of the model.
-    table_features : mapping of str to sequence of KeyPath
-        Where among the features the ids of each table were found in the first call of model_fn. If that is one place
-        for each table, rows are pulled as well; else the pull begins only when model_fn has looked up its rows.
+    known : KnownIds
+        What is pulled beside the variables; if not all ids are known, the pull begins only when model_fn has looked up
+        its rows.
     """
 
     _answer: Grant | JobEnd
     """What ps-0 said last when no further ticket was held."""
 
     def __init__(
-        self,
-        client: TrainingClient,
-        reader: Reader,
-        call_model_fn: Callable[[Work], StepResult],
-        tables: Sequence[TableSpec],
-        table_features: Mapping[str, Sequence[KeyPath]],
+        self, client: TrainingClient, reader: Reader, call_model_fn: Callable[[Work], StepResult], known: KnownIds
     ) -> None:
         self._client = client
         self._reader = reader
         self._call_model_fn = call_model_fn
-        found = [(table, table_features.get(table.name, ())) for table in tables]
-        self._knows_ids = all(len(paths) == 1 for _, paths in found)
-        self._id_paths = [(table, paths[0]) for table, paths in found] if self._knows_ids else []
+        self._known = known
         self._ahead: Work | None = None
         """What comes after the work in hand."""
         self._further: Grant | None = None
@@ -177,7 +203,7 @@ class OneAhead(StepSource):
     def pull(self, work: Work) -> None:  # noqa: D102
         self._answer = work.grant
         if not work.versions:  # else that was done while the last gradient was computed
-            self._start_pull(work)
+            self._client.start_pull(self._known.of(work))
             work.versions = self._client.finish_pull()
         self._ahead = self._look_ahead()
 
@@ -185,12 +211,12 @@ class OneAhead(StepSource):
         ahead = self._ahead
         if ahead is None:
             return self._call_model_fn(work)
-        if self._knows_ids:
-            self._start_pull(ahead)
+        if self._known.are_known:
+            self._client.start_pull(self._known.of(ahead))
         result = self._call_model_fn(work)
         result = result._replace(gradients=_kept(result.gradients))
-        if not self._knows_ids:
-            self._start_pull(ahead)
+        if not self._known.are_known:
+            self._client.start_pull()
         ahead.versions = self._client.finish_pull()
         return result
 
@@ -219,13 +245,6 @@ class OneAhead(StepSource):
         batch = self._reader.read(grant.records)
         assert batch is not None, "a stream has no pipeline"
         return Work(grant, batch)
-
-    def _start_pull(self, work: Work) -> None:
-        """Ask for the variables, and for the rows that `work` will look up where they are known."""
-        features, lookups = work.batch[0], work.lookups
-        self._client.start_pull(
-            {table.name: lookups.of(table, _at(features, path)).unique for table, path in self._id_paths}
-        )
 
 
 def _kept(gradients: Gradients) -> Gradients:

@@ -9,9 +9,9 @@ from psflow.ps_runtime.data.batch_codec import encode_batch
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import InputError, PsflowError
 from psflow.ps_runtime.model.spec import ModeKeys
-from psflow.ps_runtime.model.user_code import user_code
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.server.job_requests import JobRequests
 

@@ -6,10 +6,13 @@ import os
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any
 
+from psflow.ps_runtime.config.environment import tf_config
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.specs.arguments import ArgumentFaults, whole_number
+from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, Consistency
 from psflow.ps_runtime.specs.task_facts import ClusterSpec, TaskFacts
+from psflow.ps_runtime.specs.tf_config import parse_tf_config
 
 __all__ = ["RunConfig"]
 
@@ -28,7 +31,8 @@ class RunConfig:
     Parameters
     ----------
     model_dir : str or None
-        Where checkpoints, exports and the job file are; None: a temporary directory, with a warning.
+        Where checkpoints, exports and the job file are. None: that of TF_CONFIG, else a temporary directory, with a
+        warning.
     tf_random_seed : int or None
         Seeds initial values and shuffling; None: a fresh one for each model_dir.
     save_summary_steps : int or None
@@ -48,11 +52,14 @@ class RunConfig:
     pipeline_depth : int
         0: pull, compute and push in turn; 1: the next batch is read and its values pulled while this one is computed,
         which makes each gradient staler by one.
+    cluster : ClusterTask or None
+        Which process of which cluster this one is. Default: what TF_CONFIG says, which is read once, here. None: none.
 
     Raises
     ------
     UsageError
-        All faults in one message; an ArgumentTypeError if one of them is a wrong type.
+        All faults in one message; an ArgumentTypeError if one of them is a wrong type, a ConfigError if TF_CONFIG is
+        wrong.
     """
 
     model_dir: str | None = None
@@ -67,6 +74,7 @@ class RunConfig:
     session_creation_timeout_secs: float = 7200
     consistency: Consistency = field(default_factory=Async)
     pipeline_depth: int = 0
+    cluster: ClusterTask | None = field(default=_UNSET, compare=False)
     _task: TaskFacts = field(default_factory=TaskFacts, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -77,6 +85,7 @@ class RunConfig:
             self._set("save_checkpoints_secs", DEFAULT_SAVE_SECS if steps is _UNSET else None)
         faults = ArgumentFaults()
         self._check_places(faults)
+        self._find_cluster(faults)
         self._check_intervals(faults)
         self._check_consistency(faults)
         faults.raise_any()
@@ -92,6 +101,18 @@ class RunConfig:
             faults.add("model_dir should be a path or a URL, got ''; leave it out for a temporary directory")
         if self.tf_random_seed is not None:
             self._set_whole("tf_random_seed", faults, "a whole number or None")
+
+    def _find_cluster(self, faults: ArgumentFaults) -> None:
+        """Take the cluster, and the model_dir, from TF_CONFIG, if the caller gives none."""
+        if self.cluster is _UNSET:
+            text = tf_config()
+            found = parse_tf_config("{}" if text is None else text)
+            self._set("cluster", found.task)
+            if found.model_dir is not None and self.model_dir not in (None, found.model_dir):
+                faults.add(f"model_dir is {self.model_dir!r}, but TF_CONFIG says {found.model_dir!r}; give one of them")
+            self._set("model_dir", found.model_dir if self.model_dir is None else self.model_dir)
+        if self.cluster is not None:
+            self._set("_task", self.cluster.facts)
 
     def _check_intervals(self, faults: ArgumentFaults) -> None:
         if self.save_checkpoints_steps is not None and self.save_checkpoints_secs is not None:
@@ -137,7 +158,7 @@ class RunConfig:
 
     @property
     def task_type(self) -> str:
-        """What this process is: ``chief``, ``worker``, ``ps`` or ``evaluator``; ``worker`` without a cluster."""
+        """What this process is; ``worker`` without a cluster. See TaskFacts for the others."""
         return self._task.task_type
 
     @property
@@ -188,7 +209,7 @@ class RunConfig:
         >>> RunConfig().replace(save_checkpoints_steps=5).save_checkpoints_secs is None
         True
         """
-        known = {f.name for f in fields(self) if f.init}
+        known = {f.name for f in fields(self) if f.init} - {"cluster"}
         faults = [f"RunConfig has no {n!r}{did_you_mean(n, known)}" for n in changes if n not in known]
         if faults:
             raise UsageError(tuple(faults))

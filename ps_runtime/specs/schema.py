@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.features import Standard
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
+from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime
+from psflow.ps_runtime.errors import InputError, did_you_mean
 
 __all__ = ["MATRIX", "ArraySpec", "InputSchema", "LibSvmReading", "Scaling", "TextReading"]
 
@@ -28,13 +30,15 @@ class ArraySpec:
     name : str
         Its key; empty for an array that is given without a mapping.
     dtype : str
-        A numpy dtype name, such as ``float32``.
+        A numpy dtype name, such as ``float32``; ``str`` is text of any length.
     shape : tuple of int
         Of one row.
     num_ids : int
         0: these are numbers. Else they are ids: integers in [0, num_ids), whose order says nothing.
     embedding : int
         Size of the vectors that a deep network is to learn for the ids; 0: none.
+    lifetime : RowLifetime
+        Of the rows of the ids, where these are a sparse table.
     """
 
     name: str
@@ -42,15 +46,22 @@ class ArraySpec:
     shape: tuple[int, ...]
     num_ids: int = 0
     embedding: int = 0
+    lifetime: RowLifetime = UNLIMITED
 
     def __str__(self) -> str:
         of_ids = f" of {self.num_ids} ids" if self.num_ids else ""
-        return f"{self.dtype}{list(self.shape)}{of_ids}{f', embedding {self.embedding}' if self.embedding else ''}"
+        embedding = f"embedding {self.embedding}" if self.embedding else ""
+        return ", ".join(filter(None, (f"{self.dtype}{list(self.shape)}{of_ids}", embedding, str(self.lifetime))))
 
     @property
     def is_number(self) -> bool:
         """Whether it holds numbers or booleans."""
         return np.dtype(self.dtype).kind in "biufc"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether it holds text."""
+        return np.dtype(self.dtype).kind == "U"
 
     def is_like(self, other: ArraySpec) -> bool:
         """Return whether labels of both may stand for one another: a file may happen to have integers alone."""
@@ -134,6 +145,8 @@ class InputSchema:
         How features and labels are made of the columns of record files; None: the input comes from elsewhere.
     text : TextReading, LibSvmReading or None
         How these were read, where they are text of such a form: further files are read in the same way.
+    weight_column : str or None
+        The feature that an Estimator takes as weights of the examples, where it is none of record files.
     """
 
     features: tuple[ArraySpec, ...]
@@ -143,6 +156,7 @@ class InputSchema:
     scaling: Scaling | None = None
     preprocessing: Preprocessing | None = None
     text: TextReading | LibSvmReading | None = None
+    weight_column: str | None = None
 
     @property
     def na_values(self) -> tuple[str, ...] | None:
@@ -158,7 +172,7 @@ class InputSchema:
     def weight(self) -> str | None:
         """The feature that holds the weights of the records; None: all weigh alike."""
         weight = None if self.preprocessing is None else self.preprocessing.weight
-        return None if weight is None else weight.name
+        return self.weight_column if weight is None else weight.name
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -189,6 +203,43 @@ class InputSchema:
         """Return the schema of the same input as it is stored."""
         return self if self.scaling is None else replace(self, scaling=self.scaling.stored)
 
+    def weighted_by(self, weight_column: str | None, where: str) -> InputSchema:
+        """Return the schema of the same input, of which a feature is the weights; None: what it says itself.
+
+        Parameters
+        ----------
+        weight_column : str or None
+            As somebody has set it.
+        where : str
+            What error texts call the input, such as ``the train input``.
+
+        Raises
+        ------
+        InputError
+            If it is no feature, no number for each example, or not the weights of record files.
+        """
+        if weight_column is None or weight_column == self.weight:
+            return self
+        if self.preprocessing is not None:
+            raise InputError(
+                (
+                    f"weight_column is {weight_column!r}, but the weights of {where} are {_shown_weight(self.weight)}: "
+                    f"record files name them in their input; set its weight to {weight_column!r}",
+                )
+            )
+        spec = next((spec for spec in self.features if spec.name == weight_column), None)
+        if spec is None:
+            names = ", ".join(map(repr, self.names)) or "an array without a name"
+            near = did_you_mean(weight_column, self.names)
+            raise InputError((f"weight_column is {weight_column!r}, but the features of {where} are {names}{near}",))
+        if not spec.is_number or spec.num_ids or spec.shape not in ((), (1,)):
+            raise InputError((f"weight_column {weight_column!r} of {where} is {spec}, expected one number a row",))
+        return replace(self, weight_column=weight_column)
+
+    def for_prediction(self) -> InputSchema:
+        """Return the schema of what a prediction reads: weights are for training and evaluation."""
+        return replace(self, features=tuple(spec for spec in self.features if spec.name != self.weight_column))
+
     def differences(self, other: InputSchema) -> list[str]:
         """Say in sentences how `other` differs from this one."""
         if self.preprocessing is not None and other.preprocessing is not None:
@@ -213,6 +264,7 @@ class InputSchema:
             "scaling": None if self.scaling is None else asdict(self.scaling),
             "preprocessing": None if self.preprocessing is None else self.preprocessing.to_facts(),
             "text": None if self.text is None else asdict(self.text),
+            "weight_column": self.weight_column,
         }
 
     @classmethod
@@ -229,6 +281,7 @@ class InputSchema:
             else Scaling(int(scaling["largest"]), float(scaling["low"]), float(scaling["high"])),
             None if facts["preprocessing"] is None else Preprocessing.from_facts(facts["preprocessing"]),
             None if facts["text"] is None else _text_from(facts["text"]),
+            None if facts["weight_column"] is None else str(facts["weight_column"]),
         )
 
 
@@ -250,7 +303,14 @@ def _facts_of(spec: ArraySpec) -> dict[str, Any]:
 
 def _specs_from(facts: Sequence[Mapping[str, Any]]) -> tuple[ArraySpec, ...]:
     return tuple(
-        ArraySpec(str(f["name"]), str(f["dtype"]), tuple(map(int, f["shape"])), int(f["num_ids"]), int(f["embedding"]))
+        ArraySpec(
+            str(f["name"]),
+            str(f["dtype"]),
+            tuple(map(int, f["shape"])),
+            int(f["num_ids"]),
+            int(f["embedding"]),
+            RowLifetime.from_facts(f["lifetime"]),
+        )
         for f in facts
     )
 
@@ -282,6 +342,10 @@ def _column_lines(mine: Sequence[str], theirs: Sequence[str]) -> list[str]:
             f"the columns are in another order: column {place + 1} is {theirs[place]!r}, expected {mine[place]!r}"
         )
     return lines
+
+
+def _shown_weight(name: str | None) -> str:
+    return "none" if name is None else repr(name)
 
 
 def _shown(name: str | None) -> str:

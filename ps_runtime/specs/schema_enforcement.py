@@ -167,12 +167,12 @@ def _single(given: Any, where: str) -> Any:
 
 
 def _cast(given: Any, spec: ArraySpec, where: str, faults: list[str], noun: str = "feature") -> NDArray[Any] | None:
-    array: NDArray[Any] = np.atleast_1d(np.asarray(given))
+    wanted = np.dtype(spec.dtype)
+    array: NDArray[Any] = np.atleast_1d(_objects(given) if wanted.kind == "U" else np.asarray(given))
     what = f"{where}: {noun} {spec.name!r}" if spec.name else f"{where}: the {noun}"
     if array.shape[1:] != spec.shape:
         faults.append(f"{what} has rows of shape {list(array.shape[1:])}, expected {list(spec.shape)}")
         return None
-    wanted = np.dtype(spec.dtype)
     cast = _as_text(array, what, faults) if wanted.kind == "U" else _cast_values(array, wanted, what, faults)
     if cast is not None and spec.num_ids and (fault := id_fault(cast, spec.num_ids)) is not None:
         faults.append(f"{what} {fault} as in training")
@@ -197,13 +197,15 @@ def _cast_values(array: NDArray[Any], wanted: np.dtype[Any], what: str, faults: 
 
 def _objects(column: Any) -> NDArray[Any]:
     """Return a column of texts as it is: numpy would make text of a number among them."""
-    if isinstance(column, np.ndarray) and column.dtype.kind == "U":
+    if isinstance(column, np.ndarray) and column.dtype != object:
         return column
     return np.array([column] if isinstance(column, str) else list(column), dtype=object)
 
 
 def _as_text(array: NDArray[Any], what: str, faults: list[str]) -> NDArray[Any] | None:
     """Return an array of texts as one of dtype str; nothing else is made text of."""
+    if array.dtype.kind == "U":
+        return array
     for place, value in np.ndenumerate(array):
         if not isinstance(value, str):
             faults.append(f"{what} has {value!r} in row {place[0]}, expected text")

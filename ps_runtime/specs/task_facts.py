@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
+from psflow.ps_runtime.specs.roles import Role, RoleId
 
 __all__ = ["ClusterSpec", "TaskFacts"]
 
@@ -17,8 +17,8 @@ class ClusterSpec:
     Parameters
     ----------
     tasks : mapping of str to sequence of str
-        The names of the roles of each type, such as ``{"chief": ["chief-0"], "ps": ["ps-0"]}``. Dask knows their
-        addresses.
+        The names of the roles of each type, such as ``{"chief": ["chief-0"], "ps": ["ps-0"]}``, where Dask alone knows
+        their addresses; else these.
 
     Examples
     --------
@@ -42,7 +42,7 @@ class ClusterSpec:
         return len(self.tasks.get(job_name, ()))
 
     def as_dict(self) -> dict[str, list[str]]:
-        """Return the names of the tasks by type."""
+        """Return the names, or addresses, of the tasks by type."""
         return {job: list(names) for job, names in self.tasks.items()}
 
 
@@ -53,7 +53,8 @@ class TaskFacts:
     Parameters
     ----------
     task_type : str
-        ``worker`` without a cluster; else ``chief``, ``worker``, ``ps`` or ``evaluator``.
+        ``worker`` without a cluster; else ``chief``, ``worker``, ``ps`` or ``evaluator``; of roles that are started by
+        hand also ``master``, a chief that evaluates, or ``client``, which is no role.
     task_id : int
         Index among the tasks of its type.
     is_chief : bool
@@ -61,7 +62,7 @@ class TaskFacts:
     num_ps_replicas, num_worker_replicas : int
         Parameter servers, and training replicas with the chief, of the cluster that it belongs to.
     global_id_in_cluster : int or None
-        The chief is 0, then come the workers, then the ps. None for an evaluator, which belongs to no cluster.
+        The chief is 0, then come the workers, then the ps. None for an evaluator or client, which train nothing.
     cluster_spec : ClusterSpec
         Empty without a cluster, and for an evaluator.
     """
@@ -85,23 +86,36 @@ class TaskFacts:
         num_ps, num_workers : int
             Of the job; `num_workers` counts those beside the chief.
         """
-        if role.role is Role.EVALUATOR:
-            return cls(str(role.role), role.index, False, 0, 0, None)
-        ps, *training = _by_type(num_ps, num_workers).items()
-        order = [name for _, names in (*training, ps) for name in names]
+        return cls.within(_training_tasks(num_ps, num_workers), role.role, role.index)
+
+    @classmethod
+    def within(cls, cluster: ClusterSpec, task_type: str, task_id: int) -> TaskFacts:
+        """Return the facts of one task of a cluster.
+
+        Parameters
+        ----------
+        cluster : ClusterSpec
+            The chief first, then workers, then ps; no evaluator.
+        task_type : str
+            A type of it, or ``evaluator`` or ``client``.
+        task_id : int
+            Index among the tasks of that type.
+        """
+        if task_type == Role.EVALUATOR:
+            return cls(str(task_type), task_id, False, 0, 0, None)
+        order = [(job, index) for job in cluster.jobs for index in range(cluster.num_tasks(job))]
+        num_ps = cluster.num_tasks(Role.PS)
         return cls(
-            task_type=str(role.role),
-            task_id=role.index,
-            is_chief=role.role is Role.CHIEF,
+            task_type=str(task_type),
+            task_id=task_id,
+            is_chief=task_type == cluster.jobs[0],
             num_ps_replicas=num_ps,
-            num_worker_replicas=num_workers + 1,
-            global_id_in_cluster=order.index(str(role)),
-            cluster_spec=ClusterSpec(dict([*training, ps])),
+            num_worker_replicas=len(order) - num_ps,
+            global_id_in_cluster=order.index((task_type, task_id)) if task_type in cluster.jobs else None,
+            cluster_spec=cluster,
         )
 
 
-def _by_type(num_ps: int, num_workers: int) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for role in job_roles(num_ps, num_workers, evaluator=False):
-        found.setdefault(str(role.role), []).append(str(role))
-    return found
+def _training_tasks(num_ps: int, num_workers: int) -> ClusterSpec:
+    nums = {Role.CHIEF: 1, Role.WORKER: num_workers, Role.PS: num_ps}
+    return ClusterSpec({str(kind): [str(RoleId(kind, i)) for i in range(num)] for kind, num in nums.items() if num})

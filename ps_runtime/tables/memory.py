@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 __all__ = ["lazy_zeros", "row_memory"]
 
-_HUGE_NBYTES = 2 << 30
-"""Rows that take at most so much are backed by huge pages."""
+_HUGE_NBYTES, _HUGE_ROWS = 2 << 30, 2 << 20
+"""Rows that are at most so many, and take at most so much, are backed by huge pages."""
 
 _NO_RESERVE = 0x4000 if (platform.system(), platform.machine()) in {("Linux", "x86_64"), ("Linux", "aarch64")} else 0
 """MAP_NORESERVE, which Python does not name: a mapping may be larger than the memory that there is."""
@@ -46,10 +46,11 @@ def lazy_zeros(nbytes: int, *, huge_pages: bool = False) -> NDArray[np.uint8]:
     return np.frombuffer(mapping, np.uint8)
 
 
-def row_memory(nbytes: int) -> NDArray[np.uint8]:
+def row_memory(num_rows: int, row_nbytes: int) -> NDArray[np.uint8]:
     """Return zeros for the rows of a table: in huge pages if the table is small enough to be backed whole.
 
     Rows at random find their pages faster so. But a huge page is backed for the sake of one row: in a large table,
-    where most rows may never be touched, pages are small.
+    and in one of many rows, most of which may never be touched, pages are small.
     """
-    return lazy_zeros(nbytes, huge_pages=nbytes <= _HUGE_NBYTES)
+    nbytes = num_rows * row_nbytes
+    return lazy_zeros(nbytes, huge_pages=num_rows <= _HUGE_ROWS and nbytes <= _HUGE_NBYTES)

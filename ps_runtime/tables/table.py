@@ -37,7 +37,7 @@ class Table:
     shard, num_shards : int
         Which rows these are.
     allocate : callable
-        Gives that many bytes for weights and slots, all zero.
+        Gives memory for weights and slots: takes the number of rows and the bytes of each; all zero.
 
     Notes
     -----
@@ -55,7 +55,7 @@ class Table:
         shard: int = 0,
         num_shards: int = 1,
         *,
-        allocate: Callable[[int], NDArray[np.uint8]] = row_memory,
+        allocate: Callable[[int, int], NDArray[np.uint8]] = row_memory,
     ) -> None:
         self.spec = spec
         self.optimizer = optimizer

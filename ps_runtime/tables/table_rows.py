@@ -47,7 +47,7 @@ class TableRows:
     optimizer : Optimizer or None
         Its slots are the further parts.
     allocate : callable
-        Gives that many bytes, all zero.
+        Gives memory for a number of rows of so many bytes each, all zero.
 
     Notes
     -----
@@ -60,7 +60,7 @@ class TableRows:
         dim: int,
         dtype: str,
         optimizer: Optimizer | None,
-        allocate: Callable[[int], NDArray[np.uint8]],
+        allocate: Callable[[int, int], NDArray[np.uint8]],
     ) -> None:
         self.part_names = ("weights", *(optimizer.slot_names if optimizer else ()))
         self._optimizer = optimizer
@@ -68,7 +68,7 @@ class TableRows:
         item = np.dtype(dtype)
         num_parts, part_nbytes = len(self.part_names), dim * item.itemsize
         self._num_parts = num_parts
-        memory = allocate(num_rows * num_parts * part_nbytes)
+        memory = allocate(num_rows, num_parts * part_nbytes)
         # a view for each part, which begins with it: so the position of a row is the same in all of them
         starts = [part * part_nbytes if num_rows else 0 for part in range(num_parts)]
         self._parts: list[FloatArray] = [memory[start:].view(item).reshape(-1, dim) for start in starts]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from psflow.ps_runtime.data.user_code import user_code
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.model.served_features import served_features
 from psflow.ps_runtime.model.serving_input import ServingInput
 from psflow.ps_runtime.model.serving_receiver import ServingInputReceiverFn
-from psflow.ps_runtime.model.user_code import user_code
 from psflow.ps_runtime.specs.schema import InputSchema
 
 __all__ = ["tried_receiver"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.columns.reading import Column
     from psflow.ps_runtime.model.export_bundle import ExportBundle
     from psflow.ps_runtime.model.serving_input import ServingInput
+    from psflow.ps_runtime.specs.schema import ArraySpec
 
 __all__ = ["input_example", "model_signature"]
 
@@ -52,6 +53,8 @@ def _trained_inputs(bundle: ExportBundle) -> Schema:
     if schema.preprocessing is not None:
         filled = schema.preprocessing.filled_columns
         return Schema([_column_spec(column, column.name in filled) for column in schema.preprocessing.columns])
+    if any(spec.is_text for spec in schema.features):
+        return _any_columns(schema.features)
     if not schema.is_table or dtype not in COLUMN_TYPES:
         inputs: Schema = infer_signature(bundle.features).inputs
         return inputs
@@ -65,15 +68,22 @@ def _received_inputs(receiver: ServingInput) -> Schema:
     MLflow gives the model the values of columns as they come; see `_column_spec`. In an array of whole numbers it
     would make 1 of 1.5.
     """
-    from mlflow.types import ColSpec, DataType, Schema, TensorSpec
-    from mlflow.types.schema import AnyType
+    from mlflow.types import Schema, TensorSpec
 
     if any(spec.shape for spec in receiver.received) and all(
         np.issubdtype(np.dtype(spec.dtype), np.floating) for spec in receiver.received
     ):
         return Schema([TensorSpec(np.dtype(spec.dtype), (-1, *spec.shape), spec.name) for spec in receiver.received])
+    return _any_columns(receiver.received)
+
+
+def _any_columns(specs: Iterable[ArraySpec]) -> Schema:
+    """Return columns whose values MLflow leaves as they come."""
+    from mlflow.types import ColSpec, DataType, Schema
+    from mlflow.types.schema import AnyType
+
     text, anything = DataType.string, AnyType()  # type: ignore[no-untyped-call]
-    return Schema([ColSpec(text if spec.dtype == "str" else anything, spec.name) for spec in receiver.received])
+    return Schema([ColSpec(text if spec.is_text and not spec.shape else anything, spec.name) for spec in specs])
 
 
 def _column_spec(column: Column, is_filled: bool) -> ColSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shutil
 import tempfile
@@ -9,9 +10,10 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +22,7 @@ from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.tensor_file import write_tensors
 from psflow.ps_runtime.config.environment import telemetry_off
 from psflow.ps_runtime.errors import ModelFnError
+from psflow.ps_runtime.feature_columns.kinds import FeatureColumn
 from psflow.ps_runtime.model.serving_receiver import RawServingInput, ServingInputReceiverFn
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.tasks.exports.receiver import tried_receiver
@@ -64,9 +67,12 @@ class MlflowModelWriter:
         serving = bundle.serving_input_receiver_fn
         receiver = None if serving is None else tried_receiver(serving, bundle.schema)
         preprocessing = bundle.schema.preprocessing
-        required = ALWAYS_REQUIRED if preprocessing is None else (*ALWAYS_REQUIRED, "pyarrow")
-        modules = {module_of_optimizer(rule) for rule in _optimizers_in(bundle.params)}
-        code = _required_code(source, serving, modules)
+        parts = list(_parts_of(bundle.params))
+        has_columns = preprocessing is not None or any(isinstance(part, get_args(FeatureColumn)) for part in parts)
+        required = (*ALWAYS_REQUIRED, "pyarrow") if has_columns else ALWAYS_REQUIRED
+        functions = [source_of(part, "the function") for part in parts if inspect.isroutine(part)]
+        code = _required_code(source, serving, {*_modules_of(parts), *(function.module for function in functions)})
+        _check_files(functions, code)
         with tempfile.TemporaryDirectory(prefix="psflow-export-") as temporary:
             model, beside, script = Path(temporary, "model"), Path(temporary, "code"), Path(temporary, SCRIPT.name)
             _write_model(model, bundle, source)
@@ -212,16 +218,50 @@ def _pinned(distribution: str) -> str:
     return f"{distribution}=={metadata.version(distribution)}"
 
 
-def _optimizers_in(value: Any) -> Iterator[Optimizer]:
-    if isinstance(value, Optimizer):
-        yield value
-    elif isinstance(value, Mapping | list | tuple):
-        for item in value.values() if isinstance(value, Mapping) else value:
-            yield from _optimizers_in(item)
+def _parts_of(value: Any) -> Iterator[Any]:
+    """Yield a parameter and what it is made of."""
+    yield value
+    parts: Iterable[Any] = ()
+    if isinstance(value, Mapping):
+        parts = value.values()
+    elif isinstance(value, list | tuple):
+        parts = value
+    elif isinstance(value, partial):
+        parts = (value.func, *value.keywords.values())
+    elif _is_ours(value):
+        parts = (getattr(value, f.name) for f in fields(value))
+    for part in parts:
+        yield from _parts_of(part)
+
+
+def _modules_of(parts: Iterable[Any]) -> Iterator[str]:
+    """Yield the modules of the optimizers and of the dataclasses of psflow that are among the parts of parameters."""
+    for part in parts:
+        if isinstance(part, Optimizer):
+            yield module_of_optimizer(part)
+        elif _is_ours(part):
+            yield type(part).__module__
+
+
+def _is_ours(value: Any) -> bool:
+    """Whether it is a dataclass of psflow, such as a schedule, a head or a feature column."""
+    return is_dataclass(value) and type(value).__module__.startswith(f"{ENGINE}.")
+
+
+def _check_files(functions: Iterable[ModelFnSource], code: RequiredCode) -> None:
+    """Raise ModelFnError if the file of a function is where an export cannot find it."""
+    for function in functions:
+        if function.path not in code.files.values():
+            raise ModelFnError(
+                (
+                    f"the function {function.qualname} of a feature column is in {function.path}, which cannot be "
+                    "imported; put it into a module on Python's path",
+                )
+            )
 
 
 def _encoded(value: Any, where: str) -> Any:
-    """Return a parameter as JSON has it; optimizers, and schedules of psflow, by their fields."""
+    """Return a parameter as JSON has it; optimizers, and schedules, heads and columns of psflow, by their fields."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, np.generic):
@@ -231,13 +271,20 @@ def _encoded(value: Any, where: str) -> Any:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: _encoded(item, f"{where}[{key!r}]") for key, item in value.items()}
     cls = type(value)
-    if isinstance(value, Optimizer) or (is_dataclass(value) and cls.__module__.startswith(f"{ENGINE}.")):
+    if isinstance(value, Optimizer) or _is_ours(value):
         of_fields = {f.name: _encoded(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value) if f.init}
         module = module_of_optimizer(value) if isinstance(value, Optimizer) else cls.__module__
         return {"$dataclass": f"{module}:{cls.__qualname__}", "fields": of_fields}
+    if isinstance(value, partial) and not value.args:
+        keywords = {key: _encoded(item, f"{where}({key})") for key, item in value.keywords.items()}
+        return _encoded(value.func, where) | {"keywords": keywords}
+    if inspect.isroutine(value):
+        source = source_of(value, where)
+        return {"$function": f"{source.module}:{source.qualname}", "keywords": {}}
     raise ModelFnError(
         (
             f"{where} is a {cls.__name__}, which an export cannot hold: expected numbers, strings, lists and mappings "
-            "of them, an optimizer, or a schedule of psflow; build other objects inside model_fn",
+            "of them, an optimizer, or a schedule, head or feature column of psflow; build other objects inside "
+            "model_fn",
         )
     )

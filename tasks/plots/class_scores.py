@@ -28,13 +28,15 @@ MAX_ROWS = 20_000
 
 PROBABILITIES = "probabilities"
 """The prediction that makes a model a classifier, as the canned ones call it."""
+ALL_CLASSES = "all_classes"
+"""The prediction that says the words of the classes, where labels are words."""
 
 
 def class_scores(job: JobSpec, export: str, dataset: SplittableInput) -> ClassScores | None:
     """Predict the first `MAX_ROWS` rows of what the first EvalSpec evaluates. Blocks; uses one processor.
 
     A classifier is a model whose predictions have ``probabilities``, of shape ``(batch, n_classes)``, or ``(batch,)``
-    or ``(batch, 1)`` for class 1 of two, and whose labels are class ids.
+    or ``(batch, 1)`` for class 1 of two, and whose labels are class ids, or words that its predictions name.
 
     Parameters
     ----------
@@ -59,6 +61,7 @@ def class_scores(job: JobSpec, export: str, dataset: SplittableInput) -> ClassSc
     caller = ModelCaller(job.model_fn, job.params, job.config, job.model.schema)
     labels: list[NDArray[Any]] = []
     probabilities: list[NDArray[Any]] = []
+    words: tuple[str, ...] | None = None
     num_rows = 0
     with one_thread():
         for features, label in itertools.islice(batches_of(dataset), job.eval_specs[0].steps):
@@ -67,13 +70,15 @@ def class_scores(job: JobSpec, export: str, dataset: SplittableInput) -> ClassSc
                 return None
             labels.append(batch.labels)
             probabilities.append(batch.probabilities)
+            words = batch.classes
             num_rows += len(batch.labels)
             if num_rows >= MAX_ROWS:
                 break
     if not num_rows:
         return None
     scores = np.concatenate(probabilities)[:MAX_ROWS]
-    return ClassScores(np.concatenate(labels)[:MAX_ROWS], scores, _classes(job.model.schema, scores.shape[1]))
+    classes = _classes(job.model.schema, scores.shape[1]) if words is None else words
+    return ClassScores(np.concatenate(labels)[:MAX_ROWS], scores, classes)
 
 
 def _classes(schema: InputSchema | None, n_classes: int) -> tuple[str, ...] | None:
@@ -108,9 +113,14 @@ def _batch_scores(predictions: Mapping[str, NDArray[Any]], labels: Any) -> Class
     if probabilities.ndim != 2 or class_ids.shape not in ((len(probabilities),), (len(probabilities), 1)):
         return None
     class_ids = class_ids.reshape(-1)
+    words: tuple[str, ...] | None = None
+    if class_ids.dtype.kind == "U" and ALL_CLASSES in predictions:
+        words = tuple(np.asarray(predictions[ALL_CLASSES])[0].tolist())
+        id_of = {word: place for place, word in enumerate(words)}
+        class_ids = np.array([id_of.get(word, -1) for word in class_ids.tolist()])
     if class_ids.dtype.kind not in "biuf" or not np.isfinite(probabilities).all():
         return None
     whole = class_ids.astype(np.int64)
     if not ((whole == class_ids) & (whole >= 0) & (whole < probabilities.shape[1])).all():
         return None
-    return ClassScores(whole, probabilities)
+    return ClassScores(whole, probabilities, words)

@@ -22,6 +22,8 @@ __all__ = ["OutputColumns", "Prediction", "chosen_predictions"]
 
 TEXT = "str"
 """What a signature calls the dtype of texts of any length."""
+SAME_FOR_ALL = ("all_class_ids", "all_classes")
+"""Predictions of a classifier that are the same in each row: written only if somebody asks for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,11 @@ class Prediction:
         return f"{self.name!r}: {self.dtype}{list(self.shape) if self.shape else ''}"
 
     @property
+    def is_column(self) -> bool:
+        """Whether it is one value a row, be it an array of one."""
+        return self.shape in ((), (1,))
+
+    @property
     def row_size(self) -> int:
         """How many numbers a row has."""
         return math.prod(self.shape)
@@ -57,7 +64,7 @@ class Prediction:
 
 
 def chosen_predictions(known: Sequence[Prediction], names: Sequence[str] | None) -> tuple[Prediction, ...]:
-    """Return the predictions that are written.
+    """Return the predictions that are written; without names all but those that are the same in each row.
 
     Raises
     ------
@@ -65,7 +72,7 @@ def chosen_predictions(known: Sequence[Prediction], names: Sequence[str] | None)
         If the model has none of a name, or a name is there twice.
     """
     if names is None:
-        return tuple(known)
+        return tuple(prediction for prediction in known if prediction.name not in SAME_FOR_ALL)
     by_name = {prediction.name: prediction for prediction in known}
     faults = [
         f"predict_keys names {name!r}: the model predicts {', '.join(map(repr, by_name))}{did_you_mean(name, by_name)}"
@@ -89,7 +96,7 @@ class OutputColumns:
     predictions : tuple of Prediction
         Those that are written.
     output_format : {"parquet", "csv"}
-        In Parquet an array of k numbers for each row is a column of lists of k; in CSV it is k columns.
+        In Parquet an array of k > 1 numbers for each row is a column of lists of k; in CSV it is k columns.
 
     Raises
     ------
@@ -125,7 +132,7 @@ class OutputColumns:
         fields = [(key.name, arrow_type(key.type)) for key in self.keys]
         for prediction in self.predictions:
             value = _value_type(prediction)
-            if self.output_format == "parquet" and prediction.shape:
+            if self.output_format == "parquet" and not prediction.is_column:
                 value = pa.list_(value, prediction.row_size)
             fields += [(name, value) for name in self._names(prediction)]
         return pa.schema(fields)
@@ -155,10 +162,10 @@ class OutputColumns:
         columns = [keys.column(key.name) for key in self.keys]
         for prediction in self.predictions:
             array = _checked(predictions, prediction, num_rows)
-            flat = np.ascontiguousarray(array).reshape(num_rows, -1) if prediction.shape else array
-            if not prediction.shape:
-                columns.append(pa.array(flat))
+            if prediction.is_column:
+                columns.append(pa.array(array.reshape(num_rows)))
                 continue
+            flat = np.ascontiguousarray(array).reshape(num_rows, -1)
             match self.output_format:
                 case "parquet":
                     columns.append(pa.FixedSizeListArray.from_arrays(pa.array(flat.reshape(-1)), prediction.row_size))
@@ -169,7 +176,7 @@ class OutputColumns:
         return pa.Table.from_arrays(columns, schema=schema)
 
     def _names(self, prediction: Prediction) -> list[str]:
-        if self.output_format == "parquet" or not prediction.shape:
+        if self.output_format == "parquet" or prediction.is_column:
             return [prediction.name]
         return [f"{prediction.name}_{index}" for index in range(prediction.row_size)]
 

@@ -21,7 +21,8 @@ class PredictionOptions:
     output_format : {"parquet", "csv"}
         Of the parts.
     predict_keys : tuple of str or None
-        Names of the predictions that are written, in this order; None: all.
+        Names of the predictions that are written, in this order; None: all but those that are the same in
+        each row, ``all_class_ids`` and ``all_classes``.
     on_error : {"stop", "reject"}
         What becomes of a row that cannot be read or predicted.
     """

@@ -6,10 +6,12 @@ It stands alone: numpy, safetensors, MLflow and the code beside it in the export
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import importlib
 import inspect
 import json
+import operator
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -216,6 +218,10 @@ def _decoded(value: Any, code: ExportedCode) -> Any:
         return [_decoded(item, code) for item in value]
     if not isinstance(value, dict):
         return value
+    if "$function" in value:
+        module, _, name = value["$function"].partition(":")
+        function = operator.attrgetter(name)(code.load(module))
+        return functools.partial(function, **_decoded(value["keywords"], code)) if value["keywords"] else function
     if "$dataclass" not in value:
         return {key: _decoded(item, code) for key, item in value.items()}
     module, _, name = value["$dataclass"].partition(":")

@@ -164,7 +164,7 @@ def test_one_file_with_quoted_line_ends_feeds_two_workers_evenly(tmp_path: Path,
     estimator = LinearClassifier(n_classes=2, model_dir=str(tmp_path / "m"), config=config)
 
     def train() -> Any:
-        return data.read().batch(256).shuffle(1)
+        return data.read().batch(256).shuffle(seed=1)
 
     with Attempt(estimator, TrainSpec(train), None, num_workers=2) as attempt:
         num_records = attempt.plan.datasets["train"].num_records

@@ -50,17 +50,20 @@ def slope(features, labels, mode, config):
 
 def points():
     x = np.linspace(-1, 1, 100, dtype=np.float32)
-    return Dataset({"x": x}, 2 * x).batch(10)
+    return Dataset({"x": x}, 2 * x)
+
+def held_out():
+    return points().batch(10)
 
 def endless():
-    return points().shuffle(1).repeat()
+    return points().shuffle(100, seed=1).batch(10).repeat()
 """
 CONF = """
 experiment: slope
 model: {name: "slope_model:slope"}
 input:
   train: {name: "slope_model:endless"}
-  eval: {name: "slope_model:points"}
+  eval: {name: "slope_model:held_out"}
 train: {max_steps: 4000, save_checkpoints_steps: 500}
 eval: {start_delay_secs: 0, throttle_secs: 0}
 cluster: {workers: 2}

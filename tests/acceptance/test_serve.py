@@ -129,7 +129,7 @@ def test_a_file_the_evaluator_and_a_server_agree(trained: tuple[Project, dict[st
     np.testing.assert_allclose(served["predictions"]["probabilities"], of_file, rtol=1e-6)
     labels = np.array([["<=50K", ">50K"].index(row["income"]) for row in rows])
     metrics = answer["best"]["metrics"]
-    right = np.array(served["predictions"]["class_ids"]) == labels
+    right = np.array(served["predictions"]["class_ids"])[:, 0] == labels
     assert right.mean() == pytest.approx(metrics["accuracy"], rel=1e-6)
     loss = -np.log(of_file[np.arange(len(rows)), labels]).mean()
     assert loss == pytest.approx(metrics["average_loss"], rel=1e-6)
@@ -141,7 +141,8 @@ def test_the_requests_of_the_page_are_answered(address: str) -> None:
     first, second = (ask(address, body) for body in bodies)
     assert first == second
     assert first[0] == 200
-    assert set(first[1]["predictions"]) == {"logits", "probabilities", "class_ids", "classes"}
+    binary = {"logits", "logistic", "probabilities", "class_ids", "classes", "all_class_ids", "all_classes"}
+    assert set(first[1]["predictions"]) == binary
     assert len(first[1]["predictions"]["class_ids"]) == 2
 
 

@@ -97,6 +97,16 @@ def test_a_migrated_program_trains_exports_and_predicts(
     check_predictions(said, model_dir)
 
 
+def test_a_migrated_linear_regressor_finds_its_coefficients(migrated: Callable[..., Path]) -> None:
+    store = CheckpointStore(str(migrated("linear.py")))
+    values = read_values(CheckpointReader(store, store.latest() or 0)).variables
+    found = [
+        values[f"linear/linear_model/{name}"].item()
+        for name in ("feature1/weights", "feature2/weights", "bias_weights")
+    ]
+    assert found == pytest.approx([2, -3, 0.5], abs=0.01)
+
+
 @pytest.mark.cluster
 def test_a_migrated_program_trains_and_predicts_on_a_cluster(
     migrated: Callable[..., Path], capsys: pytest.CaptureFixture[str], tmp_path: Path

@@ -19,7 +19,8 @@ from psflow.ps_runtime.checkpoint.process import ProcessId
 from psflow.ps_runtime.data.digits import read_digits
 from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.canned.dnn import dnn_classifier
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.dnn import dnn_model
 from psflow.ps_runtime.model.export_bundle import ExportBundle
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
@@ -33,20 +34,20 @@ from psflow.tasks.prediction.plan import PredictionPlan, plan_prediction
 from psflow.tasks.tracking import Tracker, prepare_store
 from tests.new_databases import copy_store
 
-PARAMS = {"hidden_units": (8,), "n_classes": 10}
+PARAMS = {"hidden_units": (8,), "head": ClassifierSpec(10)}
 
 
 def export(path: Path) -> Any:
     """Write an untrained classifier of digits, and return what it was made of."""
     digits = read_digits("test")
     rows = {"features": digits.features["features"][:3]}
-    caller = ModelCaller(dnn_classifier, PARAMS, None, digits.schema())
+    caller = ModelCaller(dnn_model, PARAMS, None, digits.schema())
     values = ModelValues(caller.build(rows, None, ModeKeys.PREDICT, seed=3).initial_values)
     bundle = ExportBundle(
         name="model",
         global_step=40,
         values=values,
-        model_fn=dnn_classifier,
+        model_fn=dnn_model,
         params=PARAMS,
         features=rows,
         predictions=caller.apply(rows, None, ModeKeys.PREDICT, values, 40).predictions,
@@ -86,7 +87,7 @@ def read_parts(folder: Path) -> list[dict[str, Any]]:
 
 
 def agrees(rows: list[dict[str, str]], model: Any) -> None:
-    np.testing.assert_array_equal([row["class_ids"] for row in rows], model.class_ids)
+    np.testing.assert_array_equal([row["class_ids"] for row in rows], model.class_ids[:, 0])
     got = np.stack([row["probabilities"] for row in rows])
     np.testing.assert_allclose(got, model.probabilities, rtol=1e-5)
 

@@ -33,7 +33,6 @@ def test_the_plan_names_modules_and_tests_that_exist() -> None:
     plan = rooms.read_plan()
     modules = [module for room in plan.rooms for module in room.modules]
     assert len(modules) == len(set(modules))
-    assert sum(room.num_mutants for room in plan.rooms) == 780
 
 
 def test_a_room_of_conformance_has_20_mutants_and_its_file_first() -> None:

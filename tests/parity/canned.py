@@ -28,11 +28,41 @@ CASES: dict[str, dict[str, Any]] = {
     "DNNLinearCombinedClassifier": {"dnn_hidden_units": [5], "n_classes": 3},
     "BaselineRegressor": {},
     "BaselineClassifier": {"n_classes": 3},
+    "LinearClassifier of two words, weighted": {
+        "n_classes": 2,
+        "weight_column": "weight",
+        "label_vocabulary": ["no", "yes"],
+    },
+    "DNNClassifier of two, SUM": {"hidden_units": [5], "n_classes": 2, "loss_reduction": "SUM"},
+    "DNNLinearCombinedClassifier of two, MEAN, weighted": {
+        "dnn_hidden_units": [5],
+        "n_classes": 2,
+        "weight_column": "weight",
+        "loss_reduction": "MEAN",
+    },
+    "BaselineClassifier of two, weighted": {"n_classes": 2, "weight_column": "weight"},
+    "LinearClassifier SUM_BY_NONZERO_WEIGHTS, weighted": {
+        "n_classes": 3,
+        "weight_column": "weight",
+        "loss_reduction": "SUM_BY_NONZERO_WEIGHTS",
+    },
+    "DNNRegressor of two numbers, SUM, weighted": {
+        "hidden_units": [5],
+        "label_dimension": 2,
+        "weight_column": "weight",
+        "loss_reduction": "SUM",
+    },
+    "LinearEstimator of labels": {"head": {"n_classes": 3}},
+    "DNNEstimator of labels, SUM, weighted": {
+        "hidden_units": [5],
+        "head": {"n_classes": 3, "weight_column": "weight", "loss_reduction": "SUM"},
+    },
+    "DNNLinearCombinedEstimator of labels": {"dnn_hidden_units": [5], "head": {"n_classes": 3}},
 }
-"""Hyper-parameters of each model; the optimizers are the default ones."""
+"""Hyper-parameters by model and what is special; a head is a MultiLabelHead. The optimizers are the default ones."""
 
 
-def batches(model: str) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+def batches(case: str) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
     """Yield features and labels of each step."""
     random = np.random.default_rng(11)
     effects = random.normal(size=(NUM_WORDS, 3))
@@ -41,8 +71,20 @@ def batches(model: str) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
         x = random.normal(size=(BATCH, WIDTH)).astype(np.float32)
         word = random.integers(0, NUM_WORDS, BATCH)
         scores = x @ mixing + effects[word] + 0.3 * random.normal(size=(BATCH, 3))
-        is_class = model.endswith("Classifier")
-        yield {"x": x, "word": word}, scores.argmax(axis=1) if is_class else scores[:, :1].astype(np.float32)
+        features = {"x": x, "word": word}
+        if "weighted" in case:
+            features["weight"] = random.integers(0, 3, BATCH).astype(np.float32)
+        yield features, _labels(case, scores)
+
+
+def _labels(case: str, scores: np.ndarray) -> np.ndarray:
+    given = CASES[case]
+    if "head" in given:
+        return (scores > 0).astype(np.int64)
+    if "n_classes" not in given:
+        return scores[:, : given.get("label_dimension", 1)].astype(np.float32)
+    class_ids = scores[:, : given["n_classes"]].argmax(axis=1)
+    return np.array(given["label_vocabulary"])[class_ids] if "label_vocabulary" in given else class_ids
 
 
 def initial(name: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -53,11 +95,47 @@ def initial(name: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.asarray(values, np.float32)
 
 
-def losses_of_tensorflow(model: str) -> dict[str, Any]:
+class _TrainedHead:
+    """A head of TensorFlow 2 for an Estimator with the optimizers of TensorFlow 1, whose loss hooks find."""
+
+    def __init__(self, head: Any) -> None:
+        self.head, self.name, self.logits_dimension = head, head.name, head.logits_dimension
+
+    def create_estimator_spec(
+        self, features: Any, mode: Any, logits: Any, labels: Any, optimizer: Any = None, train_op_fn: Any = None
+    ) -> Any:
+        import tensorflow as tf
+
+        v1 = tf.compat.v1
+
+        def train(loss: Any) -> Any:
+            v1.losses.add_loss(loss)
+            if train_op_fn is not None:
+                return train_op_fn(loss)
+            return optimizer.minimize(loss, global_step=v1.train.get_or_create_global_step())
+
+        return self.head.create_estimator_spec(features, mode, logits, labels, train_op_fn=train)
+
+
+def _arguments(case: str) -> dict[str, Any]:
+    """Return the hyper-parameters of a case as TensorFlow has them."""
+    import tensorflow as tf
+
+    given = dict(CASES[case])
+    if "head" not in given:
+        reduction = given.pop("loss_reduction", "SUM_OVER_BATCH_SIZE")
+        return given | {"loss_reduction": getattr(tf.compat.v1.losses.Reduction, reduction)}
+    of_head = dict(given["head"])
+    reduction = getattr(tf.losses.Reduction, of_head.pop("loss_reduction", "SUM_OVER_BATCH_SIZE"))
+    return given | {"head": _TrainedHead(tf.estimator.MultiLabelHead(**of_head, loss_reduction=reduction))}
+
+
+def losses_of_tensorflow(case: str) -> dict[str, Any]:
     """Return the loss of each step, and the variables with their shapes."""
     import tensorflow as tf
 
     v1 = tf.compat.v1
+    model = case.partition(" ")[0]
     x = tf.feature_column.numeric_column("x", (WIDTH,))
     word = tf.feature_column.categorical_column_with_identity("word", NUM_WORDS)
     deep = [x, tf.feature_column.embedding_column(word, EMBEDDING)]
@@ -66,7 +144,7 @@ def losses_of_tensorflow(model: str) -> dict[str, Any]:
         "DNN": {"feature_columns": deep},
         "DNNLinearCombined": {"linear_feature_columns": [x, word], "dnn_feature_columns": deep},
         "Baseline": {},
-    }[model.removesuffix("Classifier").removesuffix("Regressor")]
+    }[model.removesuffix("Classifier").removesuffix("Regressor").removesuffix("Estimator")]
     found: dict[str, Any] = {"losses": [], "variables": {}}
 
     class Recorder(v1.train.SessionRunHook):  # type: ignore[misc]
@@ -84,21 +162,17 @@ def losses_of_tensorflow(model: str) -> dict[str, Any]:
             found["losses"].append(float(run_values.results))
 
     def input_fn() -> Any:
-        given = list(batches(model))
+        given = list(batches(case))
         features = {name: np.stack([each[0][name] for each in given]) for name in given[0][0]}
         return tf.data.Dataset.from_tensor_slices((features, np.stack([labels for _, labels in given])))
 
     kind = getattr(v1.estimator, model)
-    kind(
-        **CASES[model],
-        **columns,
-        loss_reduction=v1.losses.Reduction.SUM_OVER_BATCH_SIZE,
-        config=v1.estimator.RunConfig(tf_random_seed=1),
-    ).train(input_fn, hooks=[Recorder()])
+    config = v1.estimator.RunConfig(tf_random_seed=1)
+    kind(**_arguments(case), **columns, config=config).train(input_fn, hooks=[Recorder()])
     return found
 
 
 if __name__ == "__main__":
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     sys.path.insert(0, str(Path(__file__).parents[2]))
-    LOSSES_FILE.write_text(json.dumps({model: losses_of_tensorflow(model) for model in CASES}) + "\n")
+    LOSSES_FILE.write_text(json.dumps({case: losses_of_tensorflow(case) for case in CASES}) + "\n")

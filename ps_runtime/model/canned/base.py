@@ -1,35 +1,72 @@
-"""What canned models have in common: a head judges the outputs of a network, whatever has computed them."""
+"""What canned models have in common: a head judges the logits of a network, whatever has computed them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.losses import FloatArray
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.losses import FloatArray, Reduction
 from psflow.ps_runtime.metrics import Mean, Metric
+from psflow.ps_runtime.model.canned.features import read_weights
+from psflow.ps_runtime.model.export_outputs import DEFAULT_SIGNATURE, ExportOutput, PredictOutput
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers.base import TrainOp
+from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["Head", "spec_of_head", "weighted_mean_loss"]
+__all__ = ["Head", "HeadSpec", "Predictions", "weight_of_input", "weighted_mean_loss"]
+
+PREDICT_SIGNATURE = "predict"
+
+Predictions = Mapping[str, NDArray[Any]]
 
 
 class Head(ABC):
-    """What the outputs of a network stand for: loss, predictions, metrics; and what it accepts as labels."""
+    """What the logits of a network stand for: loss, predictions, metrics; and what it accepts as labels.
+
+    Attributes
+    ----------
+    weight_column : str or None
+        The feature that is the weights of the examples; None: all weigh alike.
+    loss_reduction : Reduction
+        How the losses of a batch become one number.
+    name : str or None
+        Follows the names of the metrics, after a ``/``.
+    """
 
     __slots__ = ()
 
+    weight_column: str | None
+    loss_reduction: Reduction
+    name: str | None
+
     @property
     @abstractmethod
-    def num_outputs(self) -> int:
-        """How many outputs of the network each example needs."""
+    def logits_dimension(self) -> int:
+        """How many logits each example needs."""
+
+    @property
+    @abstractmethod
+    def losses_each(self) -> int:
+        """How many losses each example has, which the divisor of SUM_OVER_BATCH_SIZE counts."""
+
+    @abstractmethod
+    def reading(self, schema: InputSchema) -> Self:
+        """Return the head with what a training input tells of its labels and weights.
+
+        Raises
+        ------
+        InputError
+            If the input tells something else.
+        """
 
     @abstractmethod
     def check_labels(self, labels: Any, where: str) -> None:
-        """Refuse labels that `loss` would refuse, before anything starts.
+        """Refuse labels that `mean_loss` would refuse, before anything starts.
 
         Parameters
         ----------
@@ -45,10 +82,10 @@ class Head(ABC):
         """
 
     @abstractmethod
-    def loss(self, labels: Any, outputs: FloatArray, weights: FloatArray | None = None) -> tuple[float, FloatArray]:
-        """Return the mean loss of a batch and its gradient with respect to `outputs`, ``(batch, num_outputs)``.
+    def mean_loss(self, labels: Any, logits: FloatArray, weights: FloatArray | None = None) -> tuple[float, FloatArray]:
+        """Return the mean loss of a batch and its gradient with respect to `logits`, ``(batch, logits_dimension)``.
 
-        `weights`, ``(batch,)``, multiply the losses of the examples; the divisor of the mean is the number of examples.
+        `weights`, ``(batch,)``, multiply the losses of the examples; the divisor of the mean is the number of losses.
 
         Raises
         ------
@@ -57,70 +94,123 @@ class Head(ABC):
         """
 
     @abstractmethod
-    def predictions(self, outputs: FloatArray) -> dict[str, NDArray[Any]]:
+    def predictions(self, logits: FloatArray) -> dict[str, NDArray[Any]]:
         """Return the predictions by name, each of shape ``(batch, ...)``."""
 
     @abstractmethod
-    def metrics(
-        self,
-        labels: Any,
-        predictions: Mapping[str, NDArray[Any]],
-        loss: float,
-        weights: FloatArray | None = None,
+    def measured(
+        self, labels: Any, predictions: Predictions, mean_loss: float, weights: FloatArray | None
     ) -> dict[str, Metric]:
-        """Return the metrics of a batch, weighted by `weights`; `loss` is its mean loss."""
+        """Return the metrics of a batch, weighted by `weights`, without the name of the head."""
+
+    @abstractmethod
+    def outputs(self, predictions: Predictions) -> dict[str, ExportOutput]:
+        """Return what an export answers with beside the predictions, by the names of the signatures."""
+
+    def loss(self, labels: Any, logits: FloatArray, weights: FloatArray | None = None) -> tuple[float, FloatArray]:
+        """Return the loss of a batch and its gradient with respect to `logits`, both after `loss_reduction`.
+
+        Raises
+        ------
+        InputError
+            As `mean_loss` does.
+        """
+        return self._reduced(*self.mean_loss(labels, logits, weights), weights)
+
+    def metrics(
+        self, labels: Any, predictions: Predictions, mean_loss: float, weights: FloatArray | None = None
+    ) -> dict[str, Metric]:
+        """Return the metrics of a batch by name, weighted by `weights`; `mean_loss` is that of the batch."""
+        ending = "" if self.name is None else f"/{self.name}"
+        return {
+            f"{key}{ending}": metric for key, metric in self.measured(labels, predictions, mean_loss, weights).items()
+        }
+
+    def create_estimator_spec(
+        self,
+        features: Any,
+        mode: ModeKeys,
+        logits: FloatArray,
+        labels: Any = None,
+        train_op_fn: Callable[[FloatArray], TrainOp | Sequence[TrainOp]] | None = None,
+    ) -> EstimatorSpec:
+        """Return what a model_fn with this head answers.
+
+        Predictions are computed in EVAL and PREDICT, where somebody reads them.
+
+        Parameters
+        ----------
+        features : array or mapping of str to array
+            Of the batch, with the weights if there is a `weight_column`; these are not read in PREDICT.
+        mode : ModeKeys
+            That of the call.
+        logits : (batch, logits_dimension) floats
+            Of the network.
+        labels : array, or None in PREDICT
+            Of the batch.
+        train_op_fn : callable
+            Returns the train_op, given the gradient of the loss with respect to `logits`; called in TRAIN.
+
+        Raises
+        ------
+        InputError
+            If labels or weights are not what the head takes.
+        """
+        if mode == ModeKeys.PREDICT:
+            predictions = self.predictions(logits)
+            answer = PredictOutput(predictions)
+            outputs = {DEFAULT_SIGNATURE: answer, PREDICT_SIGNATURE: answer, **self.outputs(predictions)}
+            return EstimatorSpec(mode, predictions=predictions, export_outputs=outputs)
+        weights = read_weights(features, self.weight_column)
+        mean_loss, gradient = self.mean_loss(labels, logits, weights)
+        if mode == ModeKeys.EVAL:
+            predictions = self.predictions(logits)
+            metrics = self.metrics(labels, predictions, mean_loss, weights)
+            loss, _ = self._reduced(mean_loss, gradient, weights)
+            return EstimatorSpec(mode, predictions=predictions, loss=loss, eval_metric_ops=metrics)
+        loss, gradient = self._reduced(mean_loss, gradient, weights)
+        return EstimatorSpec(mode, loss=loss, train_op=None if train_op_fn is None else train_op_fn(gradient))
+
+    def _reduced(self, mean_loss: float, gradient: FloatArray, weights: FloatArray | None) -> tuple[float, FloatArray]:
+        num_examples = len(gradient)
+        factor = self.loss_reduction.of_mean(weights, num_examples, num_examples * self.losses_each)
+        if factor != 1.0:
+            gradient *= factor
+        return mean_loss * factor, gradient
 
 
-def weighted_mean_loss(loss: float, num_elements: int, weights: FloatArray | None) -> Mean:
+class HeadSpec(Protocol):
+    """What a canned model is asked to predict: a head, or what becomes one once the training input is known."""
+
+    @property
+    def weight_column(self) -> str | None:
+        """The feature that is the weights of the examples, as somebody has set it."""
+
+    def reading(self, schema: InputSchema) -> Head:
+        """Return the head for a training input; see `Head.reading`."""
+
+
+def weight_of_input(weight_column: str | None, schema: InputSchema) -> str | None:
+    """Return the feature that is the weights of a training input; InputError if it is not the one that is set."""
+    if weight_column not in (None, schema.weight):
+        weight = "none" if schema.weight is None else repr(schema.weight)
+        raise InputError((f"weight_column is {weight_column!r}, but the weights of the training input are {weight}",))
+    return schema.weight
+
+
+def weighted_mean_loss(mean_loss: float, num_losses: int, weights: FloatArray | None) -> Mean:
     """Return the metric that is the mean of the losses of all examples, by their weights.
 
     Parameters
     ----------
-    loss : float
-        Of a batch: the sum of its weighted losses, divided by `num_elements`.
-    num_elements : int
-        Its examples, times the numbers of a label.
+    mean_loss : float
+        Of a batch: the sum of its weighted losses, divided by `num_losses`.
+    num_losses : int
+        Those of the batch.
     weights : (batch,) or None
-        As `Head.loss` was given.
+        As `Head.mean_loss` was given.
     """
     if weights is None:
-        return Mean(loss * num_elements, float(num_elements))
-    elements_each = num_elements / len(weights) if len(weights) else 0.0
-    return Mean(loss * num_elements, float(weights.sum(dtype=np.float64)) * elements_each)
-
-
-def spec_of_head(
-    head: Head,
-    mode: ModeKeys,
-    labels: Any,
-    outputs: FloatArray,
-    weights: FloatArray | None,
-    train: Callable[[FloatArray], TrainOp | Sequence[TrainOp]],
-) -> EstimatorSpec:
-    """Return what a canned model_fn answers.
-
-    Predictions are computed in EVAL and PREDICT, where somebody reads them.
-
-    Parameters
-    ----------
-    head : Head
-        What `outputs` stand for.
-    mode : ModeKeys
-        That of the call.
-    labels : array, or None in PREDICT
-        Of the batch.
-    outputs : (batch, num_outputs)
-        Of the network.
-    weights : (batch,) or None
-        Of the examples, in TRAIN and EVAL; None: all weigh alike.
-    train : callable
-        Returns the train_op, given the gradient of the loss with respect to `outputs`; called in TRAIN.
-    """
-    if mode == ModeKeys.PREDICT:
-        return EstimatorSpec(mode, predictions=head.predictions(outputs))
-    loss, gradient = head.loss(labels, outputs, weights)
-    if mode == ModeKeys.EVAL:
-        predictions = head.predictions(outputs)
-        measured = head.metrics(labels, predictions, loss, weights)
-        return EstimatorSpec(mode, predictions=predictions, loss=loss, eval_metric_ops=measured)
-    return EstimatorSpec(mode, loss=loss, train_op=train(gradient))
+        return Mean(mean_loss * num_losses, float(num_losses))
+    losses_each = num_losses / len(weights) if len(weights) else 0.0
+    return Mean(mean_loss * num_losses, float(weights.sum(dtype=np.float64)) * losses_each)

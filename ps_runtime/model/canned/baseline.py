@@ -10,49 +10,34 @@ import numpy as np
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray
-from psflow.ps_runtime.model.canned.base import Head, spec_of_head
-from psflow.ps_runtime.model.canned.features import read_weights
-from psflow.ps_runtime.model.canned.head import ClassifierHead
-from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
+from psflow.ps_runtime.model.canned.base import HeadSpec
+from psflow.ps_runtime.model.canned.features import check_lifetimes
 from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["baseline_classifier", "baseline_regressor"]
+__all__ = ["baseline_model"]
 
 BIAS = "baseline/bias"
 
 
-def baseline_classifier(
+def baseline_model(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
 ) -> EstimatorSpec:
-    """Be the model_fn of `BaselineClassifier`; `params` has its ``n_classes`` and ``optimizer``."""
-    head = ClassifierHead.reading(params["n_classes"], input_schema)
-    return _baseline(head, features, labels, mode, params, input_schema)
-
-
-def baseline_regressor(
-    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
-) -> EstimatorSpec:
-    """Be the model_fn of `BaselineRegressor`; `params` has its ``label_dimension`` and ``optimizer``."""
-    head = RegressorHead.reading(params["label_dimension"], input_schema)
-    return _baseline(head, features, labels, mode, params, input_schema)
-
-
-def _baseline(
-    head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
-) -> EstimatorSpec:
-    bias: FloatArray = get_variable(BIAS, (head.num_outputs,), initializer=zeros)
+    """Be the model_fn of models that do not look at features; `params` has its ``head`` and ``optimizer``."""
+    asked: HeadSpec = params["head"]
+    head = asked.reading(input_schema)
+    check_lifetimes(input_schema)
+    bias: FloatArray = get_variable(BIAS, (head.logits_dimension,), initializer=zeros)
     outputs = np.repeat(bias[np.newaxis], _num_rows(features), axis=0)
 
     def train(gradient: FloatArray) -> TrainOp:
         optimizer: Optimizer = params["optimizer"]
         return optimizer.apply_gradients({BIAS: gradient.sum(axis=0)})
 
-    weights = None if mode == ModeKeys.PREDICT else read_weights(features, schema)
-    return spec_of_head(head, mode, labels, outputs, weights, train)
+    return head.create_estimator_spec(features, mode, outputs, labels, train)
 
 
 def _num_rows(features: Any) -> int:

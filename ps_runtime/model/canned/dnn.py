@@ -8,13 +8,13 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from psflow.ps_runtime.initializers import zeros
+from psflow.ps_runtime.feature_columns.transforming import Transformation
+from psflow.ps_runtime.initializers import normal, zeros
 from psflow.ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient, relu, relu_backward
-from psflow.ps_runtime.model.canned.base import Head, spec_of_head
-from psflow.ps_runtime.model.canned.features import Ids, one_hot, read_features, read_weights
-from psflow.ps_runtime.model.canned.head import ClassifierHead
-from psflow.ps_runtime.model.canned.id_rows import look_up, rows_gradient
-from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
+from psflow.ps_runtime.model.canned.base import Head, HeadSpec
+from psflow.ps_runtime.model.canned.column_inputs import Embedded, deep_inputs, vectors_name
+from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, one_hot, read_features
+from psflow.ps_runtime.model.canned.id_rows import IdRows
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
 from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.sparse import SparseGradient
@@ -23,7 +23,10 @@ from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["DeepPart", "Layer", "backward", "dnn_classifier", "dnn_regressor", "forward"]
+__all__ = ["INPUT_LAYER", "DeepPart", "Layer", "backward", "dnn_model", "forward"]
+
+INPUT_LAYER = "dnn/input_layer"
+"""What the names of vectors begin with."""
 
 
 class Layer(NamedTuple):
@@ -85,27 +88,12 @@ def backward(
     return gradients, gradient
 
 
-def dnn_classifier(
+def dnn_model(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
 ) -> EstimatorSpec:
-    """Be the model_fn of `DNNClassifier`.
-
-    `params` has its ``hidden_units``, ``n_classes`` and, to train, ``optimizer``.
-    """
-    head = ClassifierHead.reading(params["n_classes"], input_schema)
-    return _dnn(head, features, labels, mode, params, input_schema)
-
-
-def dnn_regressor(
-    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
-) -> EstimatorSpec:
-    """Be the model_fn of `DNNRegressor`.
-
-    `params` has its ``hidden_units``, ``label_dimension`` and, to train, ``optimizer``.
-    """
-    return _dnn(
-        RegressorHead.reading(params["label_dimension"], input_schema), features, labels, mode, params, input_schema
-    )
+    """Be the model_fn of deep networks; `params` has its ``head``, ``hidden_units`` and, to train, ``optimizer``."""
+    head: HeadSpec = params["head"]
+    return _dnn(head.reading(input_schema), features, labels, mode, params, input_schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +105,9 @@ class DeepPart:
     activations: Sequence[FloatArray]
 
     @classmethod
-    def of(cls, inputs: Mapping[str, FloatArray | Ids], hidden_units: Sequence[int], num_outputs: int) -> Self:
+    def of(
+        cls, inputs: Mapping[str, FloatArray | Ids | Embedded], hidden_units: Sequence[int], num_outputs: int
+    ) -> Self:
         """Compute the outputs with the variables of this moment."""
         read = _side_by_side(inputs)
         layers = _layers(read.matrix.shape[1], hidden_units, num_outputs)
@@ -132,48 +122,64 @@ class DeepPart:
         """Return the gradient of each variable and table, given that of the outputs."""
         gradients: dict[str, FloatArray | SparseGradient] = {}
         of_layers, of_first = backward(self.activations, self.layers, gradient, gradient_buffer)
-        for name, (ids, columns) in self.inputs.embedded.items():
-            of_vectors = dense_input_gradient(self.layers[0].kernel[columns], of_first)
-            gradients[name] = rows_gradient(name, ids, of_vectors)
+        for rows, looked_up in self.inputs.embedded.items():
+            if rows.trainable:
+                kernel = self.layers[0].kernel
+                parts = [(ids, dense_input_gradient(kernel[columns], of_first)) for ids, columns in looked_up]
+                gradients[rows.name] = rows.gradient(parts)
         return gradients | of_layers
 
 
 def _dnn(
     head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
 ) -> EstimatorSpec:
-    part = DeepPart.of(read_features(features, schema), params["hidden_units"], head.num_outputs)
+    columns = params.get("feature_columns")
+    inputs: Mapping[str, FloatArray | Ids | Embedded]
+    if columns is None:
+        read = read_features(features, schema)
+        check_lifetimes(schema, read)
+        inputs = read
+    else:
+        check_lifetimes(schema)
+        inputs = deep_inputs(Transformation(features), columns, INPUT_LAYER)
+    part = DeepPart.of(inputs, params["hidden_units"], head.logits_dimension)
 
     def train(gradient: FloatArray) -> TrainOp:
         optimizer: Optimizer = params["optimizer"]
         return optimizer.apply_gradients(part.gradients(gradient))
 
-    weights = None if mode == ModeKeys.PREDICT else read_weights(features, schema)
-    return spec_of_head(head, mode, labels, part.outputs, weights, train)
+    return head.create_estimator_spec(features, mode, part.outputs, labels, train)
 
 
 class _Inputs(NamedTuple):
-    """What the first layer reads, and the ids whose vectors are columns of it, by the variable or table of these."""
+    """What the first layer reads, and for the vectors that are columns of it the ids and which columns these are."""
 
     matrix: FloatArray
-    embedded: Mapping[str, tuple[Ids, slice]]
+    embedded: Mapping[IdRows, Sequence[tuple[Ids, slice]]]
 
 
-def _side_by_side(inputs: Mapping[str, FloatArray | Ids]) -> _Inputs:
+def _side_by_side(inputs: Mapping[str, FloatArray | Ids | Embedded]) -> _Inputs:
     """Put numbers, vectors of ids and one-hot ids side by side."""
     blocks: list[FloatArray] = []
-    embedded: dict[str, tuple[Ids, slice]] = {}
+    embedded: dict[IdRows, list[tuple[Ids, slice]]] = {}
     width = 0
-    for feature, values in inputs.items():
-        if not isinstance(values, Ids):
-            blocks.append(values)
-        elif values.embedding:
-            name = f"dnn/input_layer/{feature}_embedding/embedding_weights"
-            blocks.append(look_up(name, values, values.embedding, "normal"))
-            embedded[name] = values, slice(width, width + values.embedding)
-        else:
+    for feature, given in inputs.items():
+        values = _with_vectors(feature, given) if isinstance(given, Ids) and given.embedding else given
+        if isinstance(values, Embedded):
+            blocks.append(values.rows.look_up(values.ids))
+            embedded.setdefault(values.rows, []).append((values.ids, slice(width, width + values.rows.dim)))
+        elif isinstance(values, Ids):
             blocks.append(one_hot(values, feature))
+        else:
+            blocks.append(values)
         width += blocks[-1].shape[1]
     return _Inputs(blocks[0] if len(blocks) == 1 else np.concatenate(blocks, axis=1), embedded)
+
+
+def _with_vectors(feature: str, ids: Ids) -> Embedded:
+    name = vectors_name(INPUT_LAYER, f"{feature}_embedding")
+    first = normal(stddev=ids.embedding**-0.5)
+    return Embedded(IdRows(name, ids.num_ids, ids.embedding, first, lifetime=ids.lifetime), ids)
 
 
 def _layers(num_features: int, hidden_units: Sequence[int], num_outputs: int) -> list[Layer]:

@@ -2,68 +2,70 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from psflow.ps_runtime.errors import InputError, did_you_mean
+from psflow.ps_runtime.feature_columns.choosing import has_columns
+from psflow.ps_runtime.feature_columns.transforming import Transformation
 from psflow.ps_runtime.layers import FloatArray
-from psflow.ps_runtime.model.canned.base import Head, spec_of_head
-from psflow.ps_runtime.model.canned.dnn import DeepPart
-from psflow.ps_runtime.model.canned.features import Ids, read_features, read_weights
-from psflow.ps_runtime.model.canned.head import ClassifierHead
-from psflow.ps_runtime.model.canned.linear import LinearPart, num_columns
-from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
+from psflow.ps_runtime.model.canned.base import Head, HeadSpec
+from psflow.ps_runtime.model.canned.column_inputs import Embedded, deep_inputs, linear_inputs
+from psflow.ps_runtime.model.canned.dnn import INPUT_LAYER, DeepPart
+from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, read_features
+from psflow.ps_runtime.model.canned.linear import LinearPart, default_optimizer, num_columns
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from psflow.ps_runtime.optimizers import Ftrl, Optimizer
+from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["dnn_linear_combined_classifier", "dnn_linear_combined_regressor"]
+__all__ = ["dnn_linear_combined_model"]
 
 LARGEST_RATE = 0.005
 """Of the linear part, by default: smaller than that of a linear model alone, as in TensorFlow 2.15."""
 
 
-def dnn_linear_combined_classifier(
+def dnn_linear_combined_model(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
 ) -> EstimatorSpec:
-    """Be the model_fn of `DNNLinearCombinedClassifier`; `params` has its hyper-parameters."""
-    head = ClassifierHead.reading(params["n_classes"], input_schema)
-    return _combined(head, features, labels, mode, params, input_schema)
-
-
-def dnn_linear_combined_regressor(
-    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
-) -> EstimatorSpec:
-    """Be the model_fn of `DNNLinearCombinedRegressor`; `params` has its hyper-parameters."""
-    head = RegressorHead.reading(params["label_dimension"], input_schema)
-    return _combined(head, features, labels, mode, params, input_schema)
+    """Be the model_fn of wide and deep models; `params` has its ``head`` and the hyper-parameters of both parts."""
+    head: HeadSpec = params["head"]
+    return _combined(head.reading(input_schema), features, labels, mode, params, input_schema)
 
 
 def _combined(
     head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
 ) -> EstimatorSpec:
-    inputs = read_features(features, schema)
-    wide = LinearPart.of(_chosen(inputs, params, "linear_feature_columns"), head.num_outputs)
-    deep = DeepPart.of(_chosen(inputs, params, "dnn_feature_columns"), params["dnn_hidden_units"], head.num_outputs)
+    linear_columns, dnn_columns = params["linear_feature_columns"], params["dnn_feature_columns"]
+    linear_read: Mapping[str, FloatArray | Ids]
+    deep_read: Mapping[str, FloatArray | Ids | Embedded]
+    if has_columns(linear_columns):
+        check_lifetimes(schema)
+        transformation = Transformation(features)  # of the columns of both parts
+        linear_read = linear_inputs(transformation, linear_columns, params["linear_sparse_combiner"])
+        deep_read = deep_inputs(transformation, dnn_columns, INPUT_LAYER)
+    else:
+        inputs = read_features(features, schema)
+        linear_read = _chosen(inputs, linear_columns, "linear_feature_columns")
+        deep_named = _chosen(inputs, dnn_columns, "dnn_feature_columns")
+        check_lifetimes(schema, linear_read, deep_named)
+        deep_read = deep_named
+    wide = LinearPart.of(linear_read, head.logits_dimension)
+    deep = DeepPart.of(deep_read, params["dnn_hidden_units"], head.logits_dimension)
 
     def train(gradient: FloatArray) -> tuple[TrainOp, TrainOp]:
-        of_linear: Optimizer = params["linear_optimizer"] or Ftrl(
-            learning_rate=min(LARGEST_RATE, 1 / math.sqrt(num_columns(schema, wide.inputs)))
-        )
+        columns = len(linear_read) if has_columns(linear_columns) else num_columns(schema, linear_read)
+        of_linear: Optimizer = params["linear_optimizer"] or default_optimizer(columns, LARGEST_RATE)
         of_dnn: Optimizer = params["dnn_optimizer"]
         return of_linear.apply_gradients(wide.gradients(gradient)), of_dnn.apply_gradients(deep.gradients(gradient))
 
-    weights = None if mode == ModeKeys.PREDICT else read_weights(features, schema)
-    return spec_of_head(head, mode, labels, wide.outputs + deep.outputs, weights, train)
+    return head.create_estimator_spec(features, mode, wide.outputs + deep.outputs, labels, train)
 
 
 def _chosen(
-    inputs: Mapping[str, FloatArray | Ids], params: Mapping[str, Any], key: str
+    inputs: Mapping[str, FloatArray | Ids], names: Sequence[str] | None, key: str
 ) -> Mapping[str, FloatArray | Ids]:
     """Return the features that a part reads, in the sorted order of their names: all, if none is named."""
-    names: Sequence[str] | None = params[key]
     if names is None:
         return inputs
     if unknown := [name for name in names if name not in inputs]:

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.losses import FloatArray
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
-__all__ = ["MAX_DENSE_IDS", "Ids", "one_hot", "read_features", "read_weights"]
+__all__ = ["MAX_DENSE_IDS", "Ids", "check_lifetimes", "one_hot", "read_features", "read_weights"]
 
 MAX_DENSE_IDS = 1000
 """Of one feature: so many may have a column each in a matrix, or a row each in a variable."""
@@ -23,17 +24,28 @@ class Ids(NamedTuple):
 
     Parameters
     ----------
-    values : (batch,) integers
-        In [0, num_ids): the array of the features itself.
+    values : (batch,) or (batch, n) integers
+        In [0, num_ids): the array of the features itself. Of several for each example, -1 is none.
     num_ids : int
         How many ids there are.
     embedding : int
         Size of their vectors in a deep network; 0: none.
+    lifetime : RowLifetime
+        Of their rows, if they are a table.
+    factors : (batch, n) float32 array, optional
+        Where there are several for each example: by what the row of each is multiplied, before they are added up.
     """
 
     values: NDArray[np.integer[Any]]
     num_ids: int
     embedding: int
+    lifetime: RowLifetime = UNLIMITED
+    factors: NDArray[np.float32] | None = None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether their rows are a sparse table, and no variable."""
+        return self.num_ids > MAX_DENSE_IDS
 
 
 def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | Ids]:
@@ -61,8 +73,9 @@ def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | 
     Examples
     --------
     >>> schema = InputSchema((ArraySpec("age", "int64", ()), ArraySpec("word", "int64", (), num_ids=3)))
-    >>> read_features({"word": np.array([2]), "age": np.array([41])}, schema)
-    {'age': array([[41.]], dtype=float32), 'word': Ids(values=array([2]), num_ids=3, embedding=0)}
+    >>> found = read_features({"word": np.array([2]), "age": np.array([41])}, schema)
+    >>> found["age"], found["word"].values, found["word"].num_ids
+    (array([[41.]], dtype=float32), array([2]), 3)
     """
     named = features if isinstance(features, Mapping) else {"": features}
     if not named:
@@ -79,21 +92,58 @@ def read_features(features: Any, schema: InputSchema) -> dict[str, FloatArray | 
     return found
 
 
-def read_weights(features: Any, schema: InputSchema) -> NDArray[np.float32] | None:
-    """Return the weights of the records of a batch, ``(batch,)``; None where the training input has none.
+def read_weights(features: Any, weight_column: str | None) -> NDArray[np.float32] | None:
+    """Return the weights of the examples of a batch, ``(batch,)``; None where no feature is the weights.
 
     Raises
     ------
     InputError
-        If they are not among the features.
+        If they are not among the features, or not one finite number of 0 or more for each example.
     """
-    if schema.weight is None:
+    if weight_column is None:
         return None
-    if schema.weight not in features:
+    if not isinstance(features, Mapping) or weight_column not in features:
         raise InputError(
-            (f"expected the weights of the records, {schema.weight!r}, as in training; the input does not have them",)
+            (f"expected the weights of the records, {weight_column!r}, as in training; the input does not have them",)
         )
-    return np.asarray(features[schema.weight], np.float32)
+    given = np.asarray(features[weight_column])
+    if given.dtype.kind not in "fiub" or given.shape not in ((len(given),), (len(given), 1)):
+        raise InputError(
+            (f"weights {weight_column!r}: expected one number for each example, got {given.dtype}{list(given.shape)}",)
+        )
+    weights = given.reshape(len(given)).astype(np.float32, copy=False)
+    if not (good := (weights >= 0) & np.isfinite(weights)).all():
+        row = int(np.argmin(good))
+        raise InputError(
+            (f"weights {weight_column!r}: row {row} of the batch is {weights[row]}, expected a finite number >= 0",)
+        )
+    return weights
+
+
+def check_lifetimes(schema: InputSchema, *parts: Mapping[str, FloatArray | Ids]) -> None:
+    """Refuse a lifetime of rows where there are none: it would have no effect.
+
+    Parameters
+    ----------
+    schema : InputSchema
+        Of the training input.
+    *parts : mapping of str to array or Ids
+        What each part of the model reads; none for a model that reads no features.
+
+    Raises
+    ------
+    InputError
+        Names each feature that has a lifetime and no table.
+    """
+    tables = {name for part in parts for name, ids in part.items() if isinstance(ids, Ids) and ids.is_table}
+    faults = [
+        f"feature {spec.name!r} has {spec.lifetime}, but no sparse table in this model: of {spec.num_ids} ids, "
+        f"where only more than {MAX_DENSE_IDS} are a table, and only of a feature that the model reads; leave it out"
+        for spec in schema.features
+        if spec.lifetime.is_limited and spec.name not in tables
+    ]
+    if faults:
+        raise InputError(tuple(faults))
 
 
 def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:
@@ -121,7 +171,7 @@ def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:
     array([[0., 0., 1.],
            [1., 0., 0.]], dtype=float32)
     """
-    if ids.num_ids > MAX_DENSE_IDS:
+    if ids.is_table:
         raise InputError(
             (
                 f"feature {name!r} has {ids.num_ids} ids: a deep network takes at most {MAX_DENSE_IDS} without an "
@@ -137,7 +187,7 @@ def one_hot(ids: Ids, name: str) -> NDArray[np.float32]:
 def _ids(array: NDArray[Any], spec: ArraySpec) -> Ids:
     if array.ndim != 1:
         raise InputError((f"feature {spec.name!r}: expected one id for each example, (batch,), got {array.shape}",))
-    return Ids(array, spec.num_ids, spec.embedding)
+    return Ids(array, spec.num_ids, spec.embedding, spec.lifetime)
 
 
 def _numbers(array: NDArray[Any], name: str) -> NDArray[np.float32]:

@@ -9,13 +9,13 @@ from typing import Any, Self
 
 import numpy as np
 
+from psflow.ps_runtime.feature_columns.transforming import Transformation
 from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray
-from psflow.ps_runtime.model.canned.base import Head, spec_of_head
-from psflow.ps_runtime.model.canned.features import Ids, read_features, read_weights
-from psflow.ps_runtime.model.canned.head import ClassifierHead
-from psflow.ps_runtime.model.canned.id_rows import look_up, rows_gradient
-from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
+from psflow.ps_runtime.model.canned.base import Head, HeadSpec
+from psflow.ps_runtime.model.canned.column_inputs import linear_inputs
+from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, read_features
+from psflow.ps_runtime.model.canned.id_rows import IdRows
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
 from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.sparse import SparseGradient
@@ -24,49 +24,44 @@ from psflow.ps_runtime.optimizers import Ftrl, Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
 from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
 
-__all__ = ["LinearPart", "default_optimizer", "linear_classifier", "linear_regressor", "num_columns"]
+__all__ = ["LinearPart", "default_optimizer", "linear_model", "num_columns"]
 
 BIAS = "linear/linear_model/bias_weights"
 LARGEST_RATE = 0.2
 
 
-def linear_classifier(
+def linear_model(
     features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
 ) -> EstimatorSpec:
-    """Be the model_fn of `LinearClassifier`; `params` has its ``n_classes`` and, to train, ``optimizer``."""
-    return _linear(
-        ClassifierHead.reading(params["n_classes"], input_schema), features, labels, mode, params, input_schema
-    )
+    """Be the model_fn of linear models; `params` has its ``head`` and, to train, ``optimizer``."""
+    head: HeadSpec = params["head"]
+    return _linear(head.reading(input_schema), features, labels, mode, params, input_schema)
 
 
-def linear_regressor(
-    features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], input_schema: InputSchema
-) -> EstimatorSpec:
-    """Be the model_fn of `LinearRegressor`; `params` has its ``label_dimension`` and, to train, ``optimizer``."""
-    return _linear(
-        RegressorHead.reading(params["label_dimension"], input_schema), features, labels, mode, params, input_schema
-    )
+def default_optimizer(columns: int, largest_rate: float = LARGEST_RATE) -> Ftrl:
+    """Return Ftrl with the learning rate ``min(largest_rate, 1 / sqrt(columns))``.
+
+    Examples
+    --------
+    >>> default_optimizer(1).learning_rate, default_optimizer(100).learning_rate
+    (0.2, 0.1)
+    """
+    return Ftrl(learning_rate=min(largest_rate, 1 / math.sqrt(columns)))
 
 
-def default_optimizer(schema: InputSchema) -> Ftrl:
-    """Return Ftrl with the learning rate ``min(0.2, 1 / sqrt(number of columns))``; see `num_columns`.
+def num_columns(schema: InputSchema, names: Collection[str]) -> int:
+    """Return how many columns some features are: each is one, but a table that arrives as a matrix is all of its.
 
     Examples
     --------
     >>> from psflow.ps_runtime.specs.schema import ArraySpec
     >>> matrix = ArraySpec("features", "float32", (100,))
-    >>> default_optimizer(InputSchema((matrix,))).learning_rate
-    0.2
+    >>> num_columns(InputSchema((matrix,)), ["features"])
+    1
     >>> names = tuple(f"column_{number}" for number in range(100))
-    >>> default_optimizer(InputSchema((matrix,), columns=names)).learning_rate
-    0.1
+    >>> num_columns(InputSchema((matrix,), columns=names), ["features"])
+    100
     """
-    names = {spec.name for spec in schema.features if spec.name != schema.weight}
-    return Ftrl(learning_rate=min(LARGEST_RATE, 1 / math.sqrt(num_columns(schema, names))))
-
-
-def num_columns(schema: InputSchema, names: Collection[str]) -> int:
-    """Return how many columns some features are: each is one, but a table that arrives as a matrix is all of its."""
     in_matrix = len(schema.columns)
     return sum(in_matrix if in_matrix and spec.name == MATRIX else 1 for spec in schema.features if spec.name in names)
 
@@ -98,7 +93,7 @@ class LinearPart:
         for feature, values in self.inputs.items():
             name = _weights_name(feature)
             if isinstance(values, Ids):
-                gradients[name] = rows_gradient(name, values, gradient)
+                gradients[name] = _rows(name, values, gradient.shape[1]).gradient([(values, gradient)])
             else:
                 gradients[name] = np.matmul(values.T, gradient, out=gradient_buffer(name))
         return gradients
@@ -107,23 +102,36 @@ class LinearPart:
 def _linear(
     head: Head, features: Any, labels: Any, mode: ModeKeys, params: Mapping[str, Any], schema: InputSchema
 ) -> EstimatorSpec:
-    part = LinearPart.of(read_features(features, schema), head.num_outputs)
+    columns = params.get("feature_columns")
+    if columns is None:
+        inputs: Mapping[str, FloatArray | Ids] = read_features(features, schema)
+        check_lifetimes(schema, inputs)
+    else:
+        check_lifetimes(schema)
+        inputs = linear_inputs(Transformation(features), columns, params["sparse_combiner"])
+    part = LinearPart.of(inputs, head.logits_dimension)
 
     def train(gradient: FloatArray) -> TrainOp:
-        optimizer: Optimizer = params["optimizer"] or default_optimizer(schema)
+        optimizer: Optimizer = params["optimizer"] or default_optimizer(
+            num_columns(schema, inputs) if columns is None else len(columns)
+        )
         return optimizer.apply_gradients(part.gradients(gradient))
 
-    weights = None if mode == ModeKeys.PREDICT else read_weights(features, schema)
-    return spec_of_head(head, mode, labels, part.outputs, weights, train)
+    return head.create_estimator_spec(features, mode, part.outputs, labels, train)
 
 
 def _weighted(feature: str, values: FloatArray | Ids, num_outputs: int) -> FloatArray:
     """Return what one feature adds to the outputs, ``(batch, num_outputs)``."""
     name = _weights_name(feature)
     if isinstance(values, Ids):
-        return look_up(name, values, num_outputs, "zeros")
+        weights_of_ids: FloatArray = _rows(name, values, num_outputs).look_up(values)
+        return weights_of_ids
     weighted: FloatArray = values @ get_variable(name, (values.shape[1], num_outputs), initializer=zeros)
     return weighted
+
+
+def _rows(name: str, ids: Ids, num_outputs: int) -> IdRows:
+    return IdRows(name, ids.num_ids, num_outputs, zeros, lifetime=ids.lifetime)
 
 
 def _weights_name(feature: str) -> str:

@@ -34,8 +34,9 @@ def test_the_command_knows_every_benchmark():
 
 def test_a_benchmark_runs_in_a_process_of_its_own(program, capsys):
     calls = program('print(\'not JSON\'); print(\'{"bench": "mlp", "rows": [1, 2]}\')')
-    assert cli.run(["bench", "mlp", "--pairs", "3", "--quick", "--case", "a*", "--output", "o"]) == 0
-    assert calls() == ["mlp", "--pairs", "3", "--starts", "2", "--output", "o", "--quick", "--case=a*", "--json"]
+    assert cli.run(["bench", "mlp", "--pairs", "3", "--quick", "--case", "a*", "--rows", "5", "--output", "o"]) == 0
+    counts = ["--pairs", "3", "--starts", "2", "--rows", "5"]
+    assert calls() == ["mlp", *counts, "--output", "o", "--quick", "--case=a*", "--json"]
     assert capsys.readouterr().out.split() == ["bench", "mlp", "cases", "2", "output", "o"]
 
 

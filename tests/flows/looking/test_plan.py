@@ -38,6 +38,17 @@ def contents(directory: Path) -> list[str]:
     return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*"))
 
 
+def test_a_process_of_a_cluster_by_hand_starts_no_other(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_hand = '{"cluster": {"chief": ["a:1"], "ps": ["b:1"]}, "task": {"type": "ps", "index": 0}}'
+    monkeypatch.setenv("TF_CONFIG", by_hand)
+    answer = plan(["t.yaml"])
+    assert (answer.exit_code, answer.facts["ready"]) == (2, False)
+    [fault] = answer.facts["faults"]
+    assert fault.startswith(
+        "TF_CONFIG says that this process is ps 0 of a cluster whose chief is at a:1, but this call"
+    )
+
+
 def test_what_is_ready_is_told_and_nothing_is_written(directory: Path) -> None:
     answer = plan(["t.yaml"])
     facts = answer.facts

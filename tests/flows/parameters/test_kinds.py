@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 import pytest
 from pydantic import ValidationError
 
-from psflow.flows.parameters.kinds import CheckedParameters, parameters_of
+from psflow import DNNLinearCombinedClassifier, LinearClassifier
+from psflow.flows.parameters.kinds import CheckedParameters, keys_of, parameters_of
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.keys import Key
 
@@ -71,3 +72,9 @@ def test_a_mapping_of_dataclasses_is_built() -> None:
 def test_a_wrong_value_below_a_mapping_is_refused(columns: object, says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         TABLE.model_validate({"format": "table", "path": "a", "columns": columns})
+
+
+def test_a_configuration_names_features_and_has_no_columns_of_python() -> None:
+    keys = keys_of(LinearClassifier).keys() | keys_of(DNNLinearCombinedClassifier).keys()
+    assert keys >= {"n_classes", "linear_feature_columns", "dnn_feature_columns"}
+    assert not keys & {"feature_columns", "sparse_combiner", "linear_sparse_combiner", "model_dir"}

@@ -17,6 +17,8 @@ from psflow.ps_runtime.data.digits import Digits
 from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.record_formats import Csv
 from psflow.ps_runtime.errors import ConfigError
+from psflow.ps_runtime.losses import Reduction
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
 from psflow.ps_runtime.optimizers import Adagrad, Adam, Momentum
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, BoundedStaleness, Hogwild, Sync
 
@@ -37,6 +39,15 @@ def test_digits_is_a_whole_configuration():
     assert parameters.best.mode == "max"
     assert parameters.train.save_checkpoints_steps == 300
     assert parameters.train.save_checkpoints_secs is None
+
+
+def test_a_head_is_chosen_by_name():
+    words = "[" + ", ".join(f"'{word}'" for word in "abcdefghij") + "]"
+    asked = ("weight_column=w", "loss_reduction=sum_by_nonzero_weights", f"label_vocabulary={words}")
+    model = parsed(*(f"model.params.{key}" for key in asked)).model
+    assert isinstance(model, CannedModel)
+    params = model.params.kind(**model.params.arguments(), model_dir="unused").params
+    assert params["head"] == ClassifierSpec(10, "w", tuple("abcdefghij"), Reduction.SUM_BY_NONZERO_WEIGHTS)
 
 
 @pytest.mark.parametrize("path", sorted(DIGITS.parent.glob("*.yaml")), ids=lambda path: path.stem)
@@ -244,6 +255,7 @@ def test_the_form_takes_the_name_of_a_consistency_alone():
         ("model.params.hidden_units=3", r"model\.params\.hidden_units: expected a list, got 3"),
         ("model.params.hidden_units=[0]", r"model\.params\.hidden_units\.0: expected a number >= 1, got 0"),
         ("model.params.n_classes=1", r"model\.params\.n_classes: expected a number >= 2, got 1"),
+        ("model.params.loss_reduction=summ", r"model\.params\.loss_reduction: .*sum"),
         (
             "model.params.optimizer.name=Adm",
             r"model\.params\.optimizer\.name: unknown optimizer 'Adm', expected one of .*; did you mean 'Adam'\?",

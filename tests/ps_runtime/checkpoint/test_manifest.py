@@ -70,8 +70,8 @@ def entry(manifest: Manifest, **changes: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"format": 6}, "format 6, expected 7; read it with the psflow that wrote it"),
-        ({"format": 8}, "format 8, expected 7; read it with the psflow that wrote it"),
+        ({"format": 7}, "format 7, expected 8; read it with the psflow that wrote it"),
+        ({"format": 9}, "format 9, expected 8; read it with the psflow that wrote it"),
         ({"extra": 1}, "the manifest: expected format, step"),
         ({"step": -1}, "step: expected a whole number >= 0, got -1"),
         ({"step": True}, "step: expected a whole number >= 0, got True"),

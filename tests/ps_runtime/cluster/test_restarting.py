@@ -67,6 +67,19 @@ def test_who_was_lost_first_among_the_roles_gets_the_first_slot(monkeypatch: pyt
     assert set(scene.hosts) == {"10.0.0.1"}
 
 
+def test_roles_with_places_of_their_own_begin_there_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    places: dict[RoleId, str] = {EVALUATOR: "e"}
+    scene.restarting = Restarting(None, scene.supervisor, scene.submit, None, places.get)  # type: ignore[arg-type]
+    scene.free = ["a"]
+    scene.look()
+    assert scene.submitted == [(EVALUATOR, "e")]
+    places[WORKER] = "w"
+    scene.look()
+    assert scene.submitted == [(EVALUATOR, "e"), (WORKER, "w")]
+    assert scene.free == ["a"]
+
+
 def test_a_slot_is_waited_for_as_long_as_others_are_there_and_a_minute_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     for _ in range(3 * int(NO_SLOT_SECS)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def records() -> Dataset:
 
 
 def endless() -> Dataset:
-    return records().shuffle(5).repeat()
+    return replace(records(), shuffle_seed=5).repeat()
 
 
 def batches() -> Iterator[Any]:

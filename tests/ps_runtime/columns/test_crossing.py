@@ -85,6 +85,14 @@ def test_it_is_kept_as_plain_data_and_compared() -> None:
         ({"columns": ["town", "job"], "hash_buckets": 2**62}, "from 1 to 4,611,686,018,427,387,903"),
         ({"columns": ["town", "job"], "hash_buckets": True}, "hash_buckets is True, expected a whole number from"),
         ({"columns": ["town", "job"], "hash_buckets": 5, "embedding": 0}, "embedding is 0, expected a whole number"),
+        (
+            {"columns": ["town", "job"], "hash_buckets": 5, "admit_after": 0},
+            "admit_after is 0, expected a whole number",
+        ),
+        (
+            {"columns": ["town", "job"], "hash_buckets": 5, "expire_after_steps": 0.5},
+            "expire_after_steps is 0.5, expec",
+        ),
     ],
 )
 def test_options_that_say_nothing_sensible(keys: dict[str, Any], fault: str) -> None:

@@ -36,6 +36,7 @@ VALUES: dict[str, pa.Array] = {
         ("int64", {"normalize": "min_max", "impute": 12.4}, 12),
         ("int64", {"vocabulary": "auto"}, 10),
         ("int64", {"hash_buckets": 9}, 1),
+        ("int64", {"num_ids": 99}, 0),
         ("int64", {"buckets": [11, 12, 13]}, 12),
         ("float64", {}, 1.0),
         ("float64", {"impute": "median"}, 1.5),

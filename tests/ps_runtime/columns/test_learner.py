@@ -8,7 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from psflow.ps_runtime.columns.features import BucketIds, HashIds, LogOnePlus, MinMax, Number, Standard, VocabularyIds
+from psflow.ps_runtime.columns.features import (
+    BucketIds,
+    HashIds,
+    IdentityIds,
+    LogOnePlus,
+    MinMax,
+    Number,
+    Standard,
+    VocabularyIds,
+)
 from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions, Quantiles
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
@@ -45,6 +54,8 @@ def feature_of(learn: Learn, values: list[Any], **options: Any) -> Any:
         ([7, 7, 10], {"vocabulary": "auto"}, VocabularyIds("x", ("7", "10"), is_learned=True)),
         ([True, False, False], {}, VocabularyIds("x", ("false", "true"), is_learned=True)),
         (["a"], {"hash_buckets": 9}, HashIds("x", 9)),
+        ([3, 0], {"num_ids": 4, "embedding": 2}, IdentityIds("x", 4, None, 2)),
+        ([3, 3, None, 0], {"num_ids": 4, "impute": "most_frequent"}, IdentityIds("x", 4, 3.0)),
         (["a", None], {"hash_buckets": 9, "impute": "most_frequent"}, HashIds("x", 9, "a")),
         ([1.0, 2.0], {"buckets": [0, 1.5], "impute": "mean"}, BucketIds("x", (0.0, 1.5), 1.5)),
         ([0, 1, 2, 3, 4], {"buckets": Quantiles(4)}, BucketIds("x", (1.0, 2.0, 3.0))),

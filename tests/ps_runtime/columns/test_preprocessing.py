@@ -243,3 +243,23 @@ def test_what_was_counted_alone_is_no_difference(learn: Learn) -> None:
     assert first.differences(second) == []
     assert first != second
     assert first.differences(replace(first, weight=first.columns[0])) == ["the column of weights is 'x', expected none"]
+
+
+def test_whole_numbers_may_be_ids_already(learn: Learn) -> None:
+    towns = pa.table({"town": [2, 0, None], "job": [1.0, None, 0.0]})
+    options = {"town": ColumnOptions(num_ids=3, embedding=4), "job": ColumnOptions(num_ids=2, impute=1)}
+    learned = learn(towns, options)
+    assert [features.tolist() for features in learned.apply(towns).values()] == [[2, 0, 3], [1, 1, 0]]
+    assert learned.specs[0] == FeatureSpec("town", "int64", (), 4, 4)
+    assert learned.lines() == ["town: 3 ids, 1 blank", "job: 2 ids, 1 blank becomes 1"]
+    assert Preprocessing.from_facts(json.loads(json.dumps(learned.to_facts()))) == learned
+    [difference] = learned.differences(learn(towns, options | {"town": ColumnOptions(num_ids=5, embedding=4)}))
+    assert "num_ids" in difference
+
+
+@pytest.mark.parametrize("value", [3, -1, 1.5, float("inf")])
+def test_a_number_that_is_no_id_is_refused(learn: Learn, value: float) -> None:
+    learned = learn(pa.table({"town": [1.0]}), {"town": ColumnOptions(num_ids=3)})
+    with pytest.raises(CellError, match=r"expected a whole number from 0 to 2, got .*; raise num_ids") as caught:
+        learned.apply(pa.table({"town": [0.0, value]}))
+    assert (caught.value.column, caught.value.row) == ("town", 1)

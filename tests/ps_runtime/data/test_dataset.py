@@ -35,11 +35,11 @@ def test_without_a_seed_the_order_is_that_of_the_arrays() -> None:
 
 
 def test_a_shuffled_order_is_of_its_epoch_and_seed() -> None:
-    data = Dataset(np.arange(50)).shuffle(3)
+    data = Dataset(np.arange(50)).shuffle(50, seed=3)
     orders = [order(data, epoch) for epoch in range(6)]
     assert len({tuple(o) for o in orders}) == 6
     assert orders == [order(Dataset(np.arange(50), shuffle_seed=3), epoch) for epoch in range(6)]
-    assert orders[0] != order(data.shuffle(4), 0)
+    assert orders[0] != order(Dataset(np.arange(50)).shuffle(50, seed=4), 0)
 
 
 def test_the_shuffled_order_is_pinned() -> None:
@@ -49,10 +49,11 @@ def test_the_shuffled_order_is_pinned() -> None:
 
 def test_chain_methods_return_new_data_sets() -> None:
     data = Dataset([1, 2, 3])
-    chained = data.batch(2).repeat().shuffle(9)
+    chained = data.shuffle(3, seed=9).batch(2).repeat()
     assert (data.batch_size, data.num_epochs, data.shuffle_seed) == (1, 1, None)
     assert (chained.batch_size, chained.num_epochs, chained.shuffle_seed) == (2, None, 9)
-    assert chained.repeat(4).num_epochs == 4
+    assert chained.repeat(4).num_epochs is None
+    assert data.repeat(2).repeat(4).num_epochs == 8
     assert chained.num_records == 3
 
 
@@ -94,7 +95,7 @@ def test_all_faults_come_in_one_error() -> None:
 
 @pytest.mark.parametrize("batch_size", [True, 2.0, "2", None])
 def test_a_batch_size_is_an_int(batch_size: object) -> None:
-    with pytest.raises(InputError, match="batch_size is"):
+    with pytest.raises(InputError, match="batch_size of batch is"):
         Dataset([1]).batch(batch_size)
 
 
@@ -135,7 +136,7 @@ def test_a_scaling_needs_the_columns_that_it_applies_to() -> None:
 def test_the_digest_is_of_the_records_alone() -> None:
     data = Dataset({"a": [1, 2], "b": [3, 4]}, [5, 6])
     assert data.digest() == "d7a026b135938dd4bcfe2978f0d79d99"
-    assert Dataset({"b": [3, 4], "a": [1, 2]}, [5, 6]).shuffle(1).batch(2).repeat().digest() == data.digest()
+    assert Dataset({"b": [3, 4], "a": [1, 2]}, [5, 6]).shuffle(2, seed=1).batch(2).repeat().digest() == data.digest()
 
 
 @pytest.mark.parametrize(

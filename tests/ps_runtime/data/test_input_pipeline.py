@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.data.batch_check import check_batch
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import Enforcement
-from psflow.ps_runtime.data.input_pipeline import InputContext, check_batch, open_input
+from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.errors import InputError
 
 SCHEMA = Dataset([1]).schema()

@@ -31,7 +31,9 @@ def opened(
     data: RecordFiles, schema: InputSchema | None = None, kept: KeptScan | None = None, policy: Any = "error"
 ) -> RecordDataset:
     enforcement = Enforcement(schema, "the input")
-    found = open_input(lambda: data.read().batch(2).shuffle(3), enforcement=enforcement, non_finite=policy, kept=kept)
+    found = open_input(
+        lambda: data.read().batch(2).shuffle(seed=3), enforcement=enforcement, non_finite=policy, kept=kept
+    )
     assert isinstance(found, RecordDataset)
     return found
 

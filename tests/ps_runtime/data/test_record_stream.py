@@ -57,14 +57,9 @@ def test_each_reading_calls_the_generator_again_and_reads_no_more_than_it_gives(
 @pytest.mark.parametrize(
     ("make", "fault"),
     [
-        (lambda: Dataset.from_generator([1]), "generator should be callable, got list"),
-        (lambda: Dataset.from_generator(lines).map(3), "a function of map should be callable, got int"),
-        (lambda: Dataset.from_generator(lines).batch(0), "batch_size is 0: expected an int >= 1"),
-        (lambda: Dataset.from_generator(lines).batch(2).map(parse), "map comes before batch: it is applied to records"),
-        (
-            lambda: Dataset.from_generator(lines).map(parse),
-            "a Dataset.from_generator has no batch size; call its batch",
-        ),
+        (lambda: Dataset.from_generator([1]), "from_generator should get a function, got list"),
+        (lambda: Dataset.from_generator(lines).map(3), "map should get a function, got int"),
+        (lambda: Dataset.from_generator(lines).batch(0), "batch_size of batch is 0: expected an int >= 1"),
         (
             lambda: Dataset.from_generator(lambda: [{"x": 1}, {"y": 3}]).batch(2),
             r"records 0 to 1 of \S+ \(the first is 0\): expected features x in each",
@@ -83,7 +78,10 @@ def test_what_makes_no_batches_is_refused(make: Callable[[], Any], fault: str) -
 
 def test_a_function_that_finds_nothing_to_take_is_no_end_of_the_data() -> None:
     stream = Dataset.from_generator(lines).map(lambda line: next(part for part in [line] if not part.startswith("2")))
-    with pytest.raises(
-        InputError, match=r"record 2 of lines \(the first is 0\): a function of map raised StopIteration"
-    ):
+    with pytest.raises(InputError, match=r"<lambda> raised StopIteration for record 2 of lines \(the first is 0\) at "):
         list(stream.batch(1))
+
+
+def test_an_input_without_a_batch_size_is_refused() -> None:
+    with pytest.raises(InputError, match=r"input_fn \S+ returned a data set without a batch size; call its batch"):
+        open_input(lambda: Dataset.from_generator(lines).map(parse))

@@ -55,11 +55,25 @@ def spoilt(name: str, value: float, row: int = 17) -> Any:
 
 
 def records() -> Dataset:
-    return Dataset({"x": X, "row": np.arange(NUM_RECORDS)}, Y).batch(BATCH_SIZE)
+    return unbatched().batch(BATCH_SIZE)
+
+
+def unbatched() -> Dataset:
+    return Dataset({"x": X, "row": np.arange(NUM_RECORDS)}, Y)
 
 
 def shuffled() -> Dataset:
-    return records().shuffle(5).repeat()
+    return replace(records(), shuffle_seed=5).repeat()
+
+
+def computed() -> Any:
+    """Return the records as `records` does, each computed when it is read."""
+    return unbatched().map(lambda features, y: (features, y)).batch(BATCH_SIZE)
+
+
+def filtered() -> Any:
+    """Return the records as `records` does, as a stream."""
+    return unbatched().filter(lambda features, y: True).batch(BATCH_SIZE)
 
 
 def batches() -> Iterator[Any]:

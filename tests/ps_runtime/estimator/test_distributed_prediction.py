@@ -7,6 +7,7 @@ import itertools
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,14 @@ def assert_same(found: list[Any], expected: list[Any]) -> None:
 
 @pytest.mark.parametrize(
     "input_fn",
-    [records, lambda: records().shuffle(7), batches, lambda: {"x": X}, lambda: records(1), lambda: iter(())],
+    [
+        records,
+        lambda: replace(records(), shuffle_seed=7),
+        batches,
+        lambda: {"x": X},
+        lambda: records(1),
+        lambda: iter(()),
+    ],
     ids=["dataset", "shuffled", "generator", "arrays", "single rows", "empty"],
 )
 def test_each_row_once_in_order_with_the_same_bits(client: Client, model_dir: str, input_fn: Callable[[], Any]) -> None:
@@ -143,8 +151,8 @@ def test_workers_read_files_themselves(client: Client, tmp_path: Path) -> None:
         return Csv(str(tmp_path / "*.csv"), label="y").read().batch(7)
 
     model = LinearRegressor(model_dir=str(tmp_path / "model"), config=RunConfig(tf_random_seed=1))
-    model.train(lambda: files().shuffle(1), steps=5)
-    for input_fn in (files, lambda: files().shuffle(2)):
+    model.train(lambda: files().shuffle(seed=1), steps=5)
+    for input_fn in (files, lambda: files().shuffle(seed=2)):
         with one_thread():
             here = list(model.predict(input_fn, yield_single_examples=False))
         assert_same(list(model.predict(input_fn, yield_single_examples=False, client=client)), here)

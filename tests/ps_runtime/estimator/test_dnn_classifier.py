@@ -4,6 +4,7 @@ import pytest
 from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.estimator.dnn_classifier import DNNClassifier
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
 from psflow.ps_runtime.optimizers import Adam
 from psflow.ps_runtime.specs.run_config import RunConfig
 
@@ -35,7 +36,7 @@ def test_learns_evaluates_and_predicts(classifier):
     assert results["global_step"] == 60
     predictions = list(classifier.predict(evaluation_input, predict_keys=["class_ids", "probabilities"]))
     assert len(predictions) == 90
-    assert np.mean([p["class_ids"] for p in predictions] == LABELS) == pytest.approx(results["accuracy"])
+    assert np.mean([p["class_ids"][0] for p in predictions] == LABELS) == pytest.approx(results["accuracy"])
     assert predictions[0]["probabilities"].sum() == pytest.approx(1.0, rel=1e-6)
     assert classifier.get_variable_value("dnn/hiddenlayer_0/kernel").shape == (2, 8)
 
@@ -50,7 +51,7 @@ def test_a_label_out_of_range_anywhere_in_the_data_stops_it_before_it_starts(cla
 
 def test_defaults_are_the_references():
     classifier = DNNClassifier([4], model_dir="unused")
-    assert classifier.params["n_classes"] is None, "2 where labels are numbers"
+    assert classifier.params["head"] == ClassifierSpec(), "of two classes where labels are numbers"
     assert classifier.params["optimizer"].config() == {"name": "Adagrad", "initial_accumulator_value": 0.1}
     assert classifier.params["optimizer"].learning_rate == 0.05
 

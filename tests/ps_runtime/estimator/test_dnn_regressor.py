@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from psflow import Adam, Dataset, DNNRegressor, RunConfig
 from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 
 
 @pytest.mark.filterwarnings("ignore:.*Maximum iterations:sklearn.exceptions.ConvergenceWarning")
@@ -26,7 +27,10 @@ def test_it_explains_as_much_as_an_mlp_of_scikit_learn(tmp_path: Path) -> None:
     reference.fit(features[train], labels[train])
     config = RunConfig(tf_random_seed=3, save_checkpoints_steps=10_000)
     estimator = DNNRegressor([32], optimizer=Adam(learning_rate=0.01), model_dir=str(tmp_path), config=config)
-    estimator.train(lambda: Dataset({"x": features[train]}, labels[train]).shuffle(1).batch(60).repeat(), max_steps=600)
+    estimator.train(
+        lambda: Dataset({"x": features[train]}, labels[train]).shuffle(2000, seed=1).batch(60).repeat(),
+        max_steps=600,
+    )
     results = estimator.evaluate(lambda: Dataset({"x": features[test]}, labels[test]).batch(100))
     assert results.keys() == {"average_loss", "label/mean", "prediction/mean", "loss", "global_step"}
     explained = 1 - results["average_loss"] / labels[test].var()
@@ -38,7 +42,7 @@ def test_it_explains_as_much_as_an_mlp_of_scikit_learn(tmp_path: Path) -> None:
 
 def test_defaults_are_the_references() -> None:
     params = DNNRegressor([4], model_dir="unused").params
-    assert (params["hidden_units"], params["label_dimension"]) == ([4], 1)
+    assert (params["hidden_units"], params["head"]) == ([4], RegressionHead(1))
     assert params["optimizer"].config() == {"name": "Adagrad", "initial_accumulator_value": 0.1}
     assert params["optimizer"].learning_rate == 0.05
 

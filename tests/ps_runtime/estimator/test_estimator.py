@@ -105,7 +105,7 @@ def with_holes():
     data = records()
     y = data.labels.copy()
     y[[0, 3, 17, 39]] = np.nan
-    return replace(data, labels=y).shuffle(5)
+    return replace(data, labels=y, shuffle_seed=5)
 
 
 def with_holes_in_batches():
@@ -182,7 +182,7 @@ def test_a_nan_loss_ends_training_before_it_spoils_anything(make):
 @pytest.mark.parametrize(
     ("input_fn", "where"),
     [
-        (lambda: with_holes().batch(40), r"labels, row (0|3|17|39) of input_fn <lambda> \(the first"),
+        (lambda: replace(with_holes(), batch_size=40), r"labels, row (0|3|17|39) of input_fn <lambda> \(the first"),
         (with_holes_in_batches, r"labels, row \d of batch \d"),
     ],
 )

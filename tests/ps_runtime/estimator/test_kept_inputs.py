@@ -50,7 +50,7 @@ def estimator_in(folder: Path) -> Estimator:
 
 def specs(folder: Path, max_steps: int) -> tuple[TrainSpec, list[EvalSpec]]:
     def train() -> Any:
-        return Csv(path=str(folder / "train"), label="label").read().batch(4).shuffle(1).repeat()
+        return Csv(path=str(folder / "train"), label="label").read().batch(4).shuffle(seed=1).repeat()
 
     def evaluated(name: str) -> Any:
         return lambda: Csv(path=str(folder / name)).read().batch(10)

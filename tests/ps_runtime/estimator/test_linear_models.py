@@ -12,6 +12,8 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from psflow import Adam, Dataset, LinearClassifier, LinearRegressor, RunConfig
 from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 
 CONFIG = RunConfig(tf_random_seed=3, save_checkpoints_steps=10_000)
 
@@ -42,17 +44,21 @@ def test_a_classifier_is_as_accurate_as_logistic_regression(tmp_path: Path) -> N
     train, test = slice(0, 1200), slice(1200, None)
     reference = LogisticRegression(max_iter=1000).fit(features[train], labels[train])
     estimator = LinearClassifier(n_classes=10, model_dir=str(tmp_path), config=CONFIG)
-    estimator.train(lambda: Dataset({"x": features[train]}, labels[train]).shuffle(1).batch(64).repeat(), max_steps=600)
+    estimator.train(
+        lambda: Dataset({"x": features[train]}, labels[train]).shuffle(2000, seed=1).batch(64).repeat(),
+        max_steps=600,
+    )
     results = estimator.evaluate(lambda: Dataset({"x": features[test]}, labels[test]).batch(100))
     assert results.keys() == {"accuracy", "average_loss", "loss", "global_step"}
     assert results["accuracy"] == pytest.approx(reference.score(features[test], labels[test]), abs=0.01)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(LinearClassifier, "n_classes"), (LinearRegressor, "label_dimension")])
-def test_defaults_are_the_references(kind: Any, name: str) -> None:
-    assert kind(model_dir="unused").params == {name: None if kind is LinearClassifier else 1, "optimizer": None}
+@pytest.mark.parametrize(("kind", "head"), [(LinearClassifier, ClassifierSpec), (LinearRegressor, RegressionHead)])
+def test_defaults_are_the_references(kind: Any, head: Any) -> None:
+    of_columns = {"feature_columns": None, "sparse_combiner": "sum"}
+    assert kind(model_dir="unused").params == {"head": head(), "optimizer": None} | of_columns
     adam = Adam(learning_rate=0.1)
-    assert kind(3, adam, "unused").params == {name: 3, "optimizer": adam}
+    assert kind(None, 3, adam, "unused").params == {"head": head(3), "optimizer": adam} | of_columns
 
 
 def test_all_faults_come_at_once() -> None:
@@ -69,9 +75,9 @@ def test_all_faults_come_at_once() -> None:
 @pytest.mark.parametrize(
     ("estimator", "labels", "words"),
     [
-        (LinearClassifier(3, model_dir="unused"), [0, 1, 3], "label of row 2 of the train input is 3, expected an int"),
+        (LinearClassifier(None, 3, model_dir="unused"), [0, 1, 3], "label of row 2 of the train input is 3, expected"),
         (LinearRegressor(model_dir="unused"), ["a", "b", "c"], "expected labels that are numbers, got <U1 such as"),
-        (LinearRegressor(2, model_dir="unused"), [1, 2, 3], r"expected labels of shape \(3, 2\) .* the train input"),
+        (LinearRegressor(None, 2, model_dir="unused"), [1, 2, 3], r"labels of shape \(3, 2\) .* the train input"),
     ],
 )
 def test_labels_are_looked_at_before_anything_starts(estimator: Any, labels: Any, words: str) -> None:

@@ -40,8 +40,8 @@ def test_classes_are_words_and_weights_are_no_feature(tmp_path: Path) -> None:
     assert estimator.get_variable_value("linear/linear_model/bias_weights").shape == (3,)
     predictions = list(estimator.predict(records(tmp_path, "x\n1\n2\n3", "new.csv", label=None)))
     words = ("cat", "dog", "elk")
-    assert [row["classes"] for row in predictions] == [words[row["class_ids"]] for row in predictions]
-    assert "dog" not in [row["classes"] for row in predictions], "dogs weigh nothing"
+    assert [row["classes"][0] for row in predictions] == [words[row["class_ids"][0]] for row in predictions]
+    assert "dog" not in [row["classes"][0] for row in predictions], "dogs weigh nothing"
 
 
 def test_an_evaluation_weighs_the_records_as_if_they_were_repeated(tmp_path: Path) -> None:

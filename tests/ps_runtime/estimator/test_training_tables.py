@@ -30,7 +30,7 @@ from tests.ps_runtime.estimator.regression import FailAt
 
 
 def shuffled():
-    return records().shuffle(5).repeat()
+    return replace(records(), shuffle_seed=5).repeat()
 
 
 def traced(features, labels, mode):

@@ -75,7 +75,10 @@ def test_without_names_each_part_reads_all_features(tmp_path: Path) -> None:
     assert {name: value.shape for name, value in first.items()} == {
         "logits": (3,),
         "probabilities": (3,),
-        "class_ids": (),
+        "class_ids": (1,),
+        "classes": (1,),
+        "all_class_ids": (3,),
+        "all_classes": (3,),
     }
     assert len(others) == 399
 

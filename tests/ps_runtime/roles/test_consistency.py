@@ -27,7 +27,7 @@ LABELS = (IDS[:, 0] % 2).astype(np.float32)
 
 
 def input_fn():
-    return Dataset({"ids": IDS}, LABELS).batch(BATCH_SIZE).repeat().shuffle(seed=3)
+    return Dataset({"ids": IDS}, LABELS).shuffle(len(IDS), seed=3).batch(BATCH_SIZE).repeat()
 
 
 def likes(features, labels, mode, params):

@@ -84,7 +84,7 @@ def test_a_cell_that_is_not_finite_is_found_in_its_batch():
 
 
 def test_each_replica_has_orders_of_its_own_of_the_same_records():
-    data = Dataset({"x": np.arange(50)}).batch(50).shuffle(3).repeat()
+    data = Dataset({"x": np.arange(50)}).shuffle(50, seed=3).batch(50).repeat()
     orders = [
         BatchReader(data, Client(), replica).read(RecordRange(epoch, 0, 50))[0]["x"].tolist()
         for replica in range(3)

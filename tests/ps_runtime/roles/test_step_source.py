@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from psflow.ps_runtime.client.training import Grant, JobEnd
 from psflow.ps_runtime.model.gradients import StepResult
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
-from psflow.ps_runtime.roles.step_source import InTurn, OneAhead, next_work
+from psflow.ps_runtime.roles.step_source import InTurn, KnownIds, OneAhead, next_work
 from psflow.ps_runtime.specs.input import RecordRange
 from psflow.ps_runtime.specs.tables import TableSpec
 
@@ -68,11 +70,11 @@ class Replica:
         view.flags.writeable = False
         return StepResult(SPEC, 0.0, {"w": view}, (0.1,), {}, {})
 
-    def in_turn(self):
-        return InTurn(self, self, self.call_model_fn)
+    def in_turn(self, tables=(), **features):
+        return InTurn(self, self, self.call_model_fn, KnownIds(tables, features))
 
     def one_ahead(self, tables=(), **features):
-        return OneAhead(self, self, self.call_model_fn, tables, features)
+        return OneAhead(self, self, self.call_model_fn, KnownIds(tables, features))
 
     def step(self, source, work):
         source.pull(work)
@@ -95,6 +97,25 @@ def test_in_turn_one_thing_follows_another():
     assert replica.noted() == ["pull", "pulled", "model_fn 1", "push"]
     assert (work, pushed) == (JobEnd(2), (2, None))
     assert replica.pushes == [([1.0, 1.0], (0.1,), 5, (1,)), ([2.0, 2.0], (0.1,), 5, (2,))]
+
+
+def test_in_turn_pulls_the_rows_of_all_tables_beside_the_variables():
+    replica = Replica(pushed=[JobEnd(1)])
+    other = replace(ITEMS, name="other")
+    source = replica.in_turn([ITEMS, other], items=[("items",)], other=[("items",)])
+    work = next_work(replica, replica, ticket(3))
+    replica.noted()
+    replica.step(source, work)
+    assert replica.noted() == ["pull items[3, 7] other[3, 7]", "pulled", "model_fn 3", "push"]
+
+
+def test_in_turn_leaves_rows_to_model_fn_where_not_all_ids_are_known():
+    replica = Replica(pushed=[JobEnd(1)])
+    source = replica.in_turn([ITEMS, replace(ITEMS, name="other")], items=[("items",)])
+    work = next_work(replica, replica, ticket(3))
+    replica.noted()
+    replica.step(source, work)
+    assert replica.noted() == ["pull", "pulled", "model_fn 3", "push"]
 
 
 def test_one_ahead_pulls_for_the_next_step_while_it_computes():

@@ -33,6 +33,8 @@ from tests.ps_runtime.estimator.regression import (
     Y,
     arrays_of,
     batches,
+    computed,
+    filtered,
     records,
     regression,
     shuffled,
@@ -106,7 +108,7 @@ class SharedRows(BatchRows):
             super().after_run(run_context, run_values)
 
 
-@pytest.mark.parametrize("input_fn", [records, batches])
+@pytest.mark.parametrize("input_fn", [records, computed, batches, filtered])
 def test_replicas_share_an_epoch_so_that_each_example_is_used_once(roles, make, input_fn):
     seen = SharedRows()
     estimator = make()
@@ -117,7 +119,7 @@ def test_replicas_share_an_epoch_so_that_each_example_is_used_once(roles, make, 
     assert {report["exit"] for report in reports.values()} == {"finished"}
 
 
-@pytest.mark.parametrize("input_fn", [records, batches])
+@pytest.mark.parametrize("input_fn", [records, computed, batches, filtered])
 def test_where_each_worker_reads_all_every_replica_uses_each_example_once(roles, make, input_fn):
     seen = SharedRows()
     estimator = make()

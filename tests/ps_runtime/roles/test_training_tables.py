@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -28,7 +30,7 @@ def make(tmp_path):
 
 
 def shuffled():
-    return records().shuffle(5).repeat()
+    return replace(records(), shuffle_seed=5).repeat()
 
 
 def train(roles, estimator, max_steps=12, **size):

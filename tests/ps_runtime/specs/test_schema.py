@@ -8,6 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.columns.preprocessing import Preprocessing
+from psflow.ps_runtime.columns.raw import RawColumn
+from psflow.ps_runtime.columns.reading import Column
+from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema, Scaling
 
 MATRIX = ArraySpec("features", "float32", (2,))
@@ -18,7 +22,10 @@ ARRAYS = InputSchema((ArraySpec("x", "float32", ()), ArraySpec("z", "int64", (3,
 IDS = InputSchema((ArraySpec("word", "int64", (), 9, 4), ArraySpec("x", "float32", ())))
 
 
-@pytest.mark.parametrize("schema", [SCHEMA, ARRAYS, IDS])
+WEIGHED = replace(IDS, weight_column="x")
+
+
+@pytest.mark.parametrize("schema", [SCHEMA, ARRAYS, IDS, WEIGHED])
 def test_it_travels_as_plain_data(schema):
     assert InputSchema.from_facts(json.loads(json.dumps(schema.to_facts()))) == schema
 
@@ -88,3 +95,40 @@ def test_cells_that_are_not_finite_are_left_to_the_policy_of_the_input():
     scaling = Scaling(2, 0, 1)
     assert scaling.fault(stored) is None
     np.testing.assert_array_equal(scaling.apply(stored), np.float32([[0.5, np.nan], [np.inf, 1]]))
+
+
+RECORDS = InputSchema(ARRAYS.features, preprocessing=Preprocessing((), (), weight=Column(RawColumn("z", "f"), "f")))
+
+
+def test_a_feature_that_is_the_weights_is_read_in_training_alone():
+    assert IDS.weighted_by("x", "the train input") == WEIGHED
+    assert WEIGHED.weight == "x"
+    assert WEIGHED.for_prediction().names == ("word",)
+    assert WEIGHED.for_prediction().weight == "x"
+    assert IDS.for_prediction() == IDS
+
+
+@pytest.mark.parametrize("schema", [IDS, WEIGHED, RECORDS])
+def test_where_nobody_sets_the_weights_the_input_says_them(schema):
+    assert schema.weighted_by(None, "the train input") is schema
+    assert schema.weighted_by(schema.weight, "the train input") is schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "name", "words"),
+    [
+        (IDS, "w", "weight_column is 'w', but the features of the train input are 'word', 'x'"),
+        (IDS, "word", "weight_column 'word' of the train input is int64.* of 9 ids, embedding 4, expected one number"),
+        (ARRAYS, "z", r"weight_column 'z' of the train input is int64\[3\], expected one number a row"),
+        (InputSchema((ArraySpec("", "float32", (2,)),)), "w", "of the train input are an array without a name"),
+        (
+            RECORDS,
+            "x",
+            "weight_column is 'x', but the weights of the train input are 'z': record files name them in th",
+        ),
+        (replace(RECORDS, preprocessing=Preprocessing((), ())), "x", "the weights of the train input are none: record"),
+    ],
+)
+def test_weights_that_are_none_of_the_input_are_refused(schema, name, words):
+    with pytest.raises(InputError, match=words):
+        schema.weighted_by(name, "the train input")

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from psflow.ps_runtime.optimizers import Adagrad
+from psflow.ps_runtime.optimizers import Adagrad, Ftrl
 from psflow.ps_runtime.tables import memory
 from psflow.ps_runtime.tables.memory import lazy_zeros
 from psflow.ps_runtime.tables.table import Table
@@ -16,6 +16,10 @@ MB = 1 << 20
 
 def resident_nbytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def small_pages(num_rows, row_nbytes):
+    return lazy_zeros(num_rows * row_nbytes)
 
 
 @pytest.fixture
@@ -44,10 +48,20 @@ def test_a_table_of_a_hundred_million_rows_costs_what_is_touched(make_spec, grow
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux for resident memory")
+@pytest.mark.parametrize(("dim", "rule"), [(1, Ftrl(learning_rate=0.1)), (8, Adagrad(learning_rate=0.1))])
+def test_ten_million_hashed_ids_cost_what_is_touched_though_the_table_is_small(make_spec, grown, dim, rule):
+    table = Table(make_spec(num_rows=10_000_000, dim=dim), rule)
+    ids = np.unique(np.random.default_rng(0).integers(0, table.spec.num_rows, 500))
+    table.push(ids, np.ones((len(ids), dim), np.float32), learning_rate=0.1, num_updates=1)
+    # of each row a page of weights and slots, and one of counts; in huge pages it would be all of 120 or 640 MB
+    assert grown() < 500 * 2 * 4096 + 4 * MB
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux for resident memory")
 @pytest.mark.parametrize("is_prepared", [True, False])
 def test_a_prepared_copy_is_backed_before_it_is_made(make_spec, grown, is_prepared):
     spec = make_spec(num_rows=1_000_000, dim=16, expire_after_steps=10)
-    table, copy = (Table(spec, Adagrad(learning_rate=0.1), allocate=lazy_zeros) for _ in range(2))
+    table, copy = (Table(spec, Adagrad(learning_rate=0.1), allocate=small_pages) for _ in range(2))
     if is_prepared:
         table.prepare_copies(copy)
     ids = np.unique(np.random.default_rng(0).integers(0, spec.num_rows, 2_000))
@@ -74,8 +88,8 @@ def test_preparing_leaves_the_rows_of_a_copy_alone(make_spec, make_shards):
 def test_rows_begin_at_a_cache_line(make_spec):
     given = []
 
-    def allocate(nbytes):
-        given.append(lazy_zeros(nbytes))
+    def allocate(num_rows, row_nbytes):
+        given.append(small_pages(num_rows, row_nbytes))
         return given[-1]
 
     table = Table(make_spec(num_rows=100, dim=16), Adagrad(learning_rate=0.1), 1, 3, allocate=allocate)

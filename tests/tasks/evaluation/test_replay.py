@@ -30,7 +30,9 @@ def client() -> Iterator[Client]:
 def job(tmp_path: Path) -> EvaluationJob:
     """Return a job for checkpoints of digits, of which steps 0 to 4 are there."""
     read = partial(open_dataset, Digits(split="test"), batch_size=100)
-    estimator = DNNClassifier([4], 10, config=RunConfig(str(tmp_path), tf_random_seed=1, save_checkpoints_steps=1))
+    estimator = DNNClassifier(
+        [4], None, 10, config=RunConfig(str(tmp_path), tf_random_seed=1, save_checkpoints_steps=1)
+    )
     estimator.train(read, max_steps=4)
     specs = (EvalSpec(read, 1), EvalSpec(read, 2, name="two"))
     digests = ("", "")

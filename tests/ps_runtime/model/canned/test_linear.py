@@ -6,7 +6,9 @@ import scipy.special
 import sklearn.metrics
 
 from psflow.ps_runtime.model.caller import ModelCaller
-from psflow.ps_runtime.model.canned.linear import default_optimizer, linear_classifier, linear_regressor
+from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
+from psflow.ps_runtime.model.canned.linear import default_optimizer, linear_model, num_columns
+from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 from psflow.ps_runtime.model.gradients import GradientFn
 from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
@@ -18,8 +20,8 @@ FEATURES = {"b": RNG.normal(size=(8, 3)), "a": RNG.normal(size=8)}
 SCHEMA = InputSchema((ArraySpec("b", "float64", (3,)), ArraySpec("a", "float64", ())))
 LABELS = RNG.integers(0, 3, 8)
 TARGETS = RNG.normal(size=(8, 2))
-CLASSIFIER = ModelCaller(linear_classifier, {"n_classes": 3, "optimizer": None}, None, SCHEMA)
-REGRESSOR = ModelCaller(linear_regressor, {"label_dimension": 2, "optimizer": None}, None, SCHEMA)
+CLASSIFIER = ModelCaller(linear_model, {"head": ClassifierSpec(3), "optimizer": None}, None, SCHEMA)
+REGRESSOR = ModelCaller(linear_model, {"head": RegressionHead(2), "optimizer": None}, None, SCHEMA)
 BIAS = "linear/linear_model/bias_weights"
 A, B = "linear/linear_model/a/weights", "linear/linear_model/b/weights"
 
@@ -49,11 +51,6 @@ def test_outputs_are_weighted_sums():
     predictions = CLASSIFIER.apply(FEATURES, None, ModeKeys.PREDICT, ModelValues(values), 0).predictions
     expected = np.column_stack([FEATURES["a"], FEATURES["b"]]) @ np.vstack([values[A], values[B]]) + values[BIAS]
     np.testing.assert_allclose(predictions["logits"], expected, rtol=1e-4)
-    assert {name: value.shape for name, value in predictions.items()} == {
-        "logits": (8, 3),
-        "probabilities": (8, 3),
-        "class_ids": (8,),
-    }
 
 
 @pytest.mark.parametrize(("caller", "labels"), [(CLASSIFIER, LABELS), (REGRESSOR, TARGETS)], ids=["classes", "numbers"])
@@ -88,7 +85,7 @@ def test_a_regressor_measures_what_its_head_does():
 
 
 @pytest.mark.parametrize(
-    ("schema", "num_columns"),
+    ("schema", "expected"),
     [
         (InputSchema((ArraySpec("", "float32", (64,)),)), 1),
         (InputSchema((ArraySpec("x", "float32", (64,)), ArraySpec("word", "int64", (), 9))), 2),
@@ -103,13 +100,13 @@ def test_a_regressor_measures_what_its_head_does():
         ),
     ],
 )
-def test_the_default_learning_rate_falls_with_the_number_of_columns(schema, num_columns):
-    optimizer = default_optimizer(schema)
-    assert optimizer.learning_rate == min(0.2, 1 / math.sqrt(num_columns))
+def test_the_default_learning_rate_falls_with_the_number_of_columns(schema, expected):
+    optimizer = default_optimizer(num_columns(schema, [spec.name for spec in schema.features]))
+    assert optimizer.learning_rate == min(0.2, 1 / math.sqrt(expected))
     assert optimizer.config()["l1_regularization_strength"] == optimizer.config()["l2_regularization_strength"] == 0
 
 
 def test_an_optimizer_that_is_given_is_used():
-    caller = ModelCaller(linear_regressor, {"label_dimension": 2, "optimizer": GradientDescent(learning_rate=1)}, None)
+    caller = ModelCaller(linear_model, {"head": RegressionHead(2), "optimizer": GradientDescent(learning_rate=1)}, None)
     built = caller.reading(SCHEMA).build(FEATURES, TARGETS, ModeKeys.TRAIN, seed=1)
     assert built.model.optimizers == ({"name": "GradientDescent"},)

@@ -12,7 +12,7 @@ from typing import Any
 from psflow.ps_runtime.data.called_input import CalledInput
 from psflow.ps_runtime.errors import PsflowError, UsageError
 
-__all__ = ["user_code"]
+__all__ = ["user_code", "user_error"]
 
 
 @contextmanager
@@ -33,9 +33,13 @@ def user_code(function: Callable[..., Any], error: type[UsageError], when: str) 
     except PsflowError:
         raise
     except Exception as cause:
-        words = f": {cause}" if str(cause) else ""
-        sentence = f"{_name(function)} raised {type(cause).__name__} {when}{_place(function, cause)}{words}"
-        raise error((sentence,)) from cause
+        raise user_error(function, error, when, cause) from cause
+
+
+def user_error(function: Callable[..., Any], error: type[UsageError], when: str, cause: Exception) -> UsageError:
+    """Return the `error` that tells what `function` has raised, as in `user_code`."""
+    words = f": {cause}" if str(cause) else ""
+    return error((f"{_name(function)} raised {type(cause).__name__} {when}{_place(function, cause)}{words}",))
 
 
 def _name(function: Callable[..., Any]) -> str:

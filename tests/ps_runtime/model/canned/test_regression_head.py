@@ -8,18 +8,18 @@ from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import Column
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.model.canned.regressor_head import RegressorHead
+from psflow.ps_runtime.model.canned.regression_head import RegressionHead
 from psflow.ps_runtime.specs.schema import InputSchema
 
 RNG = np.random.default_rng(12)
 OUTPUTS = RNG.normal(size=(50, 2)).astype(np.float32)
 LABELS = RNG.normal(size=(50, 2))
-ONE, TWO = RegressorHead(1), RegressorHead(2)
+ONE, TWO = RegressionHead(1), RegressionHead(2)
 
 
 @pytest.mark.parametrize(("head", "columns"), [(ONE, 1), (TWO, 2)])
 def test_predictions_are_the_outputs(head, columns):
-    assert head.num_outputs == columns
+    assert head.logits_dimension == columns
     outputs = OUTPUTS[:, :columns]
     assert head.predictions(outputs)["predictions"] is outputs
 
@@ -89,7 +89,7 @@ def test_as_many_labels_as_examples():
 
 
 WEIGHTS = np.random.default_rng(3).integers(0, 3, 50).astype(np.float32)
-NORMALIZED = RegressorHead(2, mean=1e5, deviation=2e4)
+NORMALIZED = RegressionHead(2, mean=1e5, deviation=2e4)
 LARGE = LABELS * 2e4 + 1e5
 
 
@@ -125,9 +125,13 @@ def test_normalized_labels_are_learned_small_and_predicted_large():
 
 @pytest.mark.parametrize(
     ("normalizer", "head"),
-    [(Standard(5.0, 2.0), (1, 5.0, 2.0)), (Standard(5.0, 0.0), (1, 5.0, 1.0)), (None, (1,))],
+    [
+        (Standard(5.0, 2.0), RegressionHead(mean=5.0, deviation=2.0)),
+        (Standard(5.0, 0.0), RegressionHead(mean=5.0, deviation=1.0)),
+        (None, RegressionHead()),
+    ],
 )
 def test_the_label_says_how_it_is_normalized(normalizer, head):
     label = Label(Column(RawColumn("y", "float64"), "float64"), "float32", normalizer=normalizer)
     schema = InputSchema((), label="y", preprocessing=Preprocessing((), (), label=label))
-    assert RegressorHead.reading(1, schema) == RegressorHead(*head)
+    assert RegressionHead().reading(schema) == head

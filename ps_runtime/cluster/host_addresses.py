@@ -1,0 +1,60 @@
+"""Addresses of hosts, as people write them and as a process listens to them."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from psflow.ps_runtime.errors import UsageError
+
+__all__ = ["check_can_listen", "dask_address", "resolved"]
+
+REASONS = {
+    errno.EADDRINUSE: "another process listens there; end it, or choose another port",
+    errno.EADDRNOTAVAIL: "this host has no such address; start the process there, or correct the address",
+    errno.EACCES: "this user may not listen there; choose a port from 1024 on",
+}
+
+
+def resolved(address: str) -> tuple[str, int]:
+    """Return the numeric host and the port of ``host:port``; IPv4 where there is one.
+
+    Raises
+    ------
+    OSError
+        If nobody knows the name.
+    """
+    host, _, port = address.rpartition(":")
+    found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    _, _, _, _, place = min(found, key=lambda one: one[0] is not socket.AF_INET)
+    return str(place[0]), int(port)
+
+
+def dask_address(address: str) -> str:
+    """Return ``tls://host:port`` of an address, with a numeric host; OSError as `resolved`."""
+    host, port = resolved(address)
+    return f"tls://[{host}]:{port}" if ":" in host else f"tls://{host}:{port}"
+
+
+def check_can_listen(who: str, address: str) -> tuple[str, int]:
+    """Return the numeric host and the port of an address at which this process may listen.
+
+    Raises
+    ------
+    UsageError
+        If it may not: the port is taken, or the address is not one of this host.
+    """
+    try:
+        host, port = resolved(address)
+    except OSError as error:
+        raise UsageError((f"{who} is at {address}, and nobody knows that host: {error.strerror}",)) from None
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a listener that stays does
+        try:
+            listener.bind((host, port))
+            listener.listen()
+        except OSError as error:
+            reason = REASONS.get(error.errno or 0, error.strerror)
+            raise UsageError((f"{who} cannot listen at {address}: {reason}",)) from None
+    return host, port

@@ -1,0 +1,173 @@
+"""The process of a role beside the chief, of a cluster whose processes are started by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import dask
+from distributed import Security
+from distributed.core import rpc
+from distributed.utils import get_ip
+
+from psflow.ps_runtime.cluster.certificate_file import FOLDER, read_certificate
+from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs
+from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address, resolved
+from psflow.ps_runtime.cluster.leading import describe
+from psflow.ps_runtime.cluster.own_security import security_of
+from psflow.ps_runtime.cluster.role_worker import RoleWorker
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import ConfigError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.roles.events import Event
+from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
+from psflow.ps_runtime.specs.roles import RoleId
+
+__all__ = ["join"]
+
+JOIN_TIMEOUT_SECS = 60.0
+"""For the chief to be there."""
+POLL_SECS = 0.2
+CONNECT_TIMEOUT_SECS = 5.0
+"""For one of several attempts."""
+
+
+def join(
+    cluster: ClusterAddresses,
+    role: RoleId,
+    model_dir: str,
+    on_event: Callable[[Event], None],
+    timeout_secs: float = JOIN_TIMEOUT_SECS,
+) -> None:
+    """Be the process of `role` until the chief says that the job is finished. Blocks.
+
+    Parameters
+    ----------
+    cluster : ClusterAddresses
+        To which this process belongs.
+    role : RoleId
+        Not the chief.
+    model_dir : str
+        In which the chief keeps the certificate.
+    on_event : callable
+        Takes the events of the role, in other threads than this one.
+    timeout_secs : float
+        For the chief to be there.
+
+    Raises
+    ------
+    UsageError
+        If this process cannot listen at its address, or cannot read the certificate; or if the role is there already.
+    ConfigError
+        If the chief knows another cluster, or another model_dir.
+    WaitTimeoutError
+        If there is no chief.
+    StoppedError
+        If the job failed, or the chief is gone.
+    """
+    own = cluster.address_of(role)
+    host, port = (None, 0) if own is None else check_can_listen(str(role), own)
+    with (
+        quiet_logs(),
+        tempfile.TemporaryDirectory(prefix="psflow-", ignore_cleanup_errors=True) as scratch,
+        dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
+    ):
+        asyncio.run(_Joining(cluster, role, model_dir, Deadline(timeout_secs)).run(host, port, on_event))
+
+
+@dataclass(frozen=True, slots=True)
+class _Joining:
+    """What a process knows before it has joined, and how long it tries."""
+
+    cluster: ClusterAddresses
+    role: RoleId
+    model_dir: str
+    deadline: Deadline
+
+    async def run(self, host: str | None, port: int, on_event: Callable[[Event], None]) -> None:
+        security = await self._meet()
+        chief_host, chief_port = resolved(self.cluster.chief)
+        worker = RoleWorker(
+            dask_address(self.cluster.chief),
+            on_event=on_event,
+            name=str(self.role),
+            nthreads=1,
+            memory_limit=0,
+            host=get_ip(chief_host, chief_port) if host is None else host,
+            port=port,
+            protocol="tls://",
+            security=security,
+            death_timeout=max(1.0, self.deadline.remaining_secs),
+        )
+        try:
+            async with worker:
+                await worker.finished()  # type: ignore[no-untyped-call]
+        except RuntimeError as error:  # whatever Dask says as it starts, its cause is what has happened
+            raise self._refusal(error.__cause__ or error) from error
+        self._check_end(worker)
+
+    async def _meet(self) -> Security:
+        """Wait until the chief answers, and agree with it on the cluster; return what to connect with."""
+        while True:
+            pem = read_certificate(self.model_dir)
+            why = f"there is no certificate of it in {os.path.join(self.model_dir, FOLDER)}"
+            if pem is not None:
+                security = security_of(pem)
+                try:
+                    self._compare(await self._asked(security))
+                except OSError as error:  # not there yet, or gone: the certificate is of an earlier one
+                    why = str(error)
+                else:
+                    return security
+            if self.deadline.has_passed:
+                detail = f"{why}; start it, and give all processes the same cluster, and the same model_dir"
+                raise WaitTimeoutError(self._chief, "answer", self.deadline.timeout_secs, detail)
+            await asyncio.sleep(POLL_SECS)
+
+    async def _asked(self, security: Security) -> dict[str, Any]:
+        """Return how the chief describes the cluster."""
+        connection_args = security.get_connection_args("worker")
+        timeout_secs = min(CONNECT_TIMEOUT_SECS, max(1.0, self.deadline.remaining_secs))
+        async with rpc(
+            dask_address(self.cluster.chief), timeout=timeout_secs, connection_args=connection_args
+        ) as scheduler:
+            description: dict[str, Any] = await scheduler.describe_cluster()
+        return description
+
+    def _compare(self, of_chief: dict[str, Any]) -> None:
+        own = describe(self.cluster, self.model_dir)
+        faults = [
+            f"{name} is {_shown(own.get(name))}, but {_shown(of_chief.get(name))} for {self._chief}; "
+            "give all processes the same"
+            for name in {**own, **of_chief}
+            if _plain(own.get(name)) != _plain(of_chief.get(name))
+        ]
+        if faults:
+            raise ConfigError(tuple(faults))
+
+    def _refusal(self, cause: BaseException) -> Exception:
+        if "name taken" in str(cause):
+            return UsageError((f"{self.role} has joined {self._chief} already; start each process once",))
+        return StoppedError(str(self.role), f"it could not join {self._chief}: {cause}")
+
+    def _check_end(self, worker: RoleWorker) -> None:
+        if worker.failure is not None:
+            raise StoppedError(str(self.role), f"{self._chief} ended the job: {worker.failure}")
+        if not worker.has_finished:
+            what = f"{self._chief} is gone; look at its output, then start all processes again to resume"
+            raise StoppedError(str(self.role), what)
+
+    @property
+    def _chief(self) -> str:
+        return f"the chief at {self.cluster.chief}"
+
+
+def _plain(value: Any) -> Any:
+    return value if isinstance(value, str | None) else list(value)
+
+
+def _shown(value: Any) -> str:
+    return "not there" if value is None else repr(_plain(value))

@@ -1,0 +1,173 @@
+"""The process of the chief of a cluster whose processes are started by hand: scheduler, worker, and client of both."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+from distributed import Client, SpecCluster
+
+from psflow.ps_runtime.cluster.admission import free_slots
+from psflow.ps_runtime.cluster.certificate_file import kept_certificate
+from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs
+from psflow.ps_runtime.cluster.host_addresses import check_can_listen
+from psflow.ps_runtime.cluster.own_security import new_pem, security_of
+from psflow.ps_runtime.cluster.role_worker import LeadingScheduler, RoleWorker
+from psflow.ps_runtime.deadline import Deadline, stop_clock
+from psflow.ps_runtime.errors import PsflowError, WaitTimeoutError
+from psflow.ps_runtime.roles.events import Event
+from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
+from psflow.ps_runtime.specs.roles import RoleId
+
+__all__ = ["Led", "describe", "lead"]
+
+CHIEF = "chief-0"
+START_TIMEOUT_SECS = 60.0
+"""For the scheduler, the worker and the client of this process."""
+CLOSE_TIMEOUT_SECS = 30.0
+"""For the worker of this process to end, whose role may be in the middle of a long call."""
+POLL_SECS = 0.1
+SAY_AFTER_SECS = 5.0
+"""Until somebody reads for whom the chief waits."""
+SAY_AGAIN_SECS = 30.0
+
+logger = logging.getLogger(__name__)
+
+
+def describe(cluster: ClusterAddresses, model_dir: str) -> dict[str, Any]:
+    """Return what all processes of a cluster must agree on, as plain data; without an evaluator, which has no say."""
+    return {**{f"cluster.{kind}": names for kind, names in cluster.spec.as_dict().items()}, "model_dir": model_dir}
+
+
+@contextmanager
+def lead(
+    cluster: ClusterAddresses, model_dir: str, *, evaluator: bool, on_event: Callable[[Event], None]
+) -> Iterator[Led]:
+    """Open a cluster that the other processes join, and close it: they are told how the block has ended, and end.
+
+    Parameters
+    ----------
+    cluster : ClusterAddresses
+        Whose chief this process is.
+    model_dir : str
+        A directory that all processes see: the certificate is there, in ``tls/``.
+    evaluator : bool
+        Whether there is an evaluator.
+    on_event : callable
+        Takes the events of the roles of this process, in their threads.
+
+    Raises
+    ------
+    UsageError
+        If this process cannot listen at the address of the chief.
+    """
+    host, port = check_can_listen("the chief", cluster.chief)
+    processes = cluster.processes(evaluator=evaluator)
+    pem = new_pem()
+    with (
+        quiet_logs(),
+        tempfile.TemporaryDirectory(prefix="psflow-", ignore_cleanup_errors=True) as scratch,
+        dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
+        _nodes(pem, host, port, describe(cluster, model_dir), len(processes[CHIEF]), on_event) as nodes,
+        Client(nodes, timeout=START_TIMEOUT_SECS) as client,
+        kept_certificate(model_dir, pem),
+    ):
+        scheduler: Any = nodes.scheduler
+        try:
+            yield Led(client, cluster, processes)
+        except BaseException as error:
+            scheduler.note_end(str(error) if isinstance(error, PsflowError) else repr(error))
+            raise
+        scheduler.note_end(None)
+
+
+class Led:
+    """A cluster as its chief sees it.
+
+    Parameters
+    ----------
+    client : Client
+        Of it.
+    cluster : ClusterAddresses
+        Where its processes are.
+    processes : mapping of str to sequence of RoleId
+        The roles of each process, by its name.
+    """
+
+    def __init__(self, client: Client, cluster: ClusterAddresses, processes: Mapping[str, tuple[RoleId, ...]]) -> None:
+        self.client = client
+        self._cluster = cluster
+        self._processes = processes
+
+    def await_processes(self, timeout_secs: float, check: Callable[[], None]) -> dict[RoleId, str]:
+        """Wait until all processes have joined; return the address of the Dask worker of each role. Blocks.
+
+        Parameters
+        ----------
+        timeout_secs : float
+            For the last of them.
+        check : callable
+            Called several times a second; raises to end the wait.
+
+        Raises
+        ------
+        WaitTimeoutError
+            If one of them does not come.
+        """
+        deadline, say = Deadline(timeout_secs), Deadline(SAY_AFTER_SECS)
+        while missing := self._processes.keys() - (joined := self._joined()).keys():
+            check()
+            if deadline.has_passed:
+                remedy = f"start {'it' if len(missing) == 1 else 'each of them'}, with the TF_CONFIG of this process"
+                raise WaitTimeoutError(self._named(missing), "join the chief", timeout_secs, remedy)
+            if say.has_passed:
+                logger.warning("waiting up to %.0f s more for %s", deadline.remaining_secs, self._named(missing))
+                say = Deadline(SAY_AGAIN_SECS)
+            time.sleep(POLL_SECS)
+        return {role: joined[name] for name, roles in self._processes.items() for role in roles}
+
+    def slot_of(self, role: RoleId) -> str | None:
+        """Return the Dask worker of the process that carries `role`; None while that is not there, or is busy."""
+        [name] = [name for name, roles in self._processes.items() if role in roles]
+        address = self._joined().get(name)
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        return address if address in free_slots(workers, self.client.processing()) else None
+
+    def _joined(self) -> dict[str, str]:
+        workers = self.client.scheduler_info(n_workers=-1)["workers"]
+        return {worker["name"]: address for address, worker in workers.items()}
+
+    def _named(self, missing: set[str]) -> str:
+        addresses = {name: self._cluster.address_of(roles[0]) for name, roles in self._processes.items()}
+        return ", ".join(
+            name if address is None else f"{name} ({address})" for name, address in addresses.items() if name in missing
+        )
+
+
+@contextmanager
+def _nodes(
+    pem: str, host: str, port: int, description: dict[str, Any], num_roles: int, on_event: Callable[[Event], None]
+) -> Iterator[SpecCluster]:
+    """Start the scheduler and the worker of this process, in a thread of their own; close them."""
+    security = security_of(pem)
+    common = {"host": host, "protocol": "tls://", "security": security}
+    worker = {"nthreads": num_roles, "memory_limit": 0, "on_event": on_event}
+    nodes = SpecCluster(
+        scheduler={"cls": LeadingScheduler, "options": {**common, "port": port, "description": description}},
+        workers={CHIEF: {"cls": RoleWorker, "options": {**common, **worker}}},
+        security=security,
+        silence_logs=logging.CRITICAL,
+    )
+    try:
+        yield nodes
+    finally:
+        timeout_secs = stop_clock.limited(CLOSE_TIMEOUT_SECS)
+        try:
+            nodes.close(timeout=timeout_secs)
+        except TimeoutError:
+            logger.warning("the Dask worker of the chief did not end within %g s", timeout_secs)

@@ -1,0 +1,91 @@
+"""The Dask worker inside a process that somebody has started to be a role."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+from psflow.ps_runtime.cluster.closed_nodes import ClosedScheduler, ClosedWorker
+from psflow.ps_runtime.roles.event_codec import decode_event
+from psflow.ps_runtime.roles.events import Event
+
+__all__ = ["FINISHED", "LeadingScheduler", "RoleWorker"]
+
+FINISHED = "psflow-finished"
+FAILED = "psflow-failed: "
+TOPICS = "psflow-"
+"""How the topics of the events of roles begin."""
+
+
+class LeadingScheduler(ClosedScheduler):
+    """The scheduler in the process of the chief: tells those who join what it leads, and all in the end how it ended.
+
+    Parameters
+    ----------
+    description : dict
+        Plain data that `describe_cluster` returns to a process that joins.
+    options
+        As a Scheduler has them.
+    """
+
+    def __init__(self, *, description: dict[str, Any], **options: Any) -> None:
+        super().__init__(**options)
+        self._description = description
+        self._reason = ""
+        self.handlers["describe_cluster"] = self.describe_cluster
+
+    def describe_cluster(self) -> dict[str, Any]:
+        """Return the description."""
+        return self._description
+
+    def note_end(self, failure: str | None) -> None:
+        """Remember how the job has ended: what it failed of, or None."""
+        self._reason = FINISHED if failure is None else FAILED + failure
+
+    async def close(self, timeout: float | None = None, reason: str = "unknown") -> None:
+        """Close, and with it all workers, which are told how the job has ended."""
+        for comm in self.stream_comms.values():
+            if not comm.closed():
+                comm.send({"op": "close", "reason": self._reason})
+        await super().close(timeout=timeout, reason=reason)
+
+
+class RoleWorker(ClosedWorker):
+    """A Dask worker for the roles of one process.
+
+    Parameters
+    ----------
+    on_event : callable
+        Takes each event of these roles, in their threads.
+    options
+        As a Worker has them.
+    """
+
+    def __init__(self, scheduler: str, *, on_event: Callable[[Event], None], **options: Any) -> None:
+        super().__init__(scheduler, **options)
+        self._on_event = on_event
+        self._end: str | None = None
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether the chief has said that the job is finished."""
+        return self._end == FINISHED
+
+    @property
+    def failure(self) -> str | None:
+        """What the job failed of, as the chief has said; None if it has not."""
+        return self._end.removeprefix(FAILED) if self._end is not None and self._end.startswith(FAILED) else None
+
+    def log_event(self, topic: str | Collection[str], msg: Any) -> None:
+        """Send an event to the chief; one of a role is heard of in this process, too."""
+        super().log_event(topic, msg)
+        if isinstance(topic, str) and topic.startswith(TOPICS):
+            self._on_event(decode_event(msg))
+
+    async def close(  # type: ignore[override]  # as Worker's
+        self, timeout: float = 30, executor_wait: bool = True, nanny: bool = True, reason: str = "worker-close"
+    ) -> str | None:
+        """Close; the first reason is the one that counts."""
+        if self._end is None:
+            self._end = reason
+        return await super().close(timeout=timeout, executor_wait=executor_wait, nanny=nanny, reason=reason)

@@ -1,0 +1,67 @@
+"""When rows of sparse tables come into being, and when they are forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+__all__ = ["MAX_COUNT", "UNLIMITED", "RowLifetime", "lifetime_faults"]
+
+MAX_COUNT = 2**62
+
+
+@dataclass(frozen=True, slots=True)
+class RowLifetime:
+    """How long the rows of the ids of a feature live, in each sparse table that it has.
+
+    Parameters
+    ----------
+    admit_after : int
+        A row is created when that many pushes have touched it; until then it stays at its initial values.
+    expire_after_steps : int or None
+        A row that no push has touched for so many steps returns to its initial values when a checkpoint is made; None:
+        never.
+
+    Examples
+    --------
+    >>> str(RowLifetime(admit_after=3, expire_after_steps=100_000))
+    'admit_after 3, expire_after_steps 100000'
+    >>> str(RowLifetime())
+    ''
+    """
+
+    admit_after: int = 1
+    expire_after_steps: int | None = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether rows come later than with their first push, or go at some time."""
+        return self.admit_after > 1 or self.expire_after_steps is not None
+
+    def __str__(self) -> str:
+        admission = f"admit_after {self.admit_after}" if self.admit_after > 1 else ""
+        expiry = "" if self.expire_after_steps is None else f"expire_after_steps {self.expire_after_steps}"
+        return ", ".join(filter(None, (admission, expiry)))
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Self:
+        """Read what `dataclasses.asdict` returned; KeyError, TypeError or ValueError where it cannot be."""
+        expiry = facts["expire_after_steps"]
+        made = cls(int(facts["admit_after"]), None if expiry is None else int(expiry))
+        if faults := list(lifetime_faults(made.admit_after, made.expire_after_steps)):
+            raise ValueError("; ".join(faults))
+        return made
+
+
+UNLIMITED = RowLifetime()
+"""From the first push on, for ever."""
+
+
+def lifetime_faults(admit_after: object, expire_after_steps: object) -> Iterator[str]:
+    """Say which of the two values is none of a `RowLifetime`."""
+    for name, value in (("admit_after", admit_after), ("expire_after_steps", expire_after_steps)):
+        is_left_out = name == "expire_after_steps" and value is None
+        is_count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value < MAX_COUNT
+        if not is_left_out and not is_count:
+            yield f"{name} is {value!r}, expected a whole number >= 1, below 2**62"

@@ -1,0 +1,57 @@
+"""What an input gives as a batch, made into plain arrays or refused."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+
+import numpy as np
+
+from psflow.ps_runtime.data.arrays import Columns, plain_arrays
+from psflow.ps_runtime.errors import InputError
+
+__all__ = ["Batch", "check_batch", "checked_batch", "is_features", "kind_of"]
+
+Batch = tuple[Columns, Columns | None]
+
+
+def check_batch(features: object, labels: object, where: str) -> Batch:
+    """Return a batch as C-contiguous, native-endian arrays of equal length.
+
+    Parameters
+    ----------
+    features, labels : array-like, or mapping of str to array-like; labels may be None
+        Rows on axis 0. A scalar is a batch of one record.
+    where : str
+        What error texts call the batch, such as ``batch 3 of input_fn train``.
+
+    Raises
+    ------
+    InputError
+        With all faults: no array, an object dtype, no rows, different lengths.
+    """
+    try:
+        return plain_arrays(features, labels)
+    except InputError as error:
+        raise InputError(tuple(f"{where}: {fault}" for fault in error.faults)) from None
+
+
+def checked_batch(given: object, where: str) -> Batch:
+    """Return `check_batch` of a tuple (features, labels), or of features alone; InputError for anything else."""
+    if is_features(given):
+        return check_batch(given, None, where)
+    if isinstance(given, tuple) and len(given) == 2:
+        return check_batch(*given, where)
+    raise InputError((f"{where}: expected a tuple (features, labels), got {kind_of(given)}",))
+
+
+def is_features(value: object) -> bool:
+    """Whether `value` is features without labels."""
+    return isinstance(value, Mapping | np.ndarray)
+
+
+def kind_of(value: object) -> str:
+    """Return what error texts call a value that is none of ours."""
+    if isinstance(value, tuple):
+        return f"a tuple of {len(value)} ({', '.join(type(v).__name__ for v in value[:4])})"
+    return f"{type(value).__name__} ({value.__name__})" if inspect.isroutine(value) else type(value).__name__

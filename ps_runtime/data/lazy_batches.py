@@ -1,0 +1,97 @@
+"""The batches of a lazy data set as an input that workers share: a batch is what is dealt and counted."""
+
+from __future__ import annotations
+
+from psflow.ps_runtime.data.batch_check import Batch, checked_batch
+from psflow.ps_runtime.data.elements import Address
+from psflow.ps_runtime.data.enforcement import Enforcement, schema_of
+from psflow.ps_runtime.data.lazy_dataset import LazyDataset
+from psflow.ps_runtime.data.non_finite import NonFinite, Source, non_finite_cells
+from psflow.ps_runtime.data.splittable import SplittableInput
+from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.specs.schema import InputSchema
+
+__all__ = ["LazyBatches"]
+
+
+class LazyBatches(SplittableInput):
+    """Batches by number, each computed by whoever reads it.
+
+    Parameters
+    ----------
+    lazy : LazyDataset
+        Of at least one batch.
+    where : str
+        What error texts call it, such as ``input_fn train``.
+    non_finite : {"error", "keep"}
+        What becomes of a batch with a blank, NaN or infinite cell.
+    enforcement : Enforcement
+        Brings batches into the form that the model reads.
+
+    Raises
+    ------
+    InputError
+        If the first batch is none that a model reads, or rows are to be dropped.
+
+    Notes
+    -----
+    Thread-safe, as far as functions of the user are. The first batch is computed when it is opened.
+    """
+
+    batch_size = 1
+
+    def __init__(self, lazy: LazyDataset, where: str, non_finite: NonFinite, enforcement: Enforcement) -> None:
+        if non_finite == "drop":
+            raise InputError(
+                (
+                    f"{where}: non_finite is drop, but rows of a data set that is computed as it is read cannot be "
+                    "left out of its batches: leave them out with filter, or set non_finite to error or keep",
+                )
+            )
+        self.num_epochs = lazy.num_epochs
+        self._elements = lazy.elements
+        self._where = where
+        self._refuses = non_finite == "error"
+        self._enforcement = enforcement
+        self._schema = schema_of(*self._read(Address(0, 0), is_first=True))
+
+    @property
+    def num_records(self) -> int:
+        """Number of batches."""
+        return self._elements.num_elements
+
+    @property
+    def window_records(self) -> int:
+        """1: batches are read in any order."""
+        return 1
+
+    def read(self, epoch: int, start: int, stop: int) -> Batch:
+        """Return the one batch `start` of a pass; see `SplittableInput.read`."""
+        if epoch < 0 or not 0 <= start < stop == start + 1 <= self.num_records:
+            raise InputError(
+                (
+                    f"expected an epoch >= 0 and one of the {self.num_records} batches, "
+                    f"got epoch {epoch}, batches [{start}, {stop})",
+                )
+            )
+        return self._read(Address(epoch, start))
+
+    def _read(self, address: Address, *, is_first: bool = False) -> Batch:
+        [given] = self._elements.each([address])
+        where = f"{self._elements.place(address)} of {self._where}"
+        features, labels = checked_batch(given, where)
+        features = self._enforcement.selected_batch(features, where, is_first=is_first)
+        if self._refuses:
+            cells, _ = non_finite_cells(features, labels, source=Source(where))
+            if cells.num_rows:
+                raise InputError(cells.faults())
+        return self._enforcement.batch(features, labels, where)
+
+    def first_non_finite_cell(self, epoch: int, start: int, stop: int) -> str:
+        """Return column and row of such a cell; see `SplittableInput.first_non_finite_cell`."""
+        batch = self.read(epoch, start, stop)
+        return non_finite_cells(*batch, source=Source(self._elements.place(Address(epoch, start))))[0].first
+
+    def schema(self) -> InputSchema:
+        """Return what a row of a batch looks like."""
+        return self._schema

@@ -1,0 +1,166 @@
+"""Elements by number, computed as they are read, and how often they are read."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from psflow.ps_runtime.data.elements import (
+    Address,
+    Batched,
+    Concatenated,
+    Elements,
+    Enumerated,
+    Mapped,
+    Part,
+    Repeated,
+    Rows,
+    Shuffled,
+    Zipped,
+)
+from psflow.ps_runtime.data.nests import leaves, map_nest
+from psflow.ps_runtime.data.record_stream import RecordStream
+from psflow.ps_runtime.data.transformations import Transformations, check_at_least, check_callable, check_seed
+from psflow.ps_runtime.errors import InputError
+
+__all__ = ["LazyDataset"]
+
+
+@dataclass(frozen=True, eq=False)
+class LazyDataset(Transformations):
+    """What `Dataset.map` returns: an input_fn may return it once it is batched.
+
+    Each replica computes the batches that it is granted, and those alone.
+
+    Parameters
+    ----------
+    elements : Elements
+        Of a pass.
+    num_epochs : int or None
+        How often they are read, >= 1; None: for ever.
+    is_batched : bool
+        Whether elements are batches.
+    """
+
+    elements: Elements
+    num_epochs: int | None = 1
+    is_batched: bool = False
+
+    @classmethod
+    def of_rows(cls, nest: Any) -> LazyDataset:
+        """Return the rows of arrays; InputError if their numbers differ, or there is no array."""
+        arrays = map_nest(_rows, nest)
+        lengths = sorted({len(array) for array in leaves(arrays)})
+        if len(lengths) != 1:
+            raise InputError((f"from_tensor_slices: expected arrays of one length, got {lengths or 'no array'}",))
+        return cls(Rows(arrays))
+
+    def map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> LazyDataset:  # noqa: D102
+        check_callable("map", function)
+        num_threads = 1 if num_parallel_calls is None else num_parallel_calls
+        check_at_least("map", "num_parallel_calls", num_threads, 1)
+        return replace(self, elements=Mapped(self.elements, function, num_threads))
+
+    def batch(self, batch_size: int, drop_remainder: bool = False) -> LazyDataset:  # noqa: D102
+        check_at_least("batch", "batch_size", batch_size, 1)
+        whole = self._in_passes_of(batch_size)
+        return replace(whole, elements=Batched(whole.elements, int(batch_size), drop_remainder), is_batched=True)
+
+    def shuffle(  # noqa: D102
+        self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True
+    ) -> LazyDataset:
+        given, elements = check_seed(buffer_size, seed), self._all("shuffle")
+        size = max(1, min(int(buffer_size), elements.num_elements))
+        return LazyDataset(Shuffled(elements, size, given, reshuffle_each_iteration), 1, self.is_batched)
+
+    def repeat(self, num_epochs: int | None = None) -> LazyDataset:  # noqa: D102
+        if num_epochs is not None:
+            check_at_least("repeat", "num_epochs", num_epochs, 1)
+        if num_epochs is None or self.num_epochs is None:
+            return replace(self, num_epochs=None)
+        return replace(self, num_epochs=self.num_epochs * int(num_epochs))
+
+    def take(self, count: int) -> LazyDataset:  # noqa: D102
+        check_at_least("take", "count", count, 0)
+        elements = self._at_least(count)
+        return LazyDataset(Part(elements, 0, min(int(count), elements.num_elements)), 1, self.is_batched)
+
+    def skip(self, count: int) -> LazyDataset:  # noqa: D102
+        check_at_least("skip", "count", count, 0)
+        elements = self._all("skip")
+        last = elements.num_elements
+        return LazyDataset(Part(elements, min(int(count), last), last), 1, self.is_batched)
+
+    def concatenate(self, other: Transformations) -> Transformations:  # noqa: D102
+        second = other.by_number()
+        if second is None:
+            return self.stream().concatenate(other)
+        both = Concatenated(self._all("concatenate"), second._all("concatenate"))
+        return LazyDataset(both, 1, self.is_batched and second.is_batched)
+
+    def enumerate(self, start: int = 0) -> LazyDataset:  # noqa: D102
+        check_at_least("enumerate", "start", start, 0)
+        return LazyDataset(Enumerated(self._all("enumerate"), int(start)), 1, self.is_batched)
+
+    def by_number(self) -> LazyDataset:  # noqa: D102
+        return self
+
+    def stream(self) -> RecordStream:  # noqa: D102
+        num_epochs = self.num_epochs
+
+        def read(epoch: int) -> Iterator[Any]:
+            if not self.elements.num_elements:
+                return iter(())
+            first = 0 if num_epochs is None else epoch * num_epochs
+            passes = itertools.count() if num_epochs is None else range(first, first + num_epochs)
+            numbers = range(self.elements.num_elements)
+            return self.elements.each(Address(each, number) for each in passes for number in numbers)
+
+        return RecordStream(read, "the data set", self.is_batched)
+
+    @staticmethod
+    def zipped(data_sets: tuple[LazyDataset, ...]) -> LazyDataset:
+        """Return tuples of an element of each, up to the end of the shortest."""
+        is_batched = all(each.is_batched for each in data_sets)
+        ends = [each._all("zip").num_elements for each in data_sets if each.num_epochs is not None]
+        if ends:
+            shortest = min(ends)
+            parts = tuple(each.take(shortest).elements for each in data_sets)
+            return LazyDataset(Zipped(parts), 1, is_batched)
+        length = math.lcm(*(each.elements.num_elements for each in data_sets))
+        return LazyDataset(Zipped(tuple(each._at_least(length) for each in data_sets)), None, is_batched)
+
+    def _all(self, method: str) -> Elements:
+        """Return the elements of all passes as those of one."""
+        if self.num_epochs is None:
+            raise InputError((f"{method} comes after repeat(), which never ends: call {method} before it",))
+        return self.elements if self.num_epochs == 1 else Repeated(self.elements, self.num_epochs)
+
+    def _at_least(self, count: int) -> Elements:
+        """Return so many passes as one that it has `count` elements, if there are so many."""
+        if self.num_epochs is not None:
+            return self._all("take")
+        if not self.elements.num_elements:
+            return self.elements
+        return Repeated(self.elements, max(1, -(-count // self.elements.num_elements)))
+
+    def _in_passes_of(self, batch_size: int) -> LazyDataset:
+        """Return this data set in longer passes: a batch may hold the end of one pass and the start of the next."""
+        if self.num_epochs is not None:
+            return LazyDataset(self._all("batch"), 1, self.is_batched)
+        num_passes = batch_size // math.gcd(batch_size, self.elements.num_elements)
+        return replace(self, elements=Repeated(self.elements, int(num_passes)))
+
+
+def _rows(value: Any) -> Any:
+    array = np.asarray(value)
+    if not array.ndim:
+        raise InputError((f"from_tensor_slices: expected arrays with rows on axis 0, got {value!r}",))
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -1,0 +1,91 @@
+"""What an element of a data set is: an array, a dict of such by name, or a tuple such as (features, labels)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from psflow.ps_runtime.data.user_code import user_error
+from psflow.ps_runtime.errors import InputError, PsflowError
+
+__all__ = ["call_with", "leaves", "map_nest", "owned", "stacked"]
+
+
+def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
+    """Return a nest with `function` applied to all that is neither tuple nor mapping."""
+    if isinstance(nest, tuple):
+        return tuple(map_nest(function, part) for part in nest)
+    if isinstance(nest, Mapping):
+        return {name: map_nest(function, part) for name, part in nest.items()}
+    return function(nest)
+
+
+def leaves(nest: Any) -> Iterator[Any]:
+    """Yield all of a nest that is neither tuple nor mapping."""
+    if isinstance(nest, tuple | Mapping):
+        for part in nest.values() if isinstance(nest, Mapping) else nest:
+            yield from leaves(part)
+    else:
+        yield nest
+
+
+def owned(nest: Any) -> Any:
+    """Return a nest that stays as it is when whoever made it fills its arrays or lists again."""
+    return map_nest(_own, nest)
+
+
+def _own(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return copy.deepcopy(value) if isinstance(value, list) else value
+
+
+def call_with(function: Callable[..., Any], element: Any, place: Callable[[], str]) -> Any:
+    """Call a function of the user with an element; the parts of a tuple are its arguments.
+
+    `place` says which element it is, for the InputError that whatever `function` raises becomes.
+    """
+    try:
+        return function(*element) if isinstance(element, tuple) else function(element)
+    except PsflowError:
+        raise
+    except Exception as cause:  # StopIteration among them, which whoever reads would take for the end of the data
+        raise user_error(function, InputError, f"for {place()}", cause) from cause
+
+
+def stacked(elements: list[Any], where: str) -> Any:
+    """Return elements as one batch: of tuples a tuple, of mappings a dict, of anything else an array.
+
+    Raises
+    ------
+    InputError
+        If they are not alike; `where` says which they are.
+    """
+    head = elements[0]
+    if isinstance(head, tuple):
+        if any(not isinstance(element, tuple) or len(element) != len(head) for element in elements):
+            raise InputError((f"{where}: expected tuples of {len(head)}, as the first of them is",))
+        return tuple(stacked([element[i] for element in elements], where) for i in range(len(head)))
+    if isinstance(head, Mapping):
+        if any(not isinstance(element, Mapping) or element.keys() != head.keys() for element in elements):
+            raise InputError((f"{where}: expected features {', '.join(head)} in each, as the first of them has",))
+        return {name: stacked([element[name] for element in elements], where) for name in head}
+    arrays = [_as_array(element, where) for element in elements]
+    shapes = {array.shape for array in arrays}
+    if len(shapes) > 1:
+        raise InputError((f"{where}: expected values of one shape, got {' and '.join(map(str, sorted(shapes)))}",))
+    return np.stack(arrays)
+
+
+def _as_array(value: Any, where: str) -> Any:
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # rows of a list that differ in length
+        raise InputError((f"{where}: expected values that make an array: {error}",)) from None
+    if array.dtype.hasobject:
+        kind = type(value).__name__
+        raise InputError((f"{where}: expected numbers, booleans or texts, got {kind}; return a value for each record",))
+    return array

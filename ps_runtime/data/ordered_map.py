@@ -1,0 +1,66 @@
+"""A function applied to elements in threads, with the results in the order of the elements."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, Never
+
+__all__ = ["ordered_map"]
+
+CALLS_PER_THREAD = 2
+"""Under way or done and not taken yet: what bounds the memory."""
+
+
+def ordered_map(function: Callable[[Any], Any], elements: Iterable[Any], num_threads: int) -> Iterator[Any]:
+    """Yield ``function(element)`` for each element, in their order.
+
+    With one thread it is the thread of the caller, which reads no element ahead.
+
+    Parameters
+    ----------
+    function : callable
+        Called in `num_threads` threads side by side.
+    elements : iterable
+        Read in the thread of the caller, at most ``2 * num_threads`` ahead.
+    num_threads : int
+        >= 1.
+
+    Raises
+    ------
+    Exception
+        Whatever `function` or `elements` raises, after the results of all elements before.
+
+    Notes
+    -----
+    The threads end with the iterator: when it is exhausted, raises or is closed. That waits for the calls under way.
+    """
+    if num_threads == 1:
+        yield from map(function, elements)
+        return
+    pending: deque[Future[Any]] = deque()
+    pool = ThreadPoolExecutor(num_threads, thread_name_prefix="psflow-map")
+    try:
+        for call in _calls(function, elements):
+            pending.append(pool.submit(call))
+            if len(pending) == CALLS_PER_THREAD * num_threads:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _calls(function: Callable[[Any], Any], elements: Iterable[Any]) -> Iterator[Callable[[], Any]]:
+    """Yield a call for each element; an error of `elements` is the last one."""
+    try:
+        for element in elements:
+            yield partial(function, element)
+    except Exception as error:
+        yield partial(_raise, error)
+
+
+def _raise(error: Exception) -> Never:
+    raise error

@@ -1,0 +1,77 @@
+"""How the passes over the rows of arrays make the epochs of a data set in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.data.shuffle_order import shuffled_rows
+from psflow.ps_runtime.data.splittable import is_int
+
+if TYPE_CHECKING:
+    from psflow.ps_runtime.data.lazy_dataset import LazyDataset
+
+__all__ = ["AS_STORED", "RowOrder"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowOrder:
+    """What `shuffle`, `repeat` and `batch` of a Dataset have said, beside seed, batch size and number of epochs.
+
+    Parameters
+    ----------
+    buffer_size : int or None
+        Records that are mixed with each other where there is a seed, >= 1; None: all.
+    reshuffles : bool
+        Whether each pass over the rows has an order of its own.
+    num_joined : int
+        Passes over the rows that make one epoch, >= 1, as `repeat` before `batch` joins them.
+    drop_remainder : bool
+        Whether a last batch that is smaller is left out.
+    is_batched : bool
+        Whether `batch` was called, so that the next `map`, `take` and the like are of batches.
+    """
+
+    buffer_size: int | None = None
+    reshuffles: bool = True
+    num_joined: int = 1
+    drop_remainder: bool = False
+    is_batched: bool = False
+
+    def num_records(self, num_rows: int, batch_size: int) -> int:
+        """Return the records of an epoch."""
+        number = self.num_joined * num_rows
+        return number - number % batch_size if self.drop_remainder else number
+
+    def rows(self, seed: int | None, num_rows: int, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return which rows stand at ``[start, stop)`` of an epoch."""
+        if seed is None:
+            return np.arange(start, stop) % num_rows
+        size, first_pass = self.buffer_size or num_rows, epoch * self.num_joined
+        return shuffled_rows(seed, num_rows, size, first_pass, start, stop, reshuffles=self.reshuffles)
+
+    def applied_to(self, rows: LazyDataset, seed: int | None, batch_size: int, num_epochs: int | None) -> LazyDataset:
+        """Return rows, each of which is computed when it is read, in the same order and batches."""
+        if seed is not None:
+            rows = rows.shuffle(self.buffer_size or rows.elements.num_elements, seed, self.reshuffles)
+        rows = rows.repeat(self.num_joined)
+        if self.is_batched:
+            rows = rows.batch(batch_size, self.drop_remainder)
+        return rows.repeat(num_epochs)
+
+    def faults(self, num_rows: int, batch_size: int) -> list[str]:
+        """Return a sentence for each number that is out of its range, or what leaves nothing of some rows."""
+        given = {"buffer_size": 1 if self.buffer_size is None else self.buffer_size, "num_joined": self.num_joined}
+        faults = [
+            f"{name} is {number!r}: expected an int >= 1" for name, number in given.items() if not is_int(number, 1)
+        ]
+        if not faults and self.num_records(num_rows, batch_size) == 0:
+            faults.append(f"drop_remainder leaves no batch of {batch_size}, as there are {num_rows} rows")
+        return faults
+
+
+AS_STORED = RowOrder()
+"""Before `shuffle`, `repeat` and `batch` have said anything."""

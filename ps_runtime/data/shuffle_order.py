@@ -1,0 +1,62 @@
+"""The order of a shuffled epoch whose records are read by number: windows in a row, each mixed by itself."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["shuffled_rows", "shuffled_window"]
+
+NUM_WINDOWS_KEPT = 3
+"""Around the end of an epoch the workers read two; a third spares requeued ranges a recomputation."""
+
+
+def shuffled_rows(
+    seed: int, num_rows: int, buffer_size: int, first_pass: int, start: int, stop: int, *, reshuffles: bool
+) -> NDArray[np.int64]:
+    """Return which rows stand at ``[start, stop)`` of shuffled passes over all rows, one after the other.
+
+    Parameters
+    ----------
+    seed : int
+        Of the orders of the passes, >= 0.
+    num_rows : int
+        Of a pass, >= 1.
+    buffer_size : int
+        Records of a window, >= 1: ``[0, buffer_size)``, ``[buffer_size, 2 * buffer_size)``, ... are mixed each by
+        itself. So the record at a place is one of the first ``place + buffer_size``, as with a buffer that is read in
+        turn.
+    first_pass : int
+        The number of the first of these passes, >= 0.
+    start, stop : int
+        ``0 <= start < stop``.
+    reshuffles : bool
+        Whether each pass has an order of its own.
+    """
+    places = []
+    for number in range(start // num_rows, (stop - 1) // num_rows + 1):
+        first = number * num_rows
+        epoch = first_pass + number if reshuffles else 0
+        size = min(buffer_size, num_rows)
+        places.append(_places(seed, epoch, num_rows, size, max(start - first, 0), min(stop - first, num_rows)))
+    return places[0] if len(places) == 1 else np.concatenate(places)
+
+
+def _places(seed: int, epoch: int, num_rows: int, size: int, start: int, stop: int) -> NDArray[np.int64]:
+    windows = range(start // size, (stop - 1) // size + 1)
+    orders = [shuffled_window(seed, epoch, num_rows, size, window) for window in windows]
+    first = windows.start * size
+    order = orders[0] if len(orders) == 1 else np.concatenate(orders)
+    return order[start - first : stop - first]
+
+
+@functools.lru_cache(maxsize=NUM_WINDOWS_KEPT)
+def shuffled_window(seed: int, epoch: int, num_records: int, buffer_size: int, window: int) -> NDArray[np.int64]:
+    """Return the records of the window of that number in the order of `epoch`; not to be written to."""
+    first = window * buffer_size
+    size = min(buffer_size, num_records - first)
+    order = first + np.random.default_rng([seed, epoch, window]).permutation(size)
+    order.flags.writeable = False
+    return order

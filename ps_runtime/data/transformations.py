@@ -1,0 +1,158 @@
+"""What can be made of any data set, in the words of tf.data; the order of the calls counts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from psflow.ps_runtime.data.splittable import is_int
+from psflow.ps_runtime.errors import InputError
+
+if TYPE_CHECKING:
+    from psflow.ps_runtime.data.lazy_dataset import LazyDataset
+    from psflow.ps_runtime.data.record_stream import RecordStream
+
+__all__ = ["Transformations", "check_at_least", "check_callable", "check_seed"]
+
+
+class Transformations(ABC):
+    """A data set of elements: records before `batch`, batches after it. Each method returns a new one.
+
+    An element is an array, a dict of arrays, or a tuple of these, such as (features, labels).
+    """
+
+    @property
+    @abstractmethod
+    def is_batched(self) -> bool:
+        """Whether elements are batches, which an input_fn may return."""
+
+    def map(self, function: Callable[..., Any], num_parallel_calls: int | None = None) -> Transformations:
+        """Return the data set with `function` applied to each element; the parts of a tuple are its arguments.
+
+        Parameters
+        ----------
+        function : callable
+            Of records before `batch`, of batches after it.
+        num_parallel_calls : int or None
+            Threads that call it, >= 1; None: the one that reads. Results stay in order.
+
+        Raises
+        ------
+        InputError
+            When it is read: for whatever `function` raises, with the record, the file and the line.
+        """
+        return self._computed().map(function, num_parallel_calls)
+
+    @abstractmethod
+    def batch(self, batch_size: int, drop_remainder: bool = False) -> Transformations:
+        """Return the data set with `batch_size` elements in each batch, which is stacked along a new first axis.
+
+        The last batch may be smaller, or is left out.
+        """
+
+    @abstractmethod
+    def shuffle(
+        self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True
+    ) -> Transformations:
+        """Return the data set in an order of its own for each pass, the same in every process.
+
+        Parameters
+        ----------
+        buffer_size : int
+            How many elements are mixed with each other, >= 1.
+        seed : int
+            Determines the order, >= 0. It must be given.
+        reshuffle_each_iteration : bool
+            Whether each pass of a `repeat` has another order.
+        """
+
+    @abstractmethod
+    def repeat(self, num_epochs: int | None = None) -> Transformations:
+        """Return the data set read `num_epochs` times; None: for ever."""
+
+    def take(self, count: int) -> Transformations:
+        """Return the first `count` elements, >= 0, or all if there are fewer."""
+        return self._computed().take(count)
+
+    def skip(self, count: int) -> Transformations:
+        """Return the elements after the first `count`, >= 0."""
+        return self._computed().skip(count)
+
+    def concatenate(self, other: Transformations) -> Transformations:
+        """Return the elements of this data set, then those of another."""
+        return self._computed().concatenate(other)
+
+    def enumerate(self, start: int = 0) -> Transformations:
+        """Return tuples of a number, which counts from `start`, and an element."""
+        return self._computed().enumerate(start)
+
+    @abstractmethod
+    def by_number(self) -> LazyDataset | None:
+        """Return the elements by their numbers, each computed when it is read; None if they have none."""
+
+    def _computed(self) -> LazyDataset:
+        """Return what a data set in memory is computed by; those that are computed do all by themselves."""
+        lazy = self.by_number()
+        assert lazy is not None, "a stream does all by itself"
+        return lazy
+
+    def stream(self) -> RecordStream:
+        """Return the elements as a stream, which one reader deals out."""
+        return self._computed().stream()
+
+    def filter(self, predicate: Callable[..., Any]) -> RecordStream:
+        """Return a stream of the elements for which `predicate` returns True, called as a function of `map`."""
+        return self.stream().filter(predicate)
+
+    def interleave(
+        self, function: Callable[..., Transformations], cycle_length: int, block_length: int = 1
+    ) -> RecordStream:
+        """Return a stream of the elements of the data sets that `function` returns for the elements of this one.
+
+        Parameters
+        ----------
+        function : callable
+            Called as a function of `map`.
+        cycle_length : int
+            Data sets that are read in turn, >= 1.
+        block_length : int
+            Elements in a row of each, >= 1.
+        """
+        return self.stream().interleave(function, cycle_length, block_length)
+
+    def prefetch(self, buffer_size: int) -> Transformations:
+        """Return the data set as it is: psflow reads ahead by itself."""
+        check_at_least("prefetch", "buffer_size", buffer_size, 1)
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the elements."""
+        return self.stream().read(0)
+
+
+def check_callable(method: str, function: object) -> None:
+    """Refuse what cannot be called."""
+    if not callable(function):
+        raise InputError((f"{method} should get a function, got {type(function).__name__}",))
+
+
+def check_at_least(method: str, name: str, value: object, minimum: int) -> None:
+    """Refuse what is no int, or too small."""
+    if not is_int(value, minimum):
+        raise InputError((f"{name} of {method} is {value!r}: expected an int >= {minimum}",))
+
+
+def check_seed(buffer_size: object, seed: object) -> int:
+    """Return the seed of `shuffle`; InputError without one, or for a buffer of no size."""
+    check_at_least("shuffle", "buffer_size", buffer_size, 1)
+    if seed is None:
+        raise InputError(
+            (
+                "shuffle has no seed: expected one, as replicas and a resumed job must read the same order, such as "
+                f"shuffle({buffer_size}, seed=1)",
+            )
+        )
+    check_at_least("shuffle", "seed", seed, 0)
+    assert isinstance(seed, int) or hasattr(seed, "__index__")
+    return int(seed)

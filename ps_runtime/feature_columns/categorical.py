@@ -1,0 +1,264 @@
+"""Columns of ids: functions with the names, arguments and defaults of ``tf.feature_column``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, get_args
+
+import numpy as np
+
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.feature_columns.arguments import STRING, check_key, checked_dtype, whole_number
+from psflow.ps_runtime.feature_columns.kinds import (
+    CategoricalColumn,
+    CrossedColumn,
+    HashBucketColumn,
+    IdentityColumn,
+    VocabularyColumn,
+    WeightedColumn,
+    leaves_of,
+)
+from psflow.ps_runtime.feature_columns.vocabulary_file import read_words
+
+__all__ = [
+    "categorical_column_with_hash_bucket",
+    "categorical_column_with_identity",
+    "categorical_column_with_vocabulary_file",
+    "categorical_column_with_vocabulary_list",
+    "crossed_column",
+    "weighted_categorical_column",
+]
+
+MAX_BUCKETS = 2**62
+
+
+def categorical_column_with_vocabulary_list(
+    key: str,
+    vocabulary_list: Sequence[str] | Sequence[int],
+    dtype: Any = None,
+    default_value: int = -1,
+    num_oov_buckets: int = 0,
+) -> VocabularyColumn:
+    """Make ids of words, or of integers: their places in a list.
+
+    Parameters
+    ----------
+    key : str
+        Name of the feature, ``(batch,)`` or ``(batch, n)``; ``""`` among words and -1 among integers are no value.
+    vocabulary_list : sequence of str, or of int
+        The values, each once.
+    dtype : dtype, optional
+        A string or an integer dtype; by default that of the list.
+    default_value : int
+        Id of values that are not in the list; negative: they are left out.
+    num_oov_buckets : int
+        Ids of further values, after those of the list, by their hashes; not with a `default_value`.
+
+    Raises
+    ------
+    UsageError
+        If an argument is wrong.
+
+    Examples
+    --------
+    >>> categorical_column_with_vocabulary_list("color", ["red", "green"], num_oov_buckets=1).num_buckets
+    3
+    """
+    check_key(key)
+    if vocabulary_list is None or len(vocabulary_list) < 1:
+        raise UsageError((f"vocabulary_list of column {key!r} is {vocabulary_list!r}, expected at least one value",))
+    of_list = checked_dtype(np.asarray(vocabulary_list).dtype, key, "iuU")
+    own = of_list if dtype is None else checked_dtype(dtype, key, "iuU")
+    if (own == STRING) != (of_list == STRING):
+        raise UsageError((f"dtype of column {key!r} is {own}, but vocabulary_list is of {of_list}",))
+    words = tuple(str(word) for word in vocabulary_list)
+    if len(set(words)) != len(words):
+        twice = next(word for place, word in enumerate(words) if word in words[:place])
+        raise UsageError((f"vocabulary_list of column {key!r} has {twice!r} twice, expected each value once",))
+    return _vocabulary_column(key, words, own, default_value, num_oov_buckets)
+
+
+def categorical_column_with_vocabulary_file(
+    key: str,
+    vocabulary_file: str,
+    vocabulary_size: int | None = None,
+    dtype: Any = str,
+    default_value: int | None = None,
+    num_oov_buckets: int = 0,
+    file_format: str | None = None,
+) -> VocabularyColumn:
+    """Make ids of words, or of integers: their places in a text file of one in each line. Blocks: reads the file.
+
+    Parameters
+    ----------
+    key : str
+        Name of the feature; see `categorical_column_with_vocabulary_list`.
+    vocabulary_file : str
+        A path, or a URL that fsspec reads.
+    vocabulary_size : int, optional
+        So many lines count; all if left out.
+    dtype : dtype
+        A string or an integer dtype.
+    default_value, num_oov_buckets : int
+        See `categorical_column_with_vocabulary_list`; None stands for -1.
+    file_format : {"text"}, optional
+        Files of records are not read.
+
+    Raises
+    ------
+    UsageError
+        If an argument is wrong, or the file cannot be read.
+    InputError
+        If the file has fewer lines, or a line twice, or one that is no integer.
+    """
+    check_key(key)
+    if not vocabulary_file:
+        raise UsageError((f"vocabulary_file of column {key!r} is missing",))
+    if file_format not in (None, "text") or (file_format is None and str(vocabulary_file).endswith("tfrecord.gz")):
+        raise UsageError((f"vocabulary_file of column {key!r}: expected a text file with a word in each line",))
+    own = checked_dtype(dtype, key, "iuU")
+    if vocabulary_size is not None and (not whole_number(vocabulary_size) or vocabulary_size < 1):
+        raise UsageError((f"vocabulary_size of column {key!r} is {vocabulary_size!r}, expected an integer >= 1",))
+    words = tuple(read_words(vocabulary_file, -1 if vocabulary_size is None else int(vocabulary_size)))
+    if not words:
+        raise UsageError((f"vocabulary_file of column {key!r}, {vocabulary_file}, has no line, expected a word",))
+    if own != STRING:
+        words = tuple(_as_integers(words, vocabulary_file))
+    if num_oov_buckets and default_value is not None:
+        raise UsageError((f"column {key!r} has num_oov_buckets and default_value, expected one of them",))
+    return _vocabulary_column(key, words, own, -1 if default_value is None else default_value, num_oov_buckets)
+
+
+def categorical_column_with_identity(key: str, num_buckets: int, default_value: int | None = None) -> IdentityColumn:
+    """Take integers as ids.
+
+    Parameters
+    ----------
+    key : str
+        Name of the feature, ``(batch,)`` or ``(batch, n)`` integers; -1 is no value.
+    num_buckets : int
+        Ids are in ``[0, num_buckets)``.
+    default_value : int, optional
+        Id of integers out of range. Left out: negative ones are left out, those from `num_buckets` on refused.
+
+    Raises
+    ------
+    UsageError
+        If an argument is wrong.
+    """
+    check_key(key)
+    _check_buckets("num_buckets", num_buckets, key)
+    if default_value is not None and not (whole_number(default_value) and 0 <= default_value < num_buckets):
+        raise UsageError((f"default_value of column {key!r} is {default_value!r}, expected one in [0, {num_buckets})",))
+    return IdentityColumn(key, int(num_buckets), None if default_value is None else int(default_value))
+
+
+def categorical_column_with_hash_bucket(key: str, hash_bucket_size: int, dtype: Any = str) -> HashBucketColumn:
+    """Make ids of words, or of integers, by a hash: see `psflow.ps_runtime.columns.hashing.hash_ids`.
+
+    Parameters
+    ----------
+    key : str
+        Name of the feature, ``(batch,)`` or ``(batch, n)``; ``""`` among words and -1 among integers are no value.
+    hash_bucket_size : int
+        Ids are in ``[0, hash_bucket_size)``.
+    dtype : dtype
+        A string or an integer dtype. Integers are hashed as their decimal text.
+
+    Raises
+    ------
+    UsageError
+        If an argument is wrong.
+    """
+    check_key(key)
+    _check_buckets("hash_bucket_size", hash_bucket_size, key)
+    return HashBucketColumn(key, int(hash_bucket_size), checked_dtype(dtype, key, "iuU"))
+
+
+def weighted_categorical_column(
+    categorical_column: CategoricalColumn, weight_feature_key: str, dtype: Any = np.float32
+) -> WeightedColumn:
+    """Give each id of a column a weight.
+
+    Parameters
+    ----------
+    categorical_column : column of ids
+        What is weighed.
+    weight_feature_key : str
+        Name of the feature of the weights, a number for each value of the column.
+    dtype : dtype
+        Of the weights: a float or an integer dtype.
+
+    Raises
+    ------
+    UsageError
+        If an argument is wrong.
+    """
+    if not isinstance(categorical_column, get_args(CategoricalColumn)):
+        raise UsageError((f"categorical_column is {categorical_column!r}, expected a column of ids",))
+    check_key(weight_feature_key)
+    return WeightedColumn(categorical_column, weight_feature_key, checked_dtype(dtype, weight_feature_key, "fiu"))
+
+
+def crossed_column(
+    keys: Sequence[str | CategoricalColumn], hash_bucket_size: int, hash_key: int | None = None
+) -> CrossedColumn:
+    """Make ids of the combinations of several features, by a hash.
+
+    Parameters
+    ----------
+    keys : sequence of str or column of ids
+        Two or more: names of features of words or integers, each value of which counts, ``""`` and -1 too; or columns
+        of ids that are neither hashed nor weighed. Of features of several values, each combination is an id.
+    hash_bucket_size : int
+        Ids are in ``[0, hash_bucket_size)``.
+    hash_key : int, optional
+        Another one gives other hashes.
+
+    Raises
+    ------
+    UsageError
+        If an argument is wrong.
+    """
+    _check_buckets("hash_bucket_size", hash_bucket_size, "of a cross")
+    if isinstance(keys, str) or not keys or len(keys) < 2:
+        raise UsageError((f"keys of a cross are {keys!r}, expected a list of two or more",))
+    for key in keys:
+        if not isinstance(key, (str, *get_args(CategoricalColumn))):
+            raise UsageError((f"keys of a cross have {key!r}, expected names of features and columns of ids",))
+    if hash_key is not None and not (whole_number(hash_key) and 0 <= hash_key < 2**64):
+        raise UsageError((f"hash_key of a cross is {hash_key!r}, expected an integer in [0, 2**64)",))
+    crossed = CrossedColumn(tuple(keys), int(hash_bucket_size), None if hash_key is None else int(hash_key))
+    for key in leaves_of(crossed):
+        if isinstance(key, HashBucketColumn):
+            fault = (
+                f"hashes {key.name!r} before it is crossed, so that more values share an id; give {key.key!r} itself"
+            )
+            raise UsageError((f"the cross {crossed.name!r} {fault}",))
+        if isinstance(key, WeightedColumn):
+            raise UsageError((f"the cross {crossed.name!r} has {key.name!r}, whose weights a cross has no use for",))
+    return crossed
+
+
+def _vocabulary_column(key: str, words: tuple[str, ...], dtype: str, default: Any, num_oov: Any) -> VocabularyColumn:
+    if not whole_number(num_oov) or num_oov < 0:
+        raise UsageError((f"num_oov_buckets of column {key!r} is {num_oov!r}, expected an integer >= 0",))
+    if num_oov and default != -1:
+        raise UsageError((f"column {key!r} has num_oov_buckets and default_value, expected one of them",))
+    if not whole_number(default) or default >= len(words):
+        raise UsageError((f"default_value of column {key!r} is {default!r}, expected an integer below {len(words)}",))
+    return VocabularyColumn(key, words, dtype, int(default), int(num_oov))
+
+
+def _as_integers(words: Sequence[str], path: str) -> Iterator[str]:
+    """Return integers in their shortest text."""
+    for line, word in enumerate(words, start=1):
+        try:
+            yield str(int(word))
+        except ValueError:
+            raise UsageError((f"vocabulary {path}: line {line} is {word!r}, expected an integer",)) from None
+
+
+def _check_buckets(what: str, number: Any, key: str) -> None:
+    if not whole_number(number) or not 1 <= number < MAX_BUCKETS:
+        raise UsageError((f"{what} of column {key!r} is {number!r}, expected an integer from 1 to 2**62 - 1",))

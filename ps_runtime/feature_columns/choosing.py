@@ -1,0 +1,78 @@
+"""The columns that a model is given: which it takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args
+
+from psflow.ps_runtime.feature_columns.kinds import (
+    DenseColumn,
+    EmbeddingColumn,
+    FeatureColumn,
+    LinearColumn,
+    SharedEmbeddingColumn,
+)
+
+__all__ = ["as_list", "deep_columns_faults", "has_columns", "linear_columns_faults"]
+
+
+def as_list(columns: Any) -> Any:
+    """Return the columns of a model as a list, one column too; anything that is no collection as it is."""
+    if isinstance(columns, get_args(FeatureColumn)):
+        return [columns]
+    return columns if isinstance(columns, str | dict) or not isinstance(columns, Iterable) else list(columns)
+
+
+def has_columns(given: Any) -> bool:
+    """Tell feature columns from names of features, which a model does not mix, and from None."""
+    return isinstance(given, list) and any(isinstance(item, get_args(FeatureColumn)) for item in given)
+
+
+def linear_columns_faults(columns: Any, name: str = "feature_columns") -> list[str]:
+    """Say what is wrong with the columns of a linear model: columns but embeddings, each name once."""
+    faults = _faults(columns, name)
+    if not faults:
+        return [
+            f"{name} has {column.name!r}, whose vectors a linear model does not learn; give "
+            f"{column.categorical_column.name!r}, its column of ids"
+            for column in columns
+            if not isinstance(column, get_args(LinearColumn))
+        ]
+    return faults
+
+
+def deep_columns_faults(columns: Any, name: str = "feature_columns") -> list[str]:
+    """Say what is wrong with the columns of a deep network: columns of numbers, each name once."""
+    faults = _faults(columns, name)
+    if not faults:
+        faults = [
+            f"{name} has {column.name!r}, a column of ids; wrap it in embedding_column or indicator_column"
+            for column in columns
+            if not isinstance(column, get_args(DenseColumn))
+        ]
+    return faults or list(_sharing_faults(columns, name))
+
+
+def _faults(columns: Any, name: str) -> list[str]:
+    if not isinstance(columns, list) or not columns:
+        return [f"{name} is {columns!r}, expected a list of feature columns"]
+    kinds = get_args(FeatureColumn)
+    if strangers := [column for column in columns if not isinstance(column, kinds)]:
+        return [f"{name} has {stranger!r}, expected feature columns" for stranger in strangers]
+    counts = Counter(column.name for column in columns)
+    return [
+        f"{name} has {count} columns of the name {column!r}, expected one; give the feature another name in input_fn"
+        for column, count in counts.items()
+        if count > 1
+    ]
+
+
+def _sharing_faults(columns: Iterable[DenseColumn], name: str) -> Iterator[str]:
+    """Yield what is wrong with columns that have the name of their vectors in common."""
+    of_vectors: dict[str, Any] = {}
+    for column in columns:
+        if isinstance(column, EmbeddingColumn | SharedEmbeddingColumn):
+            facts = (column.categorical_column.num_buckets, column.dimension, column.max_norm, column.trainable)
+            if of_vectors.setdefault(column.collection_name, facts) != facts:
+                yield f"{name} has {column.name!r}, whose vectors {column.collection_name!r} another column has"

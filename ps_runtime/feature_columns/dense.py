@@ -1,0 +1,242 @@
+"""Columns of numbers: functions with the names, arguments and defaults of ``tf.feature_column``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from psflow.ps_runtime.errors import ArgumentTypeError, UsageError
+from psflow.ps_runtime.feature_columns.arguments import (
+    check_combiner,
+    check_key,
+    checked_default,
+    checked_dtype,
+    checked_shape,
+    whole_number,
+)
+from psflow.ps_runtime.feature_columns.kinds import (
+    BucketizedColumn,
+    CategoricalColumn,
+    Combiner,
+    EmbeddingColumn,
+    IndicatorColumn,
+    Initializer,
+    NumericColumn,
+    SharedEmbeddingColumn,
+    WeightedColumn,
+)
+
+__all__ = ["bucketized_column", "embedding_column", "indicator_column", "numeric_column", "shared_embeddings"]
+
+
+def numeric_column(
+    key: str,
+    shape: int | Sequence[int] = (1,),
+    default_value: ArrayLike | None = None,
+    dtype: Any = np.float32,
+    normalizer_fn: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+) -> NumericColumn:
+    """Read numbers, which a model sees as float32.
+
+    Parameters
+    ----------
+    key : str
+        Name of the feature.
+    shape : int or sequence of int
+        Of the numbers of one example; ``(1,)`` also stands for a feature of shape ``(batch,)``.
+    default_value : number, or numbers of `shape`, optional
+        What a number that is missing, which is NaN, becomes.
+    dtype : dtype
+        A float or an integer dtype.
+    normalizer_fn : callable, optional
+        Takes the numbers of a batch, ``(batch, *shape)``, and returns as many. To travel with an export it stands at
+        the top level of a module.
+
+    Raises
+    ------
+    UsageError, ArgumentTypeError
+        If an argument is wrong.
+
+    Examples
+    --------
+    >>> numeric_column("area", shape=2).name
+    'area'
+    """
+    check_key(key)
+    lengths = checked_shape(shape, key)
+    known = checked_dtype(dtype, key, "fiu")
+    default = checked_default(default_value, lengths, known, key)
+    if normalizer_fn is not None and not callable(normalizer_fn):
+        raise ArgumentTypeError((f"normalizer_fn of column {key!r} is {normalizer_fn!r}, expected a function",))
+    return NumericColumn(key, lengths, default, known, normalizer_fn)
+
+
+def bucketized_column(source_column: NumericColumn, boundaries: Sequence[float]) -> BucketizedColumn:
+    """Make ids of numbers: which bucket each lies in. A boundary lies in the bucket above it.
+
+    Parameters
+    ----------
+    source_column : column made by `numeric_column`
+        Of one axis. Each of its numbers has buckets of its own.
+    boundaries : list or tuple of float
+        Ascending.
+
+    Raises
+    ------
+    UsageError
+        If an argument is wrong.
+    """
+    if not isinstance(source_column, NumericColumn):
+        raise UsageError((f"source_column is {source_column!r}, expected one made by numeric_column",))
+    if len(source_column.shape) > 1:
+        raise UsageError((f"source_column {source_column.name!r} has the shape {source_column.shape}, expected (k,)",))
+    edges = boundaries if isinstance(boundaries, list | tuple) else ()
+    if not edges or not all(low < high for low, high in itertools.pairwise(edges)):
+        raise UsageError((f"boundaries are {boundaries!r}, expected a list of ascending numbers",))
+    return BucketizedColumn(source_column, tuple(map(float, edges)))
+
+
+def indicator_column(categorical_column: CategoricalColumn) -> IndicatorColumn:
+    """Count how often an example has each id, or add up its weights.
+
+    Raises
+    ------
+    UsageError
+        If it is no column of ids.
+    """
+    _check_categorical(categorical_column)
+    return IndicatorColumn(categorical_column)
+
+
+def embedding_column(
+    categorical_column: CategoricalColumn,
+    dimension: int,
+    combiner: Combiner = "mean",
+    initializer: Initializer | None = None,
+    ckpt_to_load_from: None = None,
+    tensor_name_in_ckpt: None = None,
+    max_norm: float | None = None,
+    trainable: bool = True,
+    use_safe_embedding_lookup: bool = True,
+) -> EmbeddingColumn:
+    """Look up a learned vector for each id, and join those of an example.
+
+    Parameters
+    ----------
+    categorical_column : column of ids
+        What is looked up.
+    dimension : int
+        Length of a vector.
+    combiner : {"mean", "sqrtn", "sum"}
+        Their weighted sum, divided by the sum of the weights (mean), or by the root of the sum of their squares
+        (sqrtn). Without `sum`, weights that are not above 0 count as none. An example without an id has zeros.
+    initializer : callable ``(shape, dtype, rng) -> array``, optional
+        First values, of `psflow.initializers`; left out: normal, cut off at two standard deviations, which are
+        ``1 / sqrt(dimension)``.
+    ckpt_to_load_from, tensor_name_in_ckpt : None
+        Refused: `warm_start_from` of the Estimator takes first values from a checkpoint.
+    max_norm : float, optional
+        Vectors that are longer are looked up shortened to this length.
+    trainable : bool
+        Whether training changes the vectors.
+    use_safe_embedding_lookup : bool
+        True: every lookup is safe.
+
+    Raises
+    ------
+    UsageError
+        If an argument is wrong.
+
+    Notes
+    -----
+    Up to 1,000 vectors are a variable, more of them a sparse table, whose initializer is `normal`, `uniform` around 0,
+    a `constant` number, or `zeros`; its default is normal without the cut.
+    """
+    _check_categorical(categorical_column)
+    _check_vectors(dimension, combiner, initializer, max_norm)
+    _check_lookup(ckpt_to_load_from, tensor_name_in_ckpt, use_safe_embedding_lookup)
+    return EmbeddingColumn(categorical_column, int(dimension), combiner, initializer, max_norm, bool(trainable))
+
+
+def shared_embeddings(
+    categorical_columns: Sequence[CategoricalColumn],
+    dimension: int,
+    combiner: Combiner = "mean",
+    initializer: Initializer | None = None,
+    shared_embedding_collection_name: str | None = None,
+    ckpt_to_load_from: None = None,
+    tensor_name_in_ckpt: None = None,
+    max_norm: float | None = None,
+    trainable: bool = True,
+    use_safe_embedding_lookup: bool = True,
+) -> list[SharedEmbeddingColumn]:
+    """Make embedding columns that look the ids of several columns up in the same vectors.
+
+    Parameters
+    ----------
+    categorical_columns : sequence of column of ids
+        All of one kind, weighed or not, and with as many ids.
+    shared_embedding_collection_name : str, optional
+        Name of the vectors; left out: made of the names of the columns.
+
+    Others as `embedding_column` has them.
+
+    Returns
+    -------
+    list of column
+        In the order of `categorical_columns`.
+
+    Raises
+    ------
+    UsageError
+        If an argument is wrong.
+    """
+    _check_vectors(dimension, combiner, initializer, max_norm)
+    _check_lookup(ckpt_to_load_from, tensor_name_in_ckpt, use_safe_embedding_lookup)
+    if not categorical_columns:
+        raise UsageError((f"categorical_columns are {categorical_columns!r}, expected at least one column of ids",))
+    for column in categorical_columns:
+        _check_categorical(column)
+    in_order = sorted(categorical_columns, key=lambda column: column.name)
+    first = in_order[0]
+    for column in in_order[1:]:
+        if type(_unweighted(column)) is not type(_unweighted(first)) or column.num_buckets != first.num_buckets:
+            kinds = (f"{c.name!r} is {type(_unweighted(c)).__name__} of {c.num_buckets} ids" for c in (column, first))
+            raise UsageError((f"columns that share vectors are of one kind, with as many ids; {', '.join(kinds)}",))
+    shared = shared_embedding_collection_name or "_".join(c.name for c in in_order) + "_shared_embedding"
+    return [
+        SharedEmbeddingColumn(column, int(dimension), shared, combiner, initializer, max_norm, bool(trainable))
+        for column in categorical_columns
+    ]
+
+
+def _unweighted(column: CategoricalColumn) -> CategoricalColumn:
+    return _unweighted(column.categorical_column) if isinstance(column, WeightedColumn) else column
+
+
+def _check_categorical(column: Any) -> None:
+    if not isinstance(column, get_args(CategoricalColumn)):
+        raise UsageError((f"categorical_column is {column!r}, expected a column of ids",))
+
+
+def _check_vectors(dimension: Any, combiner: Any, initializer: Any, max_norm: Any) -> None:
+    if not whole_number(dimension) or dimension < 1:
+        raise UsageError((f"dimension is {dimension!r}, expected an integer >= 1",))
+    check_combiner(combiner, "an embedding column")
+    if initializer is not None and not callable(initializer):
+        raise UsageError((f"initializer is {initializer!r}, expected a function, such as initializers.normal()",))
+    if max_norm is not None and not (isinstance(max_norm, int | float) and max_norm > 0):
+        raise UsageError((f"max_norm is {max_norm!r}, expected a number above 0",))
+
+
+def _check_lookup(ckpt_to_load_from: Any, tensor_name_in_ckpt: Any, use_safe_embedding_lookup: Any) -> None:
+    if (ckpt_to_load_from, tensor_name_in_ckpt) != (None, None):
+        raise UsageError(
+            ("ckpt_to_load_from is not taken; warm_start_from=WarmStartSettings(...) of the Estimator does this",)
+        )
+    if use_safe_embedding_lookup is not True:
+        raise UsageError((f"use_safe_embedding_lookup is {use_safe_embedding_lookup!r}, expected True",))

@@ -1,0 +1,268 @@
+"""What a model reads of raw features: a kind for each way, frozen, to be made by the functions of `psflow`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = [
+    "COMBINERS",
+    "BucketizedColumn",
+    "CategoricalColumn",
+    "Combiner",
+    "CrossedColumn",
+    "DenseColumn",
+    "EmbeddingColumn",
+    "FeatureColumn",
+    "HashBucketColumn",
+    "IdentityColumn",
+    "IndicatorColumn",
+    "LinearColumn",
+    "NumericColumn",
+    "SharedEmbeddingColumn",
+    "VocabularyColumn",
+    "WeightedColumn",
+    "leaves_of",
+]
+
+Combiner = Literal["sum", "mean", "sqrtn"]
+COMBINERS: tuple[str, ...] = get_args(Combiner)
+Initializer = Callable[..., NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class NumericColumn:
+    """Numbers as they are, or what `normalizer_fn` makes of them; see `numeric_column`."""
+
+    key: str
+    shape: tuple[int, ...]
+    default_value: tuple[float, ...] | None
+    dtype: str
+    normalizer_fn: Callable[[NDArray[Any]], NDArray[Any]] | None = field(default=None, hash=False)
+
+    def __post_init__(self) -> None:
+        _make_tuples(self, "shape", "default_value")
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return self.key
+
+
+@dataclass(frozen=True)
+class BucketizedColumn:
+    """Which bucket each number lies in; see `bucketized_column`."""
+
+    source_column: NumericColumn
+    boundaries: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _make_tuples(self, "boundaries")
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return f"{self.source_column.name}_bucketized"
+
+    @property
+    def num_buckets(self) -> int:
+        """Buckets of each number, times the numbers of an example."""
+        return (len(self.boundaries) + 1) * self.source_column.shape[0]
+
+
+@dataclass(frozen=True)
+class VocabularyColumn:
+    """Places of values in a vocabulary; see `categorical_column_with_vocabulary_list`.
+
+    Integers stand in `vocabulary` as their decimal text.
+    """
+
+    key: str
+    vocabulary: tuple[str, ...] = field(hash=False, repr=False)
+    dtype: str
+    default_value: int = -1
+    num_oov_buckets: int = 0
+
+    def __post_init__(self) -> None:
+        _make_tuples(self, "vocabulary")
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return self.key
+
+    @property
+    def num_buckets(self) -> int:
+        """Number of ids."""
+        return len(self.vocabulary) + self.num_oov_buckets
+
+    @functools.cached_property
+    def words(self) -> pa.Array:
+        """The vocabulary as pyarrow looks it up."""
+        import pyarrow as pa
+
+        return pa.array(self.vocabulary, pa.string())
+
+
+@dataclass(frozen=True)
+class IdentityColumn:
+    """Integers that are ids already; see `categorical_column_with_identity`."""
+
+    key: str
+    num_buckets: int
+    default_value: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return self.key
+
+
+@dataclass(frozen=True)
+class HashBucketColumn:
+    """Hashes of values; see `categorical_column_with_hash_bucket`."""
+
+    key: str
+    hash_bucket_size: int
+    dtype: str
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return self.key
+
+    @property
+    def num_buckets(self) -> int:
+        """Number of ids."""
+        return self.hash_bucket_size
+
+
+@dataclass(frozen=True)
+class WeightedColumn:
+    """Ids with a weight each; see `weighted_categorical_column`."""
+
+    categorical_column: CategoricalColumn
+    weight_feature_key: str
+    dtype: str
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return f"{self.categorical_column.name}_weighted_by_{self.weight_feature_key}"
+
+    @property
+    def num_buckets(self) -> int:
+        """Number of ids."""
+        return self.categorical_column.num_buckets
+
+
+@dataclass(frozen=True)
+class CrossedColumn:
+    """Hashes of the combinations of values; see `crossed_column`."""
+
+    keys: tuple[str | CategoricalColumn, ...]
+    hash_bucket_size: int
+    hash_key: int | None = None
+
+    def __post_init__(self) -> None:
+        _make_tuples(self, "keys")
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return "_X_".join(sorted(key if isinstance(key, str) else key.name for key in leaves_of(self)))
+
+    @property
+    def num_buckets(self) -> int:
+        """Number of ids."""
+        return self.hash_bucket_size
+
+
+CategoricalColumn = (
+    BucketizedColumn | VocabularyColumn | IdentityColumn | HashBucketColumn | WeightedColumn | CrossedColumn
+)
+"""Gives ids: what a linear model has a weight for each of, and what a deep network needs an embedding for."""
+
+
+@dataclass(frozen=True)
+class IndicatorColumn:
+    """How often each id is there; see `indicator_column`."""
+
+    categorical_column: CategoricalColumn
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return f"{self.categorical_column.name}_indicator"
+
+
+@dataclass(frozen=True)
+class EmbeddingColumn:
+    """A learned vector for each id; see `embedding_column`."""
+
+    categorical_column: CategoricalColumn
+    dimension: int
+    combiner: Combiner
+    initializer: Initializer | None = field(default=None, hash=False)
+    max_norm: float | None = None
+    trainable: bool = True
+
+    @property
+    def name(self) -> str:
+        """Name of the column, and of its vectors."""
+        return f"{self.categorical_column.name}_embedding"
+
+    @property
+    def collection_name(self) -> str:
+        """Name of the vectors."""
+        return self.name
+
+
+@dataclass(frozen=True)
+class SharedEmbeddingColumn:
+    """A learned vector for each id, the same as other columns have; see `shared_embeddings`."""
+
+    categorical_column: CategoricalColumn
+    dimension: int
+    collection_name: str
+    combiner: Combiner
+    initializer: Initializer | None = field(default=None, hash=False)
+    max_norm: float | None = None
+    trainable: bool = True
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return f"{self.categorical_column.name}_shared_embedding"
+
+
+DenseColumn = NumericColumn | BucketizedColumn | IndicatorColumn | EmbeddingColumn | SharedEmbeddingColumn
+"""Gives numbers: what a deep network reads."""
+
+LinearColumn = CategoricalColumn | NumericColumn | IndicatorColumn
+"""What a linear model reads."""
+
+FeatureColumn = CategoricalColumn | DenseColumn
+
+
+def leaves_of(crossed: CrossedColumn) -> Iterator[str | CategoricalColumn]:
+    """Yield what is crossed, with what is crossed in crosses of crosses."""
+    for key in crossed.keys:
+        if isinstance(key, CrossedColumn):
+            yield from leaves_of(key)
+        else:
+            yield key
+
+
+def _make_tuples(column: object, *names: str) -> None:
+    """Let equal columns compare equal: an export has lists for tuples."""
+    for name in names:
+        if isinstance(getattr(column, name), list):
+            object.__setattr__(column, name, tuple(getattr(column, name)))

@@ -1,0 +1,144 @@
+"""Raw features of a batch, as columns read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.computing import hashed_ids
+from psflow.ps_runtime.errors import InputError, did_you_mean
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["RawFeatures", "Values"]
+
+FINGERPRINTS = 2**62
+"""Words that are crossed are hashed below this number."""
+
+
+class Values(NamedTuple):
+    """Words or integers of a batch.
+
+    Parameters
+    ----------
+    array : (batch * n,) pyarrow array of text or int64
+        Null where there is no value.
+    present : (batch, n) bool array
+        Where there is one.
+    """
+
+    array: pa.Array
+    present: NDArray[np.bool_]
+
+
+class RawFeatures:
+    """Reads features by name.
+
+    Parameters
+    ----------
+    features : mapping of str to array
+        Of a batch.
+
+    Raises
+    ------
+    InputError
+        If it is no mapping.
+    """
+
+    def __init__(self, features: Any) -> None:
+        if not isinstance(features, Mapping):
+            fault = "feature columns read features by name, but the input is one array; let input_fn return a dict"
+            raise InputError((fault,))
+        self._features = features
+
+    def numbers(self, key: str) -> NDArray[Any]:
+        """Return a feature of numbers, ``(batch, ...)`` of at least two axes.
+
+        Raises
+        ------
+        InputError
+            If it is not there, or has no numbers.
+        """
+        array = self._array(key)
+        if array.dtype.kind not in "fiub":
+            raise InputError((f"feature {key!r} is of {array.dtype}, its column expects numbers",))
+        return array
+
+    def integers(self, key: str) -> NDArray[np.int64]:
+        """Return a feature of integers, ``(batch, n)``.
+
+        Raises
+        ------
+        InputError
+            If it is not there, or has no integers, or one beyond int64.
+        """
+        array = self._array(key)
+        if array.dtype.kind not in "iu":
+            raise InputError((f"feature {key!r} is of {array.dtype}, its column expects integers",))
+        if array.dtype == np.uint64 and array.max(initial=0) >= 2**63:
+            raise InputError((f"feature {key!r} has {array.max()}, its column expects integers below 2**63",))
+        return _flat(array.astype(np.int64))
+
+    def values(self, key: str, dtype: str) -> Values:
+        """Return a feature of words (`dtype` ``string``) or of integers; ``""``, None and -1 are no value.
+
+        Raises
+        ------
+        InputError
+            If it is not there, or of the other kind.
+        """
+        import pyarrow as pa
+
+        if dtype != "string":
+            numbers = self.integers(key)
+            present = numbers != -1
+            return Values(pa.array(numbers.ravel(), mask=~present.ravel()), present)
+        words = self._words(key)
+        present = words != ""
+        return Values(pa.array(words.ravel(), pa.string(), mask=~present.ravel()), present)
+
+    def fingerprints(self, key: str) -> NDArray[np.int64]:
+        """Return a number for each value of a feature, ``(batch, n)``: of words a hash, else the integer itself.
+
+        Raises
+        ------
+        InputError
+            If it is not there, or has neither words nor integers.
+        """
+        import pyarrow as pa
+
+        if self._array(key).dtype.kind in "iu":
+            return self.integers(key)
+        words = self._words(key)
+        return hashed_ids(pa.array(words.ravel(), pa.string()), key, FINGERPRINTS, blank_id=-1).reshape(words.shape)
+
+    def _words(self, key: str) -> NDArray[Any]:
+        """Return a feature of text, ``(batch, n)``; ``""`` for None."""
+        array = self._array(key)
+        if array.dtype.kind == "S":
+            array = np.char.decode(array, "utf-8")
+        elif array.dtype == object and all(word is None or isinstance(word, str) for word in array.flat):
+            array = np.array(["" if word is None else word for word in array.flat]).reshape(array.shape)
+        if array.dtype.kind != "U":
+            raise InputError((f"feature {key!r} is of {array.dtype}, its column expects text",))
+        return _flat(array)
+
+    def _array(self, key: str) -> NDArray[Any]:
+        if key not in self._features:
+            names = list(self._features)
+            near = did_you_mean(key, names) or f"; its features are {', '.join(map(repr, names[:10]))}"
+            raise InputError((f"the input has no feature {key!r}, which a column reads{near}",))
+        array: NDArray[Any] = np.asarray(self._features[key])
+        if not array.ndim:
+            raise InputError((f"feature {key!r} is a single value, expected one for each example, (batch, ...)",))
+        return array[:, np.newaxis] if array.ndim == 1 else array
+
+
+def _flat(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the values of each example in a row, also where there is no example."""
+    return array.reshape(len(array), math.prod(array.shape[1:]))

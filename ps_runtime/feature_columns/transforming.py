@@ -1,0 +1,230 @@
+"""The columns of a batch, computed of its raw features, each once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Any, NamedTuple, assert_never
+
+import numpy as np
+from numpy.typing import NDArray
+
+from psflow.ps_runtime.columns.computing import bucket_ids, hashed_ids, word_ids
+from psflow.ps_runtime.columns.crossing import combination_ids
+from psflow.ps_runtime.errors import InputError, ModelFnError, PsflowError
+from psflow.ps_runtime.feature_columns.kinds import (
+    BucketizedColumn,
+    CategoricalColumn,
+    CrossedColumn,
+    HashBucketColumn,
+    IdentityColumn,
+    IndicatorColumn,
+    NumericColumn,
+    VocabularyColumn,
+    WeightedColumn,
+    leaves_of,
+)
+from psflow.ps_runtime.feature_columns.raw_features import RawFeatures, Values
+
+__all__ = ["IdValues", "Transformation"]
+
+
+class IdValues(NamedTuple):
+    """What a column of ids is in a batch.
+
+    Parameters
+    ----------
+    ids : (batch, n) int64 array
+        Negative where a value has no id; of no meaning where there is no value.
+    present : (batch, n) bool array
+        Where there is a value at all; one without an id still counts in a cross.
+    weights : (batch, n) float32 array, optional
+        Of the values; None: 1 each.
+    """
+
+    ids: NDArray[np.int64]
+    present: NDArray[np.bool_]
+    weights: NDArray[np.float32] | None = None
+
+
+class Transformation:
+    """Computes the columns of one batch. What several of them are made of is computed once.
+
+    Parameters
+    ----------
+    features : mapping of str to array
+        Raw features of the batch, of equal length. ``(batch,)`` stands for ``(batch, 1)``.
+    """
+
+    def __init__(self, features: Any) -> None:
+        self._raw = RawFeatures(features)
+        self._known: dict[Hashable, Any] = {}
+
+    def numbers(self, column: NumericColumn | BucketizedColumn | IndicatorColumn) -> NDArray[np.float32]:
+        """Return a column of numbers, ``(batch, width)`` in C order; of buckets and ids how often each is there.
+
+        Raises
+        ------
+        InputError
+            If its features are not there, or of another dtype or shape.
+        ModelFnError
+            If a normalizer_fn raises, or returns no numbers of the shape of the column.
+        """
+        if ("numbers", column) not in self._known:
+            match column:
+                case NumericColumn():
+                    computed = self._numeric(column)
+                case BucketizedColumn():
+                    computed = _counts(self.ids(column), column.num_buckets)
+                case IndicatorColumn(of_ids):
+                    computed = _counts(self.ids(of_ids), of_ids.num_buckets)
+                case _:
+                    assert_never(column)
+            self._known["numbers", column] = computed
+        numbers: NDArray[np.float32] = self._known["numbers", column]
+        return numbers
+
+    def ids(self, column: CategoricalColumn) -> IdValues:
+        """Return a column of ids.
+
+        Raises
+        ------
+        InputError
+            As `numbers` does; also if an identity is out of range.
+        """
+        if ("ids", column) not in self._known:
+            self._known["ids", column] = self._computed(column)
+        ids: IdValues = self._known["ids", column]
+        return ids
+
+    def _computed(self, column: CategoricalColumn) -> IdValues:
+        match column:
+            case VocabularyColumn():
+                values = self._raw.values(column.key, column.dtype)
+                return IdValues(_in_vocabulary(column, values), values.present)
+            case HashBucketColumn():
+                values = self._raw.values(column.key, column.dtype)
+                hashed = hashed_ids(values.array, column.key, column.hash_bucket_size, blank_id=-1)
+                return IdValues(hashed.reshape(values.present.shape), values.present)
+            case IdentityColumn():
+                return self._identity(column)
+            case BucketizedColumn():
+                return self._bucketized(column)
+            case WeightedColumn():
+                return self._weighted(column)
+            case CrossedColumn():
+                return self._crossed(column)
+        assert_never(column)
+
+    def _numeric(self, column: NumericColumn) -> NDArray[np.float32]:
+        raw = self._raw.numbers(column.key)
+        if raw.shape[1:] != column.shape:
+            shape = (len(raw), *column.shape)
+            raise InputError((f"feature {column.key!r} has the shape {raw.shape}, its column expects {shape}",))
+        if column.default_value is not None and raw.dtype.kind == "f":
+            raw = np.where(np.isnan(raw), np.reshape(column.default_value, column.shape), raw)
+        size = math.prod(column.shape)
+        if column.normalizer_fn is None:
+            return np.asarray(raw, np.float32).reshape(len(raw), size)
+        given = _normalized(column, raw)
+        if given.size != len(raw) * size or len(given) != len(raw) or given.dtype.kind not in "fiub":
+            got = f"{given.dtype}{list(given.shape)}"
+            raise ModelFnError((f"normalizer_fn of column {column.name!r} gave {got}, expected {list(raw.shape)}",))
+        return np.asarray(given, np.float32).reshape(len(raw), size)
+
+    def _bucketized(self, column: BucketizedColumn) -> IdValues:
+        numbers = self.numbers(column.source_column)
+        # in the precision of the numbers, so that a number that is a boundary lies above it
+        buckets = bucket_ids(numbers, np.asarray(column.boundaries, np.float32))
+        ids = buckets + np.arange(numbers.shape[1]) * (len(column.boundaries) + 1)
+        return IdValues(ids, np.ones(ids.shape, np.bool_))
+
+    def _identity(self, column: IdentityColumn) -> IdValues:
+        values = self._raw.integers(column.key)
+        ids, present = values, values != -1
+        too_large = present & (ids >= column.num_buckets)
+        if column.default_value is not None:
+            ids = np.where(present & ((ids < 0) | too_large), column.default_value, ids)
+        elif too_large.any():
+            row = int(np.argmax(too_large.any(axis=1)))
+            value = ids[row][too_large[row]][0]
+            raise InputError(
+                (
+                    f"feature {column.key!r} has {value} in row {row} of the batch, expected ids in "
+                    f"[0, {column.num_buckets}); or give its column a default_value",
+                )
+            )
+        return IdValues(ids, present)
+
+    def _weighted(self, column: WeightedColumn) -> IdValues:
+        ids, present, given = self.ids(column.categorical_column)
+        weights = self._raw.numbers(column.weight_feature_key)
+        key = column.weight_feature_key
+        if weights.size != ids.size or len(weights) != len(ids):
+            expected = f"a weight for each value of {column.categorical_column.name!r}, {list(ids.shape)}"
+            raise InputError((f"feature {key!r} has the shape {list(weights.shape)}, expected {expected}",))
+        factors = np.asarray(weights, np.float32).reshape(ids.shape)
+        strays = (factors != 0) & ~present
+        if strays.any():
+            row = int(np.argmax(strays.any(axis=1)))
+            fault = f"a weight in row {row} of the batch where {column.categorical_column.name!r} has no value"
+            raise InputError((f"feature {key!r} has {fault}; expected 0 there",))
+        return IdValues(ids, present, factors if given is None else factors * given)
+
+    def _crossed(self, column: CrossedColumn) -> IdValues:
+        members = [self._member(key) for key in leaves_of(column)]
+        batch = len(members[0].ids)
+        shape = (batch, *(member.ids.shape[1] for member in members))
+        whole = [_along(axis, member, shape) for axis, member in enumerate(members)]
+        present = np.logical_and.reduce([np.broadcast_to(found, shape) for _, found in whole])
+        present = present.reshape(batch, math.prod(shape[1:]))
+        flat = [np.broadcast_to(ids, shape).ravel() for ids, _ in whole]
+        ids = combination_ids(flat, column.hash_bucket_size, column.hash_key or 0).reshape(present.shape)
+        return IdValues(ids, present)
+
+    def _member(self, key: str | CategoricalColumn) -> IdValues:
+        if not isinstance(key, str):
+            return self.ids(key)
+        ids = self._raw.fingerprints(key)
+        return IdValues(ids, np.ones(ids.shape, np.bool_))
+
+
+def _along(axis: int, member: IdValues, shape: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return the ids of a member of a cross along an axis of their own, and which are there."""
+    own = [shape[0], *(length if place == axis else 1 for place, length in enumerate(shape[1:]))]
+    return member.ids.reshape(own), member.present.reshape(own)
+
+
+def _in_vocabulary(column: VocabularyColumn, values: Values) -> NDArray[np.int64]:
+    import pyarrow as pa
+
+    ids = word_ids(values.array, column.key, column.words)
+    is_known = ids < len(column.vocabulary)
+    unknown = ~is_known & values.present.ravel()
+    if column.num_oov_buckets and unknown.any():
+        others = values.array.filter(pa.array(unknown))
+        ids[unknown] += hashed_ids(others, column.key, column.num_oov_buckets, blank_id=0)
+    else:
+        ids[unknown] = column.default_value
+    return ids.reshape(values.present.shape)
+
+
+def _counts(found: IdValues, num_ids: int) -> NDArray[np.float32]:
+    """Return how often each id is there, or the sum of its weights, ``(batch, num_ids)``."""
+    batch = len(found.ids)
+    counted = found.present & (found.ids >= 0)
+    places = (found.ids + np.arange(batch)[:, np.newaxis] * num_ids)[counted]
+    weights = None if found.weights is None else found.weights[counted]
+    counts = np.bincount(places, weights, batch * num_ids)
+    return counts.reshape(batch, num_ids).astype(np.float32)
+
+
+def _normalized(column: NumericColumn, raw: NDArray[Any]) -> NDArray[Any]:
+    assert column.normalizer_fn is not None
+    try:
+        return np.asarray(column.normalizer_fn(raw))
+    except PsflowError:
+        raise
+    except Exception as cause:
+        fault = f"normalizer_fn of column {column.name!r} raised {type(cause).__name__}: {cause}"
+        raise ModelFnError((fault,)) from cause

@@ -1,0 +1,144 @@
+"""The feature columns of a batch, as linear models and deep networks read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, assert_never
+
+import numpy as np
+
+from psflow.ps_runtime.feature_columns.kinds import (
+    BucketizedColumn,
+    CategoricalColumn,
+    Combiner,
+    CrossedColumn,
+    DenseColumn,
+    EmbeddingColumn,
+    HashBucketColumn,
+    IdentityColumn,
+    IndicatorColumn,
+    LinearColumn,
+    NumericColumn,
+    SharedEmbeddingColumn,
+    VocabularyColumn,
+    WeightedColumn,
+)
+from psflow.ps_runtime.feature_columns.transforming import IdValues, Transformation
+from psflow.ps_runtime.initializers import normal, truncated_normal
+from psflow.ps_runtime.losses import FloatArray
+from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS, Ids
+from psflow.ps_runtime.model.canned.id_rows import IdRows
+
+__all__ = ["Embedded", "deep_inputs", "linear_inputs", "vectors_name"]
+
+
+class Embedded(NamedTuple):
+    """Ids whose vectors a deep network reads."""
+
+    rows: IdRows
+    ids: Ids
+
+
+def linear_inputs(
+    transformation: Transformation, columns: Iterable[LinearColumn], combiner: Combiner
+) -> dict[str, FloatArray | Ids]:
+    """Return what a linear model reads, by the names of the columns, sorted.
+
+    Parameters
+    ----------
+    transformation : Transformation
+        Of the batch.
+    columns : iterable of column
+        What to read.
+    combiner : {"sum", "mean", "sqrtn"}
+        How the weights of several ids of an example become one.
+
+    Raises
+    ------
+    InputError
+        If a feature is not there, or not what its column expects.
+    """
+    found: dict[str, FloatArray | Ids] = {}
+    for column in sorted(columns, key=lambda column: column.name):
+        match column:
+            case NumericColumn() | IndicatorColumn():
+                found[column.name] = transformation.numbers(column)
+            case (
+                BucketizedColumn()
+                | VocabularyColumn()
+                | IdentityColumn()
+                | HashBucketColumn()
+                | WeightedColumn()
+                | CrossedColumn()
+            ):
+                found[column.name] = _joined(transformation.ids(column), column, combiner)
+            case _:
+                assert_never(column)
+    return found
+
+
+def deep_inputs(
+    transformation: Transformation, columns: Iterable[DenseColumn], layer: str
+) -> dict[str, FloatArray | Embedded]:
+    """Return what a deep network reads, by the names of the columns, sorted.
+
+    Parameters
+    ----------
+    transformation : Transformation
+        Of the batch.
+    columns : iterable of column of numbers
+        What to read.
+    layer : str
+        What the names of vectors begin with.
+
+    Raises
+    ------
+    InputError
+        If a feature is not there, or not what its column expects.
+    """
+    found: dict[str, FloatArray | Embedded] = {}
+    for column in sorted(columns, key=lambda column: column.name):
+        match column:
+            case NumericColumn() | BucketizedColumn() | IndicatorColumn():
+                found[column.name] = transformation.numbers(column)
+            case EmbeddingColumn() | SharedEmbeddingColumn():
+                ids = _joined(transformation.ids(column.categorical_column), column.categorical_column, column.combiner)
+                found[column.name] = Embedded(_vectors(column, layer), ids)
+            case _:
+                assert_never(column)
+    return found
+
+
+def vectors_name(layer: str, collection: str) -> str:
+    """Return the name of the variable or table of vectors."""
+    return f"{layer}/{collection}/embedding_weights"
+
+
+def _vectors(column: EmbeddingColumn | SharedEmbeddingColumn, layer: str) -> IdRows:
+    num_ids, stddev = column.categorical_column.num_buckets, column.dimension**-0.5
+    first = truncated_normal(stddev=stddev) if num_ids <= MAX_DENSE_IDS else normal(stddev=stddev)
+    name = vectors_name(layer, column.collection_name)
+    initializer = column.initializer or first
+    return IdRows(name, num_ids, column.dimension, initializer, column.trainable, column.max_norm)
+
+
+def _joined(found: IdValues, column: CategoricalColumn, combiner: Combiner) -> Ids:
+    """Return ids with the factors by which a combiner joins their rows."""
+    counts = found.present & (found.ids >= 0)
+    if found.weights is None and found.ids.shape[1] == 1 and counts.all():
+        return Ids(found.ids[:, 0], column.num_buckets, 0)
+    weights = counts.astype(np.float32) if found.weights is None else np.where(counts, found.weights, np.float32(0))
+    if combiner != "sum":  # a divisor is no sum of both signs
+        counts &= weights > 0
+        weights = np.where(counts, weights, np.float32(0))
+    match combiner:
+        case "sum":
+            divisor = np.ones((len(weights), 1), np.float32)
+        case "mean":
+            divisor = weights.sum(axis=1, keepdims=True)
+        case "sqrtn":
+            divisor = np.sqrt((weights * weights).sum(axis=1, keepdims=True))
+        case _:
+            assert_never(combiner)
+    factors = np.asarray(weights / np.where(divisor > 0, divisor, np.float32(1)), np.float32)
+    return Ids(np.where(counts, found.ids, -1), column.num_buckets, 0, factors=factors)

@@ -1,0 +1,112 @@
+"""Layers of feature columns, for a model_fn of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.feature_columns.choosing import as_list, deep_columns_faults, linear_columns_faults
+from psflow.ps_runtime.feature_columns.kinds import COMBINERS, Combiner, DenseColumn, LinearColumn
+from psflow.ps_runtime.feature_columns.transforming import Transformation
+from psflow.ps_runtime.initializers import zeros
+from psflow.ps_runtime.model.canned.column_inputs import Embedded, deep_inputs, linear_inputs
+from psflow.ps_runtime.model.canned.features import Ids
+from psflow.ps_runtime.model.canned.id_rows import IdRows
+from psflow.ps_runtime.model.scope import get_variable
+from psflow.ps_runtime.tracing import numpy_of, plain
+
+__all__ = ["input_layer", "linear_model"]
+
+
+def input_layer(features: Any, feature_columns: DenseColumn | Iterable[DenseColumn]) -> Any:
+    """Put columns of numbers side by side, in the sorted order of their names.
+
+    Parameters
+    ----------
+    features : mapping of str to array
+        Raw features, as model_fn gets them.
+    feature_columns : column or iterable of column
+        Numbers, buckets, indicators and embeddings.
+
+    Returns
+    -------
+    (batch, width) float32 array
+        Within `minimize` autograd follows the vectors of embeddings, ``input_layer/<name>/embedding_weights``.
+
+    Raises
+    ------
+    UsageError
+        If a column is none of numbers.
+    InputError
+        If a feature is not there, or not what its column expects.
+
+    Examples
+    --------
+    >>> from psflow.feature_column import bucketized_column, numeric_column
+    >>> area = numeric_column("area")
+    >>> input_layer({"area": [3.0, 7.0]}, [area, bucketized_column(area, [5.0])])
+    array([[3., 1., 0.],
+           [7., 0., 1.]], dtype=float32)
+    """
+    columns = as_list(feature_columns)
+    _check(deep_columns_faults(columns))
+    blocks = [
+        block.rows.look_up(block.ids) if isinstance(block, Embedded) else block
+        for block in deep_inputs(Transformation(features), columns, "input_layer").values()
+    ]
+    np_ = numpy_of(next((block for block in blocks if plain(block) is not block), None))
+    return np_.concatenate(blocks, axis=1)
+
+
+def linear_model(
+    features: Any,
+    feature_columns: LinearColumn | Iterable[LinearColumn],
+    units: int = 1,
+    sparse_combiner: Combiner = "sum",
+) -> Any:
+    """Add up the weighted columns and a bias.
+
+    Parameters
+    ----------
+    features : mapping of str to array
+        Raw features, as model_fn gets them.
+    feature_columns : column or iterable of column
+        Columns of ids, numbers and indicators.
+    units : int
+        How many sums there are, each with weights of its own.
+    sparse_combiner : {"sum", "mean", "sqrtn"}
+        How the weights of several ids of an example become one.
+
+    Returns
+    -------
+    (batch, units) array
+        Within `minimize` autograd follows the weights, ``linear_model/<name>/weights``, and
+        ``linear_model/bias_weights``. All begin at 0.
+
+    Raises
+    ------
+    UsageError
+        If a column is an embedding, or there is no such combiner.
+    InputError
+        If a feature is not there, or not what its column expects.
+    """
+    columns = as_list(feature_columns)
+    faults = (
+        [] if sparse_combiner in COMBINERS else [f"sparse_combiner is {sparse_combiner!r}, expected sum, mean, sqrtn"]
+    )
+    _check([*faults, *linear_columns_faults(columns)])
+    outputs = get_variable("linear_model/bias_weights", (units,), initializer=zeros)
+    for column, values in linear_inputs(Transformation(features), columns, sparse_combiner).items():
+        name = f"linear_model/{column}/weights"
+        if isinstance(values, Ids):
+            outputs = outputs + IdRows(name, values.num_ids, units, zeros).look_up(values)
+        else:
+            weights = get_variable(name, (values.shape[1], units), initializer=zeros)
+            outputs = outputs + numpy_of(weights).dot(values, weights)
+    return outputs
+
+
+def _check(faults: list[str]) -> None:
+    if faults:
+        raise UsageError(tuple(faults))

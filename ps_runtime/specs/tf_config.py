@@ -1,0 +1,226 @@
+"""TF_CONFIG: the JSON that says which process of which cluster this one is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from psflow.ps_runtime.errors import ConfigError, did_you_mean
+from psflow.ps_runtime.specs.cluster_faults import address_faults, duplicate_faults, index_fault, num_addresses
+from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
+from psflow.ps_runtime.specs.role_flags import worker_or_chief
+
+__all__ = ["TfConfig", "parse_tf_config"]
+
+KEYS = ("cluster", "task", "model_dir", "environment")
+TASK_KEYS = ("type", "index")
+OF_PLATFORMS = ("job", "service", "rpc_layer", "cloud", "trial")
+"""What those who start TensorFlow's processes add. It says nothing of roles."""
+TASK_TYPES = [kind.value for kind in TaskType]
+ROLES = [kind.value for kind in TaskType if kind is not TaskType.CLIENT]
+SINGLE = (TaskType.CHIEF, TaskType.MASTER, TaskType.EVALUATOR)
+"""Of which a cluster has one at most."""
+MAX_SHOWN = 60
+"""Characters of a text that is not JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class TfConfig:
+    """What TF_CONFIG says.
+
+    Parameters
+    ----------
+    task : ClusterTask or None
+        Which process of which cluster this one is; None without a cluster.
+    model_dir : str or None
+        None if it does not say.
+    """
+
+    task: ClusterTask | None = None
+    model_dir: str | None = None
+
+
+def parse_tf_config(text: str) -> TfConfig:
+    """Read TF_CONFIG.
+
+    An evaluator may stand in ``cluster``, or have no address. Without a chief, worker 0 is the chief, and the indices
+    of the other workers shift down by one. A ``master`` is a chief that evaluates, too.
+
+    Parameters
+    ----------
+    text : str
+        A JSON object ``{"cluster": {role: [address, ...]}, "task": {"type", "index"}, "model_dir", "environment"}``.
+
+    Raises
+    ------
+    ConfigError
+        With every fault, by the name of its field.
+
+    Examples
+    --------
+    >>> text = '{"cluster": {"worker": ["a:1", "b:1"], "ps": ["c:1"]}, "task": {"type": "worker", "index": 1}}'
+    >>> task = parse_tf_config(text).task
+    >>> task.cluster.chief, task.cluster.workers, str(task.role)
+    ('a:1', ('b:1',), 'worker-0')
+    """
+    faults: list[str] = []
+    content = _loaded(text)
+    _check_keys("", content, KEYS, faults)
+    for name in ("model_dir", "environment"):
+        _check_text(name, content, faults)
+    cluster, task = _mapping(content, "cluster", faults), _mapping(content, "task", faults)
+    _check_keys("task.", task, TASK_KEYS, faults)
+    if not cluster:
+        _check_alone(task, faults)
+        _raise(faults)
+        return TfConfig(None, content.get("model_dir"))
+    addresses = _addresses(cluster, faults)
+    _raise(faults)
+    _check_roles(addresses, faults)
+    _raise(faults)
+    _check_task(task, addresses, faults)
+    _raise(faults)
+    return TfConfig(_normalised(addresses, TaskType(task["type"]), task.get("index", 0)), content.get("model_dir"))
+
+
+def _loaded(text: str) -> Mapping[str, Any]:
+    shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    try:
+        content = json.loads(text, object_pairs_hook=_without_repeats)
+    except json.JSONDecodeError as error:
+        raise ConfigError((f"TF_CONFIG should be a JSON object, got {shown!r}: {error}",)) from None
+    except RecursionError:
+        raise ConfigError((f"TF_CONFIG should be a JSON object, got one nested too deeply: {shown!r}",)) from None
+    if not isinstance(content, dict):
+        raise ConfigError((f"TF_CONFIG should be a JSON object, got {shown!r}",))
+    return content
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for place, key in enumerate(keys) if key in keys[:place])
+        raise ConfigError((f"TF_CONFIG: {repeated!r} stands twice in one object; only one of them can be meant",))
+    return content
+
+
+def _check_keys(where: str, content: Mapping[str, Any], known: tuple[str, ...], faults: list[str]) -> None:
+    for key in content:
+        if key not in (*known, *OF_PLATFORMS):
+            faults.append(f"{where}{key}: expected one of {', '.join(known)}{did_you_mean(key, known)}")
+
+
+def _check_text(name: str, content: Mapping[str, Any], faults: list[str]) -> None:
+    if name in content and (not isinstance(content[name], str) or not content[name]):
+        faults.append(f"{name} should be a text that is not empty, got {content[name]!r}")
+
+
+def _mapping(content: Mapping[str, Any], name: str, faults: list[str]) -> Mapping[str, Any]:
+    given = content.get(name, {})
+    if isinstance(given, dict):
+        return given
+    faults.append(f"{name} should be an object, got {given!r}")
+    return {}
+
+
+def _check_alone(task: Mapping[str, Any], faults: list[str]) -> None:
+    """Refuse a process of a cluster that is not there: it would train alone."""
+    for name, alone in (("type", "worker"), ("index", 0)):
+        given = task.get(name, alone)
+        if type(given) is not type(alone) or given != alone:
+            faults.append(f"task.{name} should be {alone!r} where there is no cluster, got {given!r}; give cluster")
+
+
+def _addresses(cluster: Mapping[str, Any], faults: list[str]) -> dict[TaskType, tuple[str, ...]]:
+    """Return the addresses of each type of task, in the order of the types."""
+    for name in cluster:
+        if name not in ROLES:
+            faults.append(f"cluster.{name}: expected one of {', '.join(ROLES)}{did_you_mean(name, ROLES)}")
+    found = {TaskType(kind): cluster[kind] for kind in ROLES if kind in cluster}
+    for kind, given in found.items():
+        name = f"cluster.{kind}"
+        if not isinstance(given, list):
+            faults.append(f"{name} should be a list of addresses, got {given!r}")
+        elif not given and kind is not TaskType.WORKER:  # programs give those beside the chief, which may be none
+            faults.append(f"{name} should have an address, got an empty list; leave it out if there is no {kind}")
+        elif kind in SINGLE and len(given) > 1:
+            faults.append(f"{name} should have one address, got {len(given)}: {', '.join(map(str, given))}")
+        else:
+            faults += address_faults(name, given)
+    if not faults:
+        faults += duplicate_faults({f"cluster.{kind}": given for kind, given in found.items()})
+    return {kind: tuple(given) for kind, given in found.items() if given}
+
+
+def _check_roles(addresses: Mapping[TaskType, tuple[str, ...]], faults: list[str]) -> None:
+    if not {TaskType.CHIEF, TaskType.MASTER, TaskType.WORKER} & addresses.keys():
+        faults.append(
+            f"cluster should have one chief, or workers of which the first is the chief, got {_list(addresses)}"
+        )
+    if TaskType.MASTER in addresses:
+        for other in (TaskType.CHIEF, TaskType.EVALUATOR):
+            if other in addresses:
+                faults.append(f"cluster has a master and {_named(other)}: a master is both; leave one of them out")
+
+
+def _check_task(task: Mapping[str, Any], addresses: Mapping[TaskType, tuple[str, ...]], faults: list[str]) -> None:
+    kind = task.get("type")
+    lacking = [name for name in TASK_KEYS if name not in task and not (kind == TaskType.CLIENT and name == "index")]
+    if lacking:
+        names = " and ".join(f"task.{name}" for name in lacking)
+        faults.append(f"{names} missing: give the type and the index of this process in cluster")
+        return
+    if kind not in TASK_TYPES:
+        near = did_you_mean(kind, TASK_TYPES) if isinstance(kind, str) else ""
+        faults.append(f"task.type should be one of {', '.join(TASK_TYPES)}, got {kind!r}{near}")
+        return
+    num, why = _how_many(TaskType(kind), addresses)
+    if not num:
+        faults.append(
+            f"task.type is {kind}, but cluster has {_list(addresses)}: the address of this process is missing"
+        )
+    elif (fault := index_fault("task.index", task.get("index", 0), num, why)) is not None:
+        faults.append(fault)
+    elif kind == TaskType.EVALUATOR and TaskType.MASTER in addresses:
+        faults.append("task.type is evaluator, but cluster has a master, which evaluates itself: start no evaluator")
+
+
+def _how_many(kind: TaskType, addresses: Mapping[TaskType, tuple[str, ...]]) -> tuple[int, str]:
+    """Return how many processes of a type there are, and what says so."""
+    if kind in (TaskType.EVALUATOR, TaskType.CLIENT):
+        return 1, f"there is one {kind}"
+    num = len(addresses.get(kind, ()))
+    return num, num_addresses(f"cluster.{kind}", num)
+
+
+def _normalised(addresses: Mapping[TaskType, tuple[str, ...]], kind: TaskType, index: int) -> ClusterTask:
+    workers = addresses.get(TaskType.WORKER, ())
+    chiefs = addresses.get(TaskType.CHIEF) or addresses.get(TaskType.MASTER)
+    if chiefs is None:
+        chiefs, workers = workers[:1], workers[1:]
+        if kind is TaskType.WORKER:
+            kind, index = worker_or_chief(index)
+    cluster = ClusterAddresses(
+        chiefs[0],
+        workers,
+        addresses.get(TaskType.PS, ()),
+        next(iter(addresses.get(TaskType.EVALUATOR, ())), None),
+        TaskType.MASTER in addresses,
+    )
+    return ClusterTask(cluster, kind, index)
+
+
+def _list(addresses: Mapping[TaskType, tuple[str, ...]]) -> str:
+    return ", ".join(addresses) + " only" if addresses else "no address at all"
+
+
+def _named(kind: TaskType) -> str:
+    return f"an {kind}" if kind is TaskType.EVALUATOR else f"a {kind}"
+
+
+def _raise(faults: list[str]) -> None:
+    if faults:
+        raise ConfigError(tuple(f"TF_CONFIG: {fault}" for fault in faults))

@@ -1,0 +1,175 @@
+"""One process for each role, as TF_CONFIG or flags say: migrated programs, and what becomes of one that is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
+from psflow.ps_runtime.checkpoint.store import CheckpointStore
+
+MIGRATED = Path(__file__).parents[2] / "examples" / "migrated"
+PSFLOW = str(Path(sys.executable).with_name("psflow"))
+TIMEOUT_SECS = 240.0
+ROLES = ("ps", "worker", "evaluator", "chief")
+
+PROGRAM = """
+import logging
+import sys
+import psflow as tf
+from model import MyEstimator
+
+def rows():
+    while True:
+        yield {"x": 0.5}, 1.4
+
+def input_fn():
+    return tf.Dataset.from_generator(rows).batch(1)
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO)
+    config = tf.RunConfig("model", save_checkpoints_steps=20)
+    train_spec = tf.TrainSpec(input_fn, max_steps=int(sys.argv[1]))
+    eval_spec = tf.EvalSpec(input_fn, steps=5, start_delay_secs=0, throttle_secs=0)
+    reports = tf.train_and_evaluate(MyEstimator("model", config), train_spec, eval_spec)
+    print(config.task_type, sorted(reports), sys.argv[2:])
+"""
+
+
+def free_address() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"localhost:{listener.getsockname()[1]}"
+
+
+@dataclass(frozen=True)
+class Started:
+    """A process, and the files that it writes to: nobody reads them meanwhile."""
+
+    process: subprocess.Popen[bytes]
+    out: Path
+    err: Path
+
+    def await_words(self, words: str) -> None:
+        deadline = time.monotonic() + TIMEOUT_SECS
+        while words not in self.err.read_text() and time.monotonic() < deadline:
+            with pytest.raises(subprocess.TimeoutExpired):
+                self.process.wait(0.1)
+
+    def kill(self) -> int:
+        self.process.kill()
+        return self.process.wait()
+
+    def end(self) -> tuple[int, str, str]:
+        return self.process.wait(TIMEOUT_SECS), self.out.read_text(), self.err.read_text()
+
+
+Start = Callable[..., Started]
+
+
+@pytest.fixture
+def start(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Return what starts a process in a directory of its own, with ``model.py`` and ``main.py``; kill what is left."""
+    started: list[Started] = []
+    (tmp_path / "main.py").write_text(PROGRAM)
+    environment = {**os.environ, "PYTHONPATH": str(MIGRATED), "TMPDIR": str(tmp_path)}
+
+    def run(*command: str, **settings: str) -> Started:
+        logs = tmp_path_factory.mktemp("logs")
+        with open(logs / "out", "wb") as out, open(logs / "err", "wb") as err:
+            process = subprocess.Popen(command, cwd=tmp_path, env=environment | settings, stdout=out, stderr=err)
+        started.append(Started(process, logs / "out", logs / "err"))
+        return started[-1]
+
+    yield run
+    for one in started:
+        one.kill()
+
+
+def ends(processes: dict[str, Started]) -> dict[str, tuple[int, str, str]]:
+    """Wait for processes; return the exit code of each, and what it has written."""
+    return {name: started.end() for name, started in processes.items()}
+
+
+def check_trained(model_dir: Path, last: int) -> None:
+    finished = read_finished(str(model_dir))
+    assert finished is not None
+    assert finished.final_step == last
+    assert EvaluationLog(str(model_dir)).read()[-1].global_step == last
+    assert not (model_dir / "tls").exists()
+
+
+def test_a_migrated_program_is_one_role_in_each_process(start: Start, tmp_path: Path) -> None:
+    hosts = {kind: free_address() for kind in ("ps", "worker", "chief")}
+    flags = [part for kind, address in hosts.items() for part in (f"--{kind}-hosts", address)]
+    roles = {
+        role: start(sys.executable, str(MIGRATED / "roles.py"), *flags, "--worker-type", role, "--worker-index", "0")
+        for role in ROLES
+    }
+    found = ends(roles)
+    assert {role: end[0] for role, end in found.items()} == dict.fromkeys(ROLES, 0), found
+    check_trained(tmp_path / "runs" / "migrated", 500)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["main.py", "runs"]
+
+
+def test_flags_of_the_command_are_the_same(start: Start, tmp_path: Path) -> None:
+    ps, workers = free_address(), [free_address(), free_address()]
+    flags = ["--ps_hosts", ps, "--worker_hosts", ";".join(workers)]
+    places = {"ps": ("ps", "0"), "chief": ("worker", "0"), "worker": ("worker", "1"), "evaluator": ("evaluator", "0")}
+    roles = {
+        role: start(PSFLOW, "role", *flags, "--job_name", name, "--task_index", index, "main.py", "60", "--json")
+        for role, (name, index) in places.items()
+    }
+    found = ends(roles)
+    reports = ["chief-0", "evaluator-0", "ps-0", "worker-0"]
+    assert {role: (code, out) for role, (code, out, _) in found.items()} == {
+        role: (0, f"{role} {reports if role == 'chief' else []} ['--json']\n") for role in places
+    }, found
+    check_trained(tmp_path / "model", 60)
+
+
+def started(start: Start, cluster: dict[str, list[str]], role: str, last: int) -> Started:
+    text = json.dumps({"cluster": cluster, "task": {"type": role, "index": 0}})
+    return start(sys.executable, "main.py", str(last), TF_CONFIG=text)
+
+
+def test_a_killed_worker_that_is_started_again_joins_and_the_job_goes_on(start: Start, tmp_path: Path) -> None:
+    cluster = {kind: [free_address()] for kind in ("ps", "worker", "chief")}
+    roles = {role: started(start, cluster, role, 10**9) for role in ROLES}
+    roles["worker"].await_words("worker-0: FirstStep")
+    assert [roles[role].kill() for role in ("worker", "evaluator")] == [-9, -9]
+    again = {role: started(start, cluster, role, 10**9) for role in ("evaluator", "worker")}
+    again["worker"].await_words("worker-0: FirstStep")
+    again["evaluator"].await_words("evaluator-0: Evaluation")
+    roles["chief"].process.send_signal(signal.SIGINT)
+    found = ends({**roles, **again})
+    assert {role: end[0] for role, end in found.items()} == {"ps": 1, "worker": 1, "evaluator": 1, "chief": -2}
+    assert "ended the job: KeyboardInterrupt" in found["worker"][2]
+    assert re.findall(r"attempt:(\S+): RoleLost\(.* was lost", found["chief"][2]) == ["worker-0", "evaluator-0"]
+
+
+def test_after_a_killed_ps_the_same_commands_resume(start: Start, tmp_path: Path) -> None:
+    cluster = {kind: [free_address()] for kind in ("ps", "worker", "chief")}
+    roles = {role: started(start, cluster, role, 10**9) for role in ROLES}
+    store = CheckpointStore(str(tmp_path / "model"))
+    roles["evaluator"].await_words("evaluator-0: Evaluation(step=20")
+    roles["ps"].kill()
+    found = ends(roles)
+    assert {role: end[0] for role, end in found.items()} == {"ps": -9, "worker": 1, "evaluator": 1, "chief": 1}
+    assert "worker-0 was stopped: the chief at" in found["worker"][2]
+    assert "RoleLostError: ps-0 failed: its Dask worker" in found["chief"][2]
+    last = (store.latest() or 0) + 50
+    found = ends({role: started(start, cluster, role, last) for role in ROLES})
+    assert {role: end[0] for role, end in found.items()} == dict.fromkeys(ROLES, 0), found
+    check_trained(tmp_path / "model", last)

@@ -1,0 +1,417 @@
+"""Feature columns: names, arguments and errors of the original, and what canned models make of raw features."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
+
+import autograd.numpy as anp
+import cloudpickle
+import numpy as np
+import pytest
+
+import psflow as tf
+from psflow import Dataset, Estimator, EstimatorSpec, GradientDescent, ModeKeys, RunConfig
+from psflow import feature_column as fc
+from psflow.ps_runtime.errors import InputError, ModelFnError, PsflowError
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.feature_columns import transforming
+from psflow.ps_runtime.feature_columns.transforming import Transformation
+from tests.ps_runtime.roles.conftest import RoleThreads, roles  # noqa: F401  (a fixture)
+
+CONFIG = RunConfig(tf_random_seed=1, save_checkpoints_steps=1000, log_step_count_steps=None)
+COLORS = fc.categorical_column_with_vocabulary_list("color", ["red", "green"])
+AREA = fc.numeric_column("area")
+SIZES = fc.bucketized_column(AREA, [1.0, 2.0])
+TOWN = fc.categorical_column_with_identity("town", 3)
+VECTORS = fc.embedding_column(COLORS, 2)
+
+
+def houses(num_rows: int = 24) -> Dataset:
+    """Return raw features: words, numbers and ids."""
+    random = np.random.default_rng(1)
+    area, town = random.uniform(0, 3, num_rows).astype(np.float32), random.integers(0, 3, num_rows)
+    color = np.array(["red", "green", "blue", ""])[random.integers(0, 4, num_rows)]
+    price = 2 * area + (color == "red") - (town == 2)
+    return Dataset({"area": area, "color": color, "town": town}, price.astype(np.float32)).batch(6)
+
+
+SIGNATURES = {
+    "numeric_column": "key shape=(1,) default_value=None dtype normalizer_fn=None",
+    "bucketized_column": "source_column boundaries",
+    "categorical_column_with_vocabulary_list": "key vocabulary_list dtype default_value=-1 num_oov_buckets=0",
+    "categorical_column_with_vocabulary_file": "key vocabulary_file vocabulary_size=None dtype default_value=None "
+    "num_oov_buckets=0 file_format=None",
+    "categorical_column_with_identity": "key num_buckets default_value=None",
+    "categorical_column_with_hash_bucket": "key hash_bucket_size dtype",
+    "weighted_categorical_column": "categorical_column weight_feature_key dtype",
+    "crossed_column": "keys hash_bucket_size hash_key=None",
+    "indicator_column": "categorical_column",
+    "embedding_column": "categorical_column dimension combiner='mean' initializer=None ckpt_to_load_from=None "
+    "tensor_name_in_ckpt=None max_norm=None trainable=True use_safe_embedding_lookup=True",
+    "shared_embeddings": "categorical_columns dimension combiner='mean' initializer=None "
+    "shared_embedding_collection_name=None ckpt_to_load_from=None tensor_name_in_ckpt=None max_norm=None "
+    "trainable=True use_safe_embedding_lookup=True",
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_arguments_have_the_names_places_and_defaults_of_the_original(name: str) -> None:
+    parameters = inspect.signature(getattr(tf.feature_column, name)).parameters.values()
+    shown = (
+        f"{p.name}={p.default!r}" if p.default is not p.empty and p.name != "dtype" else p.name for p in parameters
+    )
+    assert " ".join(shown) == SIGNATURES[name]
+    assert name in fc.__all__
+
+
+NAMES = {
+    "area": AREA,
+    "area_bucketized": SIZES,
+    "color": COLORS,
+    "color_weighted_by_w": fc.weighted_categorical_column(COLORS, "w"),
+    "area_bucketized_X_color_X_town": fc.crossed_column(["town", fc.crossed_column([COLORS, SIZES], 9)], 10),
+    "color_indicator": fc.indicator_column(COLORS),
+    "color_embedding": VECTORS,
+    "town_shared_embedding": fc.shared_embeddings([TOWN], 2)[0],
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_column_has_the_name_of_the_original(name: str) -> None:
+    assert NAMES[name].name == name
+
+
+def test_columns_are_plain_and_frozen() -> None:
+    assert fc.numeric_column("area", 1) == AREA != fc.numeric_column("area", 2)
+    assert len({COLORS, fc.categorical_column_with_vocabulary_list("color", ("red", "green"))}) == 1
+    with pytest.raises(FrozenInstanceError):
+        AREA.key = "other"  # type: ignore[misc]
+
+
+WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
+    ("numeric_column", (3,), {}, ValueError, "key is 3"),
+    ("numeric_column", ("x", (1.5,)), {}, TypeError, "shape of column 'x'"),
+    ("numeric_column", ("x", (0,)), {}, ValueError, "at least 1"),
+    ("numeric_column", ("x",), {"dtype": str}, ValueError, "expected a float or an integer dtype"),
+    ("numeric_column", ("x",), {"dtype": None}, ValueError, "dtype of column 'x' is None"),
+    ("numeric_column", ("x", 2), {"default_value": [1.0]}, ValueError, "has the shape"),
+    ("numeric_column", ("x",), {"default_value": 0.5, "dtype": int}, TypeError, "expected numbers of int64"),
+    ("numeric_column", ("x",), {"default_value": "a"}, TypeError, "expected numbers"),
+    ("numeric_column", ("x",), {"normalizer_fn": 3}, TypeError, "expected a function"),
+    ("bucketized_column", (COLORS, [1]), {}, ValueError, "numeric_column"),
+    ("bucketized_column", (fc.numeric_column("x", (2, 2)), [1]), {}, ValueError, "shape"),
+    ("bucketized_column", (AREA, []), {}, ValueError, "ascending"),
+    ("bucketized_column", (AREA, [1, 1]), {}, ValueError, "ascending"),
+    ("bucketized_column", (AREA, {1, 2}), {}, ValueError, "ascending"),
+    ("categorical_column_with_vocabulary_list", ("c", []), {}, ValueError, "at least one"),
+    ("categorical_column_with_vocabulary_list", ("c", ["a", "a"]), {}, ValueError, "'a' twice"),
+    ("categorical_column_with_vocabulary_list", ("c", [1.5]), {}, ValueError, "an integer or a string"),
+    ("categorical_column_with_vocabulary_list", ("c", ["a"], int), {}, ValueError, "vocabulary_list is of string"),
+    ("categorical_column_with_vocabulary_list", ("c", ["a"], None, 0, 1), {}, ValueError, "expected one of them"),
+    ("categorical_column_with_vocabulary_list", ("c", ["a"], None, -1, -1), {}, ValueError, "expected an integer >= 0"),
+    ("categorical_column_with_vocabulary_list", ("c", ["a"], None, 1), {}, ValueError, "below 1"),
+    ("categorical_column_with_vocabulary_file", ("c", ""), {}, ValueError, "missing"),
+    ("categorical_column_with_vocabulary_file", ("c", "no.txt"), {}, ValueError, "cannot be read"),
+    ("categorical_column_with_vocabulary_file", ("c", "a.tfrecord.gz"), {}, ValueError, "text file"),
+    ("categorical_column_with_vocabulary_file", ("c", "no.txt", 0), {}, ValueError, "expected an integer >= 1"),
+    ("categorical_column_with_identity", ("i", 0), {}, ValueError, "expected an integer from 1"),
+    ("categorical_column_with_identity", ("i", 3, 3), {}, ValueError, r"\[0, 3\)"),
+    ("categorical_column_with_identity", ("i", 3, 4), {}, ValueError, r"\[0, 3\)"),
+    ("categorical_column_with_identity", ("i", 3, -1), {}, ValueError, r"\[0, 3\)"),
+    ("categorical_column_with_identity", ("i", 2**62), {}, ValueError, r"2\*\*62 - 1"),
+    ("categorical_column_with_hash_bucket", ("h", None), {}, ValueError, "expected an integer from 1"),
+    ("categorical_column_with_hash_bucket", ("h", 0), {}, ValueError, "expected an integer from 1"),
+    ("categorical_column_with_hash_bucket", ("h", 9, float), {}, ValueError, "an integer or a string"),
+    ("weighted_categorical_column", (AREA, "w"), {}, ValueError, "a column of ids"),
+    ("weighted_categorical_column", (COLORS, "w", str), {}, ValueError, "a float or an integer"),
+    ("crossed_column", (["a"], 9), {}, ValueError, "two or more"),
+    ("crossed_column", (["a", "b"], 0), {}, ValueError, "from 1"),
+    ("crossed_column", (["a", AREA], 9), {}, ValueError, "columns of ids"),
+    ("crossed_column", (["a", fc.categorical_column_with_hash_bucket("h", 9)], 9), {}, ValueError, "give 'h' itself"),
+    ("crossed_column", (["a", NAMES["color_weighted_by_w"]], 9), {}, ValueError, "weights"),
+    ("crossed_column", (["a", "b"], 9, -1), {}, ValueError, "hash_key"),
+    ("indicator_column", (AREA,), {}, ValueError, "a column of ids"),
+    ("embedding_column", (COLORS, 0), {}, ValueError, "dimension is 0"),
+    ("embedding_column", (COLORS, None), {}, ValueError, "dimension is None"),
+    ("embedding_column", (AREA, 2), {}, ValueError, "a column of ids"),
+    ("embedding_column", (COLORS, 2, "men"), {}, ValueError, "did you mean 'mean'"),
+    ("embedding_column", (COLORS, 2, "sum", 0.5), {}, ValueError, "expected a function"),
+    ("embedding_column", (COLORS, 2), {"max_norm": 0}, ValueError, "above 0"),
+    ("embedding_column", (COLORS, 2), {"ckpt_to_load_from": "c"}, ValueError, "warm_start_from"),
+    ("embedding_column", (COLORS, 2), {"use_safe_embedding_lookup": False}, ValueError, "expected True"),
+    ("shared_embeddings", ([], 2), {}, ValueError, "at least one"),
+    ("shared_embeddings", ([COLORS, TOWN], 2), {}, ValueError, "of one kind"),
+    ("shared_embeddings", ([TOWN, fc.categorical_column_with_identity("i", 4)], 2), {}, ValueError, "as many ids"),
+    ("shared_embeddings", ([TOWN, AREA], 2), {}, ValueError, "a column of ids"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "options", "kind", "words"), WRONG)
+def test_a_wrong_argument_is_the_error_of_the_original(
+    name: str, given: tuple[Any, ...], options: dict[str, Any], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words) as caught:
+        getattr(fc, name)(*given, **options)
+    assert isinstance(caught.value, PsflowError)
+
+
+def test_a_vocabulary_file_is_held_against_its_arguments(tmp_path: Path) -> None:
+    path = tmp_path / "codes.txt"
+    path.write_text("7\n07\n-2\n")
+    column = fc.categorical_column_with_vocabulary_file("code", str(path), vocabulary_size=1, dtype=np.int64)
+    assert (column.vocabulary, column.num_buckets) == (("7",), 1)
+    with pytest.raises(InputError, match="expected 4 words or more"):
+        fc.categorical_column_with_vocabulary_file("code", str(path), 4)
+    with pytest.raises(ValueError, match="expected one of them"):
+        fc.categorical_column_with_vocabulary_file("code", str(path), 3, default_value=0, num_oov_buckets=1)
+    path.write_text("7\nseven\n")
+    with pytest.raises(ValueError, match="line 2 is 'seven', expected an integer"):
+        fc.categorical_column_with_vocabulary_file("code", str(path), dtype=np.int64)
+    path.write_text("")
+    with pytest.raises(ValueError, match="has no line"):
+        fc.categorical_column_with_vocabulary_file("code", str(path))
+
+
+FEATURES = {
+    "area": np.float32([0.5, 1, np.nan]),
+    "color": np.array([["red", ""], ["blue", "green"], ["", ""]]),
+    "town": np.array([0, 2, -1]),
+    "w": np.float32([[2, 0], [1, 0], [0, 0]]),
+}
+
+
+def ids_of(column: Any, **features: Any) -> list[list[int]]:
+    found = Transformation(FEATURES | features).ids(column)
+    return [row[there].tolist() for row, there in zip(found.ids, found.present, strict=True)]
+
+
+def test_missing_values_drop_out() -> None:
+    assert ids_of(COLORS) == [[0], [-1, 1], []]
+    assert ids_of(TOWN) == [[0], [2], []]
+    objects = np.array(["red", None, "green"], object)
+    assert ids_of(COLORS, color=objects) == [[0], [], [1]]
+    assert ids_of(COLORS, color=np.array([b"red", b"", b"green"])) == [[0], [], [1]]
+
+
+def test_an_id_out_of_range_is_refused_or_becomes_the_default() -> None:
+    with pytest.raises(InputError, match=r"feature 'town' has 3 in row 1 of the batch, expected ids in \[0, 3\)"):
+        ids_of(TOWN, town=np.array([-5, 3]))
+    assert ids_of(TOWN, town=np.array([-5, 2, -1])) == [[-5], [2], []]
+    zero = fc.categorical_column_with_identity("town", 3, default_value=0)
+    assert ids_of(zero, town=np.array([9, 1])) == [[0], [1]]
+    defaulted = fc.categorical_column_with_identity("town", 3, default_value=1)
+    assert ids_of(defaulted, town=np.array([-5, 3, -1, 0])) == [[1], [1], [], [0]]
+    with pytest.raises(InputError, match=r"below 2\*\*63"):
+        ids_of(TOWN, town=np.array([2**63], np.uint64))
+
+
+def test_a_weight_that_is_0_weighs_nothing_and_one_without_a_value_is_refused() -> None:
+    weighted = fc.indicator_column(NAMES["color_weighted_by_w"])
+    assert Transformation(FEATURES).numbers(weighted).tolist() == [[2, 0], [0, 0], [0, 0]]
+    with pytest.raises(InputError, match="'w' has a weight in row 2 of the batch where 'color' has no value"):
+        Transformation(FEATURES | {"w": np.ones((3, 2))[:, ::-1] * [[1, 0], [1, 1], [1, 0]]}).numbers(weighted)
+    with pytest.raises(InputError, match="a weight for each value of 'color'"):
+        Transformation(FEATURES | {"w": np.ones(3)}).numbers(weighted)
+
+
+def test_what_is_missing_is_crossed_as_in_the_original() -> None:
+    cross = ids_of(fc.crossed_column([COLORS, "town"], 2**40))
+    assert [len(row) for row in cross] == [1, 2, 0], "a column drops what is missing, a feature itself does not"
+    of_words = ids_of(fc.crossed_column(["color", "town"], 2**40))
+    assert [len(row) for row in of_words] == [2, 2, 2]
+    assert of_words[2][0] == of_words[2][1] != of_words[0][1]
+    other = ids_of(fc.crossed_column(["color", "town"], 2**40, hash_key=7))
+    assert not {*other[0], *other[1]} & {*of_words[0], *of_words[1]}
+    assert ids_of(fc.crossed_column(["color", "town"], 1)) == [[0, 0]] * 3
+
+
+WRONG_FEATURES: list[tuple[Any, dict[str, Any], str]] = [
+    (COLORS, {"color": np.array([1, 2])}, "expects text"),
+    (COLORS, {"color": np.array(["a", 3], object)}, "expects text"),
+    (TOWN, {"town": np.float32([1])}, "expects integers"),
+    (fc.categorical_column_with_hash_bucket("town", 9, int), {"town": np.array(["a"])}, "expects integers"),
+    (fc.crossed_column(["area", "town"], 9), {}, "'area' is of float32, its column expects text"),
+    (fc.categorical_column_with_identity("twon", 3), {}, "no feature 'twon'.*did you mean 'town'"),
+    (TOWN, {"town": np.array(1)}, "a single value"),
+]
+
+
+@pytest.mark.parametrize(("column", "features", "words"), WRONG_FEATURES)
+def test_a_feature_of_another_kind_is_refused(column: Any, features: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        Transformation(FEATURES | features).ids(column)
+
+
+def test_numbers_have_the_shape_of_their_column() -> None:
+    with pytest.raises(InputError, match=r"feature 'area' has the shape \(3, 1\), its column expects \(3, 2\)"):
+        Transformation(FEATURES).numbers(fc.numeric_column("area", 2))
+    with pytest.raises(InputError, match="expects numbers"):
+        Transformation(FEATURES).numbers(fc.numeric_column("color", 2))
+    with pytest.raises(InputError, match="the input is one array"):
+        Transformation(np.zeros(3))
+
+
+def test_a_number_that_is_missing_has_the_default_before_it_is_normalized() -> None:
+    column = fc.numeric_column("area", default_value=9, normalizer_fn=lambda x: x + 1)
+    assert Transformation(FEATURES).numbers(column).tolist() == [[1.5], [2], [10]]
+    assert Transformation({"area": np.array([3])}).numbers(column).dtype == np.float32
+
+
+def test_a_function_that_normalizes_is_told_when_it_fails() -> None:
+    def fails(numbers: Any) -> Any:
+        raise KeyError("scale")
+
+    with pytest.raises(ModelFnError, match="normalizer_fn of column 'area' raised KeyError: 'scale'"):
+        Transformation(FEATURES).numbers(fc.numeric_column("area", normalizer_fn=fails))
+    with pytest.raises(ModelFnError, match=r"normalizer_fn of column 'area' gave float32\[\], expected \[3, 1\]"):
+        Transformation(FEATURES).numbers(fc.numeric_column("area", normalizer_fn=np.max))
+
+
+def test_what_columns_have_in_common_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_up: list[str] = []
+    in_vocabulary = transforming.word_ids
+
+    def counted(array: Any, column: str, words: Any) -> Any:
+        looked_up.append(column)
+        return in_vocabulary(array, column, words)
+
+    monkeypatch.setattr(transforming, "word_ids", counted)
+    same = fc.categorical_column_with_vocabulary_list("color", ["red", "green"])
+    found = Transformation(FEATURES)
+    found.ids(COLORS)
+    found.numbers(fc.indicator_column(same))
+    found.ids(fc.crossed_column([COLORS, "town"], 9))
+    assert looked_up == ["color"]
+
+
+LINEAR = [AREA, COLORS, SIZES, TOWN, fc.crossed_column([COLORS, TOWN], 50), fc.indicator_column(TOWN)]
+DEEP = [AREA, SIZES, VECTORS, fc.indicator_column(TOWN)]
+MODELS: dict[str, Any] = {
+    "LinearRegressor": lambda **given: tf.LinearRegressor(LINEAR, **given),
+    "DNNRegressor": lambda **given: tf.DNNRegressor([4], DEEP, **given),
+    "DNNLinearCombinedRegressor": lambda **given: tf.DNNLinearCombinedRegressor(
+        linear_feature_columns=iter(LINEAR), dnn_feature_columns=DEEP, dnn_hidden_units=[4], **given
+    ),
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_canned_models_take_columns_where_the_original_does_and_read_raw_features(model: str, tmp_path: Path) -> None:
+    estimator = MODELS[model](model_dir=str(tmp_path), config=CONFIG)
+    before = estimator.train(houses, steps=1).evaluate(houses)["loss"]
+    assert estimator.train(lambda: houses().repeat(), max_steps=60).evaluate(houses)["loss"] < before
+    predictions = [
+        row["predictions"][0] for row in estimator.predict(lambda: {"area": [1.0], "color": ["x"], "town": 0})
+    ]
+    assert np.isfinite(predictions).all()
+
+
+def test_one_column_is_a_list_of_one_and_the_order_says_nothing(tmp_path: Path) -> None:
+    values = [
+        tf.LinearRegressor(columns, model_dir=str(tmp_path / str(index)), config=CONFIG)
+        .train(houses, steps=2)
+        .get_variable_value("linear/linear_model/color/weights")
+        for index, columns in enumerate([[AREA, COLORS], (COLORS, AREA), COLORS])
+    ]
+    assert (values[0] == values[1]).all()
+    assert values[2].shape == (2, 1)
+    assert (values[2] != values[0]).all()
+
+
+WRONG_LISTS: list[tuple[Any, str]] = [
+    (lambda: tf.LinearRegressor([]), "expected a list of feature columns"),
+    (lambda: tf.LinearRegressor({"area": AREA}), "expected a list of feature columns"),
+    (lambda: tf.LinearRegressor(["area"]), "has 'area', expected feature columns"),
+    (lambda: tf.LinearRegressor([COLORS, AREA, COLORS]), "2 columns of the name 'color'"),
+    (lambda: tf.LinearClassifier([VECTORS]), "give 'color', its column of ids"),
+    (lambda: tf.LinearClassifier(AREA, sparse_combiner="avg"), "sparse_combiner is 'avg'"),
+    (lambda: tf.DNNClassifier([4], [COLORS]), "wrap it in embedding_column or indicator_column"),
+    (
+        lambda: tf.DNNRegressor(
+            [4],
+            [*fc.shared_embeddings([TOWN], 2, "sum", None, "v"), *fc.shared_embeddings([COLORS], 2, "sum", None, "v")],
+        ),
+        "whose vectors 'v' another column has",
+    ),
+    (
+        lambda: tf.DNNLinearCombinedRegressor([4], linear_feature_columns=[AREA]),
+        "dnn_feature_columns is None, expected a list of feature columns",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "words"), WRONG_LISTS)
+def test_columns_that_a_model_does_not_take_are_refused(make: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        make()
+
+
+def test_shared_embeddings_are_one_variable(tmp_path: Path) -> None:
+    towns = [fc.categorical_column_with_identity(key, 3) for key in ("town", "other")]
+
+    def visits() -> Dataset:
+        town = np.arange(6) % 3
+        return Dataset({"town": town, "other": town[::-1].copy()}, np.float32(town)).batch(3)
+
+    estimator = tf.DNNRegressor([], fc.shared_embeddings(towns, 2), model_dir=str(tmp_path), config=CONFIG)
+    estimator.train(visits)
+    vectors = [name for name in estimator.get_variable_names() if "embedding" in name]
+    assert vectors == ["dnn/input_layer/other_town_shared_embedding/embedding_weights"]
+
+
+def test_vectors_that_are_not_trainable_stay(tmp_path: Path) -> None:
+    columns = [
+        fc.embedding_column(COLORS, 2, initializer=tf.initializers.ones, trainable=False),
+        fc.embedding_column(fc.categorical_column_with_hash_bucket("color", 5000), 2, trainable=False),
+    ]
+    for index, column in enumerate(columns):
+        estimator = tf.DNNRegressor([3], column, model_dir=str(tmp_path / str(index)), config=CONFIG)
+        estimator.train(houses)
+        if not index:
+            assert (estimator.get_variable_value("dnn/input_layer/color_embedding/embedding_weights") == 1).all()
+
+
+def network(features: Any, labels: Any, mode: str) -> EstimatorSpec:
+    """A model_fn with layers of columns, differentiated by autograd."""
+    hidden = fc.input_layer(features, [AREA, VECTORS])
+    kernel = tf.get_variable("kernel", (hidden.shape[1], 1))
+    outputs = anp.dot(hidden, kernel) + fc.linear_model(features, [COLORS, SIZES, AREA])
+    if mode == ModeKeys.PREDICT:
+        return EstimatorSpec(mode, predictions=outputs)
+    loss = ((outputs[:, 0] - labels) ** 2).mean()
+    if mode == ModeKeys.EVAL:
+        return EstimatorSpec(mode, loss=loss)
+    return EstimatorSpec(mode, loss=loss, train_op=GradientDescent(0.1).minimize(loss))
+
+
+def test_a_model_fn_has_layers_of_columns(tmp_path: Path) -> None:
+    estimator = Estimator(network, str(tmp_path), CONFIG)
+    before = estimator.train(houses, steps=1).evaluate(houses)["loss"]
+    assert estimator.train(lambda: houses().repeat(), max_steps=80).evaluate(houses)["loss"] < before / 2
+    assert "input_layer/color_embedding/embedding_weights" in estimator.get_variable_names()
+
+
+def test_columns_and_their_functions_travel_to_the_roles(roles: RoleThreads, tmp_path: Path) -> None:  # noqa: F811
+    factor = 0.5
+    columns = [
+        fc.numeric_column("area", normalizer_fn=lambda numbers: numbers * factor),
+        fc.crossed_column(["color", TOWN], 5000),
+    ]
+    there, here = (tf.LinearRegressor(columns, model_dir=str(tmp_path / name), config=CONFIG) for name in ("a", "b"))
+    with Attempt(there, tf.TrainSpec(houses), None) as attempt:
+        roles.train(cloudpickle.loads(cloudpickle.dumps(attempt.job())))
+    here.train(houses)
+    weights = "linear/linear_model/area/weights"
+    assert there.get_variable_value(weights) == here.get_variable_value(weights) != 0
+    rows = [[row["predictions"][0] for row in estimator.predict(houses)] for estimator in (there, here)]
+    assert rows[0] == rows[1]
+
+
+def test_a_batch_without_examples_has_columns_without_rows() -> None:
+    empty = {name: values[:0] for name, values in FEATURES.items()}
+    columns = [AREA, SIZES, fc.indicator_column(NAMES["color_weighted_by_w"]), fc.indicator_column(TOWN)]
+    assert fc.input_layer(empty, columns).shape == (0, 9)
+    assert Transformation(empty).ids(fc.crossed_column(["color", TOWN, SIZES], 9)).ids.shape == (0, 2)

@@ -1,0 +1,263 @@
+"""A cluster whose processes are started by hand: who may join, who is waited for, and how all of them end."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import os
+import re
+import socket
+import stat
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import dask
+import pytest
+from distributed import Client, Event, wait
+
+from psflow.ps_runtime.client.shard_client import never_stop
+from psflow.ps_runtime.cluster import leading
+from psflow.ps_runtime.cluster.certificate_file import kept_certificate, read_certificate
+from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address
+from psflow.ps_runtime.cluster.joining import join
+from psflow.ps_runtime.cluster.leading import Led, _nodes, describe, lead
+from psflow.ps_runtime.cluster.own_security import new_pem
+from psflow.ps_runtime.errors import ConfigError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
+from psflow.ps_runtime.specs.roles import RoleId
+
+PS, CHIEF, EVALUATOR = map(RoleId.parse, ("ps-0", "chief-0", "evaluator-0"))
+
+
+def free_address() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"localhost:{listener.getsockname()[1]}"
+
+
+@pytest.fixture
+def cluster() -> ClusterAddresses:
+    return ClusterAddresses(free_address(), ps=(free_address(),))
+
+
+@pytest.fixture(autouse=True)
+def _dask_config() -> Iterator[None]:
+    """Put the configuration of Dask back: threads of this process change it here, each for its own time."""
+    before = copy.deepcopy(dask.config.config)
+    yield
+    dask.config.config.clear()
+    dask.config.config.update(before)
+
+
+@contextmanager
+def led(cluster: ClusterAddresses, model_dir: Path, *, evaluator: bool = False) -> Iterator[Led]:
+    with lead(cluster, str(model_dir), evaluator=evaluator, on_event=lambda event: None) as found:
+        yield found
+
+
+def joined(cluster: ClusterAddresses, role: RoleId, model_dir: Path, timeout_secs: float = 60) -> None:
+    join(cluster, role, str(model_dir), lambda event: None, timeout_secs)
+
+
+@pytest.fixture
+def beside() -> Iterator[Any]:
+    """Give what has a function run beside the test."""
+    with ThreadPoolExecutor() as pool:
+        yield pool.submit
+
+
+@pytest.mark.cluster
+def test_all_join_and_end_as_the_chief_says(cluster: ClusterAddresses, tmp_path: Path, beside: Any) -> None:
+    with led(cluster, tmp_path, evaluator=True) as one:
+        ends = [beside(joined, cluster, role, tmp_path) for role in (PS, EVALUATOR)]
+        slots = one.await_processes(60, never_stop)
+        assert {str(role) for role in slots} == {"ps-0", "chief-0", "evaluator-0"}
+        assert slots[PS] == dask_address(cluster.ps[0])
+        assert len(set(slots.values())) == 3
+        with pytest.raises(UsageError, match=r"^evaluator-0 has joined the chief at localhost:\d+ already; start each"):
+            joined(cluster, EVALUATOR, tmp_path)
+        with pytest.raises(UsageError, match=r"^ps-0 cannot listen at localhost:\d+: another process listens there"):
+            joined(cluster, PS, tmp_path)
+        assert (tmp_path / "tls").is_dir()
+        assert {role: one.slot_of(role) for role in slots} == slots
+    assert [end.result(30) for end in ends] == [None, None]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.cluster
+def test_what_the_job_fails_of_is_told_to_all(cluster: ClusterAddresses, tmp_path: Path, beside: Any) -> None:
+    def fail() -> None:
+        with led(cluster, tmp_path) as one:
+            one.await_processes(60, never_stop)
+            raise ValueError("no such input")
+
+    end = beside(joined, cluster, PS, tmp_path)
+    with pytest.raises(ValueError, match="no such input"):
+        fail()
+    words = rf"^ps-0 was stopped: the chief at {cluster.chief} ended the job: ValueError\('no such input'\)$"
+    with pytest.raises(StoppedError, match=words):
+        end.result(30)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.cluster
+def test_a_chief_that_is_gone_without_a_word_is_no_end(cluster: ClusterAddresses, tmp_path: Path, beside: Any) -> None:
+    pem, (host, port) = new_pem(), check_can_listen("the chief", cluster.chief)
+    description = describe(cluster, str(tmp_path))
+    with (
+        dask.config.set({"temporary-directory": str(tmp_path)}),
+        _nodes(pem, host, port, description, 1, lambda event: None) as nodes,
+        kept_certificate(str(tmp_path), pem),
+    ):
+        end = beside(joined, cluster, PS, tmp_path)
+        with Client(nodes) as client:
+            Led(client, cluster, cluster.processes(evaluator=False)).await_processes(60, never_stop)
+    with pytest.raises(
+        StoppedError, match=r"^ps-0 was stopped: the chief at .* is gone; look at its output, then start"
+    ):
+        end.result(30)
+
+
+@pytest.mark.cluster
+def test_other_clusters_and_directories_are_refused(cluster: ClusterAddresses, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    other = ClusterAddresses(cluster.chief, ("localhost:1",), cluster.ps)
+    with led(cluster, tmp_path / "a"), pytest.raises(ConfigError) as caught:
+        joined(other, PS, tmp_path / "b")
+    who = f"for the chief at {cluster.chief}; give all processes the same"
+    assert caught.value.faults == (
+        f"cluster.worker is ['localhost:1'], but not there {who}",
+        f"model_dir is '{tmp_path}/b', but '{tmp_path}/a' {who}",
+    )
+
+
+@pytest.mark.cluster
+def test_a_process_that_does_not_come_is_named(
+    cluster: ClusterAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(leading, "SAY_AFTER_SECS", 0.0)
+    who = rf"ps-0 \({cluster.ps[0]}\), evaluator-0"
+    words = rf"^{who} did not join the chief within 0.2 s: start each of them, with the TF_CONFIG of this process$"
+    with led(cluster, tmp_path, evaluator=True) as one, pytest.raises(WaitTimeoutError, match=words):
+        one.await_processes(0.2, never_stop)
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert re.fullmatch(rf"waiting up to 0 s more for {who}", said[0])
+    assert len(said) == 1
+
+
+@pytest.mark.cluster
+def test_a_master_has_both_its_roles_at_one_address(tmp_path: Path) -> None:
+    cluster = ClusterAddresses(free_address(), chief_evaluates=True)
+    with led(cluster, tmp_path, evaluator=True) as one:
+        slots = one.await_processes(0.0, never_stop)
+    assert {str(role) for role in slots} == {"chief-0", "evaluator-0"}
+    assert len(set(slots.values())) == 1
+
+
+@pytest.mark.cluster
+def test_the_wait_ends_as_check_says(cluster: ClusterAddresses, tmp_path: Path) -> None:
+    def check() -> None:
+        raise KeyboardInterrupt
+
+    with led(cluster, tmp_path) as one, pytest.raises(KeyboardInterrupt):
+        one.await_processes(60, check)
+
+
+@pytest.mark.cluster
+def test_a_process_that_is_not_there_or_busy_has_no_slot(cluster: ClusterAddresses, tmp_path: Path) -> None:
+    with led(cluster, tmp_path) as one:
+        assert one.slot_of(PS) is None
+        with one.client.as_current():
+            let_go = Event("let-go")
+        busy = one.client.submit(Event.wait, let_go, timeout=60, pure=False)
+        while not any(one.client.processing().values()):
+            pass
+        assert one.slot_of(CHIEF) is None
+        let_go.set()
+        wait([busy])
+        assert one.slot_of(CHIEF) is not None
+
+
+def test_without_a_chief_nothing_joins(cluster: ClusterAddresses, tmp_path: Path) -> None:
+    words = (
+        rf"^the chief at {cluster.chief} did not answer within 0 s: there is no certificate of it in {tmp_path}/tls;"
+    )
+    with pytest.raises(WaitTimeoutError, match=words):
+        joined(cluster, PS, tmp_path, 0.0)
+
+
+@pytest.mark.cluster
+def test_what_a_killed_chief_has_left_leads_nowhere(cluster: ClusterAddresses, tmp_path: Path) -> None:
+    words = rf"^the chief at {cluster.chief} did not answer within 0 s: .*; start it, and give all processes the same"
+    with kept_certificate(str(tmp_path), new_pem()), pytest.raises(WaitTimeoutError, match=words) as caught:
+        joined(cluster, PS, tmp_path, 0.0)
+    assert "there is no certificate" not in str(caught.value)
+
+
+def test_the_certificate_is_for_its_owner_alone_and_for_the_time_of_the_cluster(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "a" / "tls"
+    assert read_certificate(str(folder.parent)) is None
+    with kept_certificate(str(folder.parent), "new"):
+        (file,) = folder.iterdir()
+        assert [stat.S_IMODE(path.stat().st_mode) for path in (folder, file)] == [0o700, 0o600]
+        assert read_certificate(str(folder.parent)) == "new"
+    assert not folder.exists()
+
+
+def test_what_a_killed_chief_has_left_is_replaced(tmp_path: Path) -> None:
+    folder = tmp_path / "tls"
+    folder.mkdir(mode=0o755)
+    (folder / "cluster.pem").write_text("old")
+    with kept_certificate(str(tmp_path), "new"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert read_certificate(str(tmp_path)) == "new"
+        (folder / "cluster.pem").write_text("of the next chief")
+    assert (folder / "cluster.pem").read_text() == "of the next chief"
+
+
+def test_a_certificate_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    with kept_certificate(str(tmp_path), "new"):
+        (tmp_path / "tls" / "cluster.pem").chmod(0o640)
+        with pytest.raises(UsageError, match=r"cluster\.pem holds a key, and others may read it \(mode 0640\)"):
+            read_certificate(str(tmp_path))
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
+def test_a_certificate_that_this_user_may_not_read_is_refused(tmp_path: Path) -> None:
+    with kept_certificate(str(tmp_path), "new"):
+        (tmp_path / "tls" / "cluster.pem").chmod(0)
+        with pytest.raises(UsageError, match=r"cluster\.pem cannot be read: Permission denied; start all processes as"):
+            read_certificate(str(tmp_path))
+
+
+def test_an_address_of_another_host() -> None:
+    words = "^ps-0 cannot listen at 192.0.2.1:2222: this host has no such address; start the process there, or correct"
+    with pytest.raises(UsageError, match=words):
+        check_can_listen("ps-0", "192.0.2.1:2222")
+
+
+def test_a_host_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*args: Any, **options: Any) -> Any:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(UsageError, match=r"^ps-0 is at far:1, and nobody knows that host: Name or service not known$"):
+        check_can_listen("ps-0", "far:1")
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
+        with pytest.raises(UsageError, match=rf"^the chief cannot listen at localhost:{port}: another process listens"):
+            check_can_listen("the chief", f"localhost:{port}")
+    assert check_can_listen("the chief", f"127.0.0.1:{port}") == ("127.0.0.1", port)
+
+
+def test_addresses_for_dask() -> None:
+    assert [dask_address(one) for one in ("127.0.0.1:1", "[::1]:2")] == ["tls://127.0.0.1:1", "tls://[::1]:2"]
