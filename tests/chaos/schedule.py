@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
-from itertools import combinations, islice, product
+from itertools import combinations, islice
 
-from tests.chaos.trials import AXES, Trial, name_of
+from tests.chaos.trials import AXES, Fault, Input, Parameters, Phase, Target, Trial, Update, name_of
 
+PLAIN = Trial(Target.CHIEF, Phase.START, Fault.KILL, Update.ASYNC, 2, Parameters.DENSE, 0, Input.DEALT)
+"""A trial that forbids no value of any axis."""
 Cell = tuple[tuple[str, object], tuple[str, object]]
 """Two axes, and a value of each."""
 NUM_CANDIDATES = 30
 """Of which the one with the most new cells is the next trial."""
-
-
-@cache
-def possible_trials() -> tuple[Trial, ...]:
-    """Return all that can be."""
-    return tuple(trial for values in product(*AXES.values()) if (trial := Trial(*values)).is_possible)
 
 
 def cells(trial: Trial) -> frozenset[Cell]:
@@ -29,7 +26,9 @@ def cells(trial: Trial) -> frozenset[Cell]:
 @cache
 def possible_cells() -> frozenset[Cell]:
     """Return the pairs of values that some trial covers."""
-    return frozenset().union(*map(cells, possible_trials()))
+    values = [(axis, value) for axis, known in AXES.items() for value in known]
+    pairs = ((one, other) for one, other in combinations(values, 2) if one[0] != other[0])
+    return frozenset(pair for pair in pairs if replace(PLAIN, **dict(pair)).is_possible)
 
 
 def schedule(seed: int) -> Iterator[Trial]:
@@ -56,11 +55,14 @@ def _round(draw: random.Random) -> Iterator[Trial]:
     left = set(possible_cells())
     while left:
         wanted = draw.choice(sorted(left, key=repr))
-        fitting = [trial for trial in possible_trials() if _has(trial, wanted)]
-        trial = max(draw.choices(fitting, k=NUM_CANDIDATES), key=lambda candidate: len(cells(candidate) & left))
+        candidates = islice(_with_cell(draw, wanted), NUM_CANDIDATES)
+        trial = max(candidates, key=lambda candidate: len(cells(candidate) & left))
         left -= cells(trial)
         yield trial
 
 
-def _has(trial: Trial, cell: Cell) -> bool:
-    return all(getattr(trial, axis) == value for axis, value in cell)
+def _with_cell(draw: random.Random, cell: Cell) -> Iterator[Trial]:
+    while True:
+        values = {axis: draw.choice(known) for axis, known in AXES.items()}
+        if (trial := Trial(**(values | dict(cell)))).is_possible:
+            yield trial
