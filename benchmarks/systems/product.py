@@ -162,7 +162,7 @@ class ProductSystem(System):
         """Ask the cluster where each role runs: the key of its task ends with its name."""
         pids = self._client.run(os.getpid)
         tasks = {str(key): address for address, keys in self._client.processing().items() for key in keys}
-        return {"-".join(key.rsplit("-", 2)[1:]): pids[address] for key, address in tasks.items()}
+        return {"-".join(key.split("-")[3:5]): pids[address] for key, address in tasks.items()}
 
     def _check_transport(self) -> None:
         for role, report in (self._reports or {}).items():

@@ -12,7 +12,7 @@ def rows(seed):
 
 
 def input_train_fn():
-    return rows(1).shuffle(1).repeat()
+    return rows(1).repeat()
 
 
 def input_test_fn():

@@ -16,7 +16,7 @@ from psflow.ps_runtime.data.formats import FORMATS
 from psflow.ps_runtime.data.record_formats import RecordFiles
 from psflow.ps_runtime.errors import ConfigError, InputError, UsageError, did_you_mean
 from psflow.ps_runtime.record_files.base import RecordFormat
-from psflow.ps_runtime.record_files.delimited import NA_VALUES, DelimitedText
+from psflow.ps_runtime.record_files.delimited import NA_VALUES, DelimitedText, likely_delimiter
 from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.listing import list_files
 from psflow.ps_runtime.record_files.scan import Scan
@@ -35,7 +35,6 @@ RECORD_FORMATS = {name: kind for name, kind in FORMATS.items() if issubclass(kin
 
 READING = ("delimiter", "column_names", "na_values", "encoding", "num_features", "zero_based")
 """Keys of inputs that say how their files are read."""
-DELIMITERS = ";\t|"
 LEADING_ZERO = r"^0[0-9]+$"
 
 
@@ -222,9 +221,7 @@ def _read(path: str, name: str, files: Sequence[DataFile], record_format: Record
 def _delimiter(files: Sequence[DataFile], record_format: DelimitedText) -> str | None:
     """Return what separates cells, if the usual delimiter does not; None if it does."""
     names = [column.name for column in Scan(files, record_format).columns]
-    if len(names) > 1:
-        return None
-    return next((delimiter for delimiter in DELIMITERS if delimiter in names[0]), None)
+    return likely_delimiter(names, record_format.delimiter)
 
 
 def _check_header(file: DataFile, names: Sequence[str]) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.features import FeatureSpec
 from psflow.ps_runtime.columns.options import MAX_NUMBER
+from psflow.ps_runtime.columns.plain_fields import keep_plain_fields
 from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime, lifetime_faults
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
@@ -54,24 +55,16 @@ class CrossOptions:
     ] = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.columns, list):  # equal options compare equal, as a list or as a tuple
-            object.__setattr__(self, "columns", tuple(self.columns))
+        keep_plain_fields(self)
         if faults := tuple(self._faults()):
             raise UsageError(faults)
 
     def _faults(self) -> Iterator[str]:
         names = self.columns
-        if (
-            not isinstance(names, tuple)
-            or not all(isinstance(name, str) for name in names)
-            or len(names) < 2
-            or len(set(names)) < len(names)
-        ):
+        if len(names) < 2 or len(set(names)) < len(names):
             yield f"columns is {names!r}, expected a list of two or more names of features, each once"
         for key, value in (("hash_buckets", self.hash_buckets), ("embedding", self.embedding)):
-            if value is None and key == "embedding":
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_NUMBER:
+            if value is not None and not 1 <= value <= MAX_NUMBER:
                 yield f"{key} is {value!r}, expected a whole number from 1 to {MAX_NUMBER:,}"
         yield from lifetime_faults(self.admit_after, self.expire_after_steps)
 

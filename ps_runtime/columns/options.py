@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal, get_args
 
+from psflow.ps_runtime.columns.plain_fields import keep_plain_fields
 from psflow.ps_runtime.columns.row_lifetime import RowLifetime, lifetime_faults
 from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.keys import Key
@@ -40,7 +42,8 @@ class Quantiles:
     quantiles: Annotated[int, Key("Number of buckets.", ge=2, le=MAX_QUANTILES)] = 10
 
     def __post_init__(self) -> None:
-        if not _is_count(self.quantiles) or not 2 <= self.quantiles <= MAX_QUANTILES:
+        keep_plain_fields(self)
+        if not 2 <= self.quantiles <= MAX_QUANTILES:
             raise UsageError((f"quantiles is {self.quantiles!r}, expected a whole number from 2 to {MAX_QUANTILES:,}",))
 
 
@@ -92,7 +95,7 @@ class ColumnOptions:
     ] = None
     indicator: Annotated[bool, Key("Whether <name>_is_blank is a feature too: 1 where the column is blank.")] = False
     vocabulary: Annotated[
-        str | Sequence[str | int] | None,
+        str | os.PathLike[str] | Sequence[str | int | bool] | None,
         Key("Words become ids: auto learns the words, else a list of them, or a file with a word a line."),
     ] = None
     hash_buckets: Annotated[int | None, Key("Words become ids below this number, by a hash of their text.", ge=1)] = (
@@ -112,9 +115,7 @@ class ColumnOptions:
     ] = None
 
     def __post_init__(self) -> None:
-        for name in ("vocabulary", "buckets"):  # equal options compare equal, as a list or as a tuple
-            if isinstance(getattr(self, name), list):
-                object.__setattr__(self, name, tuple(getattr(self, name)))
+        keep_plain_fields(self)
         faults = tuple(self._value_faults()) or tuple(self._contradictions())
         if faults:
             raise UsageError(faults)
@@ -149,15 +150,11 @@ class ColumnOptions:
     def _value_faults(self) -> Iterator[str]:
         yield from _choice_faults("type", self.type, get_args(TypeOption))
         yield from _choice_faults("normalize", self.normalize, get_args(Normalization))
-        if not isinstance(self.impute, str | int | float | None):
-            yield f"impute is {self.impute!r}, expected {', '.join(get_args(Statistic))}, a number or a word"
         if isinstance(self.impute, int | float) and not _is_finite(self.impute):
             yield f"impute is {self.impute!r}, expected a finite number"
-        if not isinstance(self.indicator, bool):
-            yield f"indicator is {self.indicator!r}, expected true or false"
         for name in ("hash_buckets", "num_ids", "embedding"):
             value = getattr(self, name)
-            if value is not None and (not _is_count(value) or not 1 <= value <= MAX_NUMBER):
+            if value is not None and not 1 <= value <= MAX_NUMBER:
                 yield f"{name} is {value!r}, expected a whole number from 1 to {MAX_NUMBER:,}"
         yield from lifetime_faults(self.admit_after, self.expire_after_steps)
         if not isinstance(self.vocabulary, str | None):
@@ -214,7 +211,7 @@ class LabelOptions:
 
     column: Annotated[str, Key("Column of the labels.")]
     classes: Annotated[
-        Sequence[str | int] | Literal["auto"] | None,
+        Sequence[str | int | bool] | Literal["auto"] | None,
         Key("Words in the order of their labels 0, 1, ...; auto: sorted; null: numbers stay, words are sorted."),
     ] = None
     normalize: Annotated[
@@ -226,8 +223,9 @@ class LabelOptions:
     ] = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.classes, list):
-            object.__setattr__(self, "classes", tuple(self.classes))
+        keep_plain_fields(self)
+        if not self.column:
+            raise UsageError(("column is '', expected the name of the column of the labels",))
         if faults := tuple(_choice_faults("normalize", self.normalize, ("standard",))):
             raise UsageError(faults)
         if self.normalize is not None and self.classes is not None:
@@ -261,9 +259,6 @@ def word_list_faults(name: str, words: object) -> Iterator[str]:
     if not isinstance(words, tuple):
         yield f"{name} is {words!r}, expected auto or a list of words"
         return
-    if strangers := [word for word in words if not isinstance(word, str | int)]:
-        yield f"{name} has {strangers[0]!r}, expected words and whole numbers"
-        return
     texts = list(map(as_word, words))
     if not texts:
         yield f"{name} is empty: expected at least one word"
@@ -281,7 +276,7 @@ def _choice_faults(name: str, value: object, choices: tuple[str, ...]) -> Iterat
 
 
 def _edge_faults(edges: Any) -> Iterator[str]:
-    if not isinstance(edges, tuple) or not all(isinstance(e, int | float) and not isinstance(e, bool) for e in edges):
+    if not isinstance(edges, tuple):
         yield f"buckets is {edges!r}, expected a list of numbers, quantiles or {{quantiles: N}}"
     elif not edges:
         yield "buckets is empty: expected at least one edge"
@@ -294,7 +289,3 @@ def _edge_faults(edges: Any) -> Iterator[str]:
 def _is_finite(number: float) -> bool:
     """Return whether a number, whole ones included, is one as float64."""
     return abs(number) <= sys.float_info.max
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -15,13 +15,13 @@ from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.kept_scan import KeptScan
 from psflow.ps_runtime.data.lazy_batches import LazyBatches
 from psflow.ps_runtime.data.lazy_dataset import LazyDataset
-from psflow.ps_runtime.data.non_finite import NonFinite
+from psflow.ps_runtime.data.non_finite import NonFinite, policy_faults
 from psflow.ps_runtime.data.non_finite_policy import batches_with_policy, dataset_with_policy
 from psflow.ps_runtime.data.record_input import RecordInput
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.data.transformations import Transformations
 from psflow.ps_runtime.data.whole_files import whole_dataset
-from psflow.ps_runtime.errors import InputError, did_you_mean
+from psflow.ps_runtime.errors import InputError, UsageError, did_you_mean
 
 __all__ = ["InputContext", "call_input_fn", "open_input"]
 
@@ -114,7 +114,11 @@ def open_input(
     InputError
         If `input_fn` asks for something else, or returned something else; for a cell that `non_finite` refuses; or
         for something that does not fit the schema. For a stream the last two show at the batch.
+    UsageError
+        If `non_finite` is another value.
     """
+    if faults := policy_faults("non_finite", non_finite):
+        raise UsageError(tuple(faults))
     schema = None if mode == "train" else enforcement.schema
     called = call_input_fn(input_fn, context, mode=mode, params=params, config=config, input_schema=schema)
     where = f"input_fn {called.__qualname__}"

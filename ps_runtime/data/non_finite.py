@@ -201,7 +201,7 @@ def non_finite_cells(
 
 def policy_faults(where: str, policy: object) -> list[str]:
     """Return what is wrong with a policy, as a list of no or one sentence."""
-    if policy in POLICIES:
+    if isinstance(policy, str) and policy in POLICIES:
         return []
     near = did_you_mean(str(policy), POLICIES)
     return [f"{where} is {policy!r}: expected one of {', '.join(POLICIES)}{near}"]

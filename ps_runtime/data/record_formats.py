@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from psflow.ps_runtime.columns.crossing import CrossOptions
 from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions
+from psflow.ps_runtime.columns.plain_fields import keep_plain_fields
 from psflow.ps_runtime.data.base import Format
 from psflow.ps_runtime.data.part import InputPart
 from psflow.ps_runtime.data.record_input import RecordInput
@@ -34,7 +36,8 @@ class RecordFiles(Format):
     suffixes: ClassVar[tuple[str, ...]] = ()
 
     path: Annotated[
-        str | Sequence[str], Key("File, folder, glob or fsspec URL of one of these, or a list of them.")
+        str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        Key("File, folder, glob or fsspec URL of one of these, or a list of them."),
     ] = field(kw_only=False)
     label: Annotated[
         str | LabelOptions | None, Key("Column of the labels, or the column and its classes; null: there are none.")
@@ -61,28 +64,19 @@ class RecordFiles(Format):
     ] = None
 
     def __post_init__(self) -> None:
-        if faults := tuple(_faults_of_types(self)):
+        keep_plain_fields(self)
+        if not all(self.path if isinstance(self.path, tuple) else (self.path,)) or not self.path:
+            raise UsageError((f"path is {self.path!r}, expected a file, a folder, a glob or a list of these",))
+        if faults := (*_faults_of_names(self), *_faults_of_groups(self.groups)):
             raise UsageError(faults)
-        label = self.label.column if isinstance(self.label, LabelOptions) else self.label
-        named = [] if label is None else [("label", label)]
-        named += [] if self.weight is None else [("weight", self.weight)]
-        named += [("key_columns", name) for name in self.key_columns]
-        named += [("features", name) for name in self.features or ()]
-        keys: dict[str, list[str]] = {}
-        for key, name in named:
-            keys.setdefault(name, []).append(key)
-        twice = {name: " and ".join(found) for name, found in keys.items() if len(found) > 1}
-        if twice:
-            raise UsageError(
-                tuple(f"column {name!r} is named by {found}: name it once" for name, found in twice.items())
-            )
         self._input_part()
+        self.record_format()
 
     def _input_part(self) -> InputPart | None:
         if self.part is None:
             return None
-        if not isinstance(self.part, list | tuple) or len(self.part) != 2:
-            raise UsageError((f"part is {self.part!r}, expected two numbers, such as [0, 0.9]",))
+        if len(self.part) != 2:
+            raise UsageError((f"part is {list(self.part)!r}, expected two numbers, such as [0, 0.9]",))
         return InputPart(*self.part)
 
     def read(self) -> RecordInput:
@@ -123,22 +117,31 @@ class RecordFiles(Format):
         return {name: raw for name, raw in set_types.items() if raw != NUMBER}
 
 
-def _faults_of_types(files: RecordFiles) -> Iterator[str]:
-    """Say what a program has given in another type than a configuration can: a name for a list, a dict for options."""
-    for key in ("key_columns", "features"):
-        if isinstance(getattr(files, key), str):
-            yield f"{key} is {getattr(files, key)!r}: expected a list of names, such as [{getattr(files, key)!r}]"
-    if not isinstance(files.label, str | LabelOptions | None):
-        yield f"label is {files.label!r}: expected the name of a column, or LabelOptions(column, classes)"
-    for name, options in files.columns.items():
-        if not isinstance(options, ColumnOptions):
-            yield f"columns has {options!r} for {name!r}: expected ColumnOptions(...), such as impute='median'"
-    for name, cross in files.crosses.items():
-        if not isinstance(cross, CrossOptions):
-            yield f"crosses has {cross!r} for {name!r}: expected CrossOptions(columns, hash_buckets)"
-    for name, members in files.groups.items():
+def _faults_of_names(files: RecordFiles) -> Iterator[str]:
+    """Say which columns are named twice, or not at all."""
+    label = files.label.column if isinstance(files.label, LabelOptions) else files.label
+    named = [] if label is None else [("label", label)]
+    named += [] if files.weight is None else [("weight", files.weight)]
+    named += [("key_columns", name) for name in files.key_columns]
+    named += [("features", name) for name in files.features or ()]
+    if files.features == ():
+        yield "features is empty, expected at least one column; leave it out for all that are nothing else"
+    keys: dict[str, list[str]] = {}
+    for key, name in named:
+        keys.setdefault(name, []).append(key)
+    for name, found in keys.items():
+        if len(found) > 1:
+            yield f"column {name!r} is named by {' and '.join(found)}: name it once"
+    named += [(key, name) for key in ("columns", "groups", "crosses") for name in getattr(files, key)]
+    named += [(f"groups[{group!r}]", name) for group, members in files.groups.items() for name in members]
+    for key in dict.fromkeys(key for key, name in named if not name):
+        yield f"{key} names '', expected the name of a column"
+
+
+def _faults_of_groups(groups: Mapping[str, Sequence[str] | Literal["numeric"]]) -> Iterator[str]:
+    for name, members in groups.items():
         if isinstance(members, str) and members != "numeric":
-            yield f"groups has {members!r} for {name!r}: expected a list of names, or 'numeric'"
+            yield f"groups[{name!r}] is {members!r}, expected 'numeric' or a list of texts, such as [{members!r}]"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from psflow.ps_runtime.data.scanned_input import Asked, ScannedInput, digest_of,
 from psflow.ps_runtime.errors import InputError, UsageError
 from psflow.ps_runtime.record_files.base import RecordFormat
 from psflow.ps_runtime.record_files.counting import count_records
-from psflow.ps_runtime.record_files.delimited import DelimitedText
+from psflow.ps_runtime.record_files.delimited import DelimitedText, likely_delimiter
 from psflow.ps_runtime.record_files.files import DataFile
 from psflow.ps_runtime.record_files.index import RecordIndex
 from psflow.ps_runtime.record_files.json_lines import JsonLines
@@ -48,7 +48,7 @@ class RecordInput:
 
     Parameters
     ----------
-    paths : str or sequence of str
+    paths : path or sequence of paths
         Files, folders, globs or fsspec URLs of these.
     record_format : RecordFormat
         How the files are read.
@@ -75,7 +75,7 @@ class RecordInput:
         not count here: it is always shuffle, batch, repeat.
     """
 
-    paths: str | Sequence[str]
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     record_format: RecordFormat
     label: LabelOptions | None = None
     weight: str | None = None
@@ -269,7 +269,7 @@ class RecordInput:
         known = {column.name: column.type for column in look.columns} | dict(look.unreadable)
         names = chosen(list(known))
         if faults := missing_faults(files[0].shown, "column", names, list(known)):
-            raise InputError(tuple(faults))
+            raise InputError(tuple(faults + _header_hints(self.record_format, list(known))))
         types = {name: raw for name, raw in self.record_format.types.items() if name in names}
         return Scan(files, replace(self.record_format, types=types), names), known
 
@@ -299,8 +299,8 @@ def _judged(opened: RecordDataset, non_finite: NonFinite) -> RecordDataset:
     return opened
 
 
-def _listed(paths: str | Sequence[str]) -> tuple[str, ...]:
-    return tuple(map(os.fspath, [paths] if isinstance(paths, str | os.PathLike) else paths))
+def _listed(paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
+    return tuple(os.fspath(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +340,15 @@ def _text_of(record_format: RecordFormat) -> TextReading | LibSvmReading | None:
         tuple(record_format.na_values),
         record_format.encoding,
     )
+
+
+def _header_hints(record_format: RecordFormat, known: Sequence[str]) -> list[str]:
+    """Return what to do where the first row has another delimiter, or is no header, if that is likely."""
+    if not isinstance(record_format, DelimitedText) or len(known) != 1:
+        return []
+    if (delimiter := likely_delimiter(known, record_format.delimiter)) is not None:
+        return [f"the first row is one cell, {known[0]!r}: set delimiter to {delimiter!r}"]
+    return [f"the first row is one cell, {known[0]!r}: it must name all columns; remove what stands above it"]
 
 
 def _unused(known: Iterable[str], scan: Scan, keys: Sequence[str]) -> tuple[str, ...]:

@@ -11,7 +11,14 @@ from psflow.ps_runtime.model.caller import ModelCaller
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.run_config import RunConfig
 
-__all__ = ["check_params", "check_texts", "checked_config", "checked_keys", "checked_steps"]
+__all__ = [
+    "check_name",
+    "check_params",
+    "check_texts",
+    "checked_config",
+    "checked_keys",
+    "checked_steps",
+]
 
 
 def checked_config(
@@ -63,12 +70,21 @@ def checked_steps(steps: int | None) -> int | None:
     return number
 
 
-def checked_keys(predict_keys: Sequence[str] | None) -> Sequence[str]:
-    """Return the names of predictions; none of them stands for all. ArgumentTypeError if they are no names."""
+def checked_keys(predict_keys: Sequence[str] | None, yield_single_examples: bool) -> Sequence[str]:
+    """Return the names of predictions; none of them stands for all. ArgumentTypeError if one is another kind."""
     faults = ArgumentFaults()
     keys = faults.items("predict_keys", predict_keys, str, "str")
+    faults.flag("yield_single_examples", yield_single_examples)
     faults.raise_any()
     return keys
+
+
+def check_name(given: Any) -> None:
+    """Raise ArgumentTypeError if the name of a variable or a table is no str."""
+    faults = ArgumentFaults()
+    if not isinstance(given, str):
+        faults.add_type("name", "a str", given)
+    faults.raise_any()
 
 
 def check_texts(**arguments: Any) -> None:

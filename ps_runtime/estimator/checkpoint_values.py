@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from psflow.ps_runtime.checkpoint.reader import CheckpointReader
 from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.estimator.arguments import check_name
 from psflow.ps_runtime.model.lookups import integer_ids
 from psflow.ps_runtime.model.scope import GLOBAL_STEP
 from psflow.ps_runtime.model.values import ModelValues
@@ -28,6 +29,7 @@ def variable_names(reader: CheckpointReader) -> list[str]:
 
 def variable_value(reader: CheckpointReader, name: str) -> NDArray[Any]:
     """Return a variable, or a whole table; UsageError if there is no such variable, or it is a larger table."""
+    check_name(name)
     tables = {table.name: table for table in reader.manifest.model.tables}
     if name not in tables:
         _check_name(name, variable_names(reader), "variable")
@@ -45,6 +47,7 @@ def variable_value(reader: CheckpointReader, name: str) -> NDArray[Any]:
 
 def table_rows(reader: CheckpointReader, name: str, ids: Any) -> NDArray[Any]:
     """Return rows of a table; UsageError if there is no such table, or ids are none of its rows."""
+    check_name(name)
     tables = {table.name: table for table in reader.manifest.model.tables}
     _check_name(name, tables, "table")
     return _rows(reader, tables[name], integer_ids(name, ids))

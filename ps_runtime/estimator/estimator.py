@@ -266,7 +266,7 @@ class Estimator:
         again. To close the generator cancels what is under way. BLAS has one thread in a worker, as in every role: with
         one thread here, too, predictions are the same bits.
         """
-        keys = checked_keys(predict_keys)
+        keys = checked_keys(predict_keys, yield_single_examples)
         check_texts(checkpoint_path=checkpoint_path)
         hooks = as_hooks("hooks", hooks)
         store, step = checkpoint_at(self.model_dir, checkpoint_path)
@@ -321,7 +321,7 @@ class Estimator:
             If an argument cannot be, or if the model cannot be exported; an ArgumentTypeError if an argument is of a
             wrong type.
         """
-        check_arguments(export_dir_base, serving_input_receiver_fn, assets_extra, as_text, experimental_mode)
+        check_arguments(export_dir_base, serving_input_receiver_fn, assets_extra, as_text, experimental_mode, writer)
         check_texts(checkpoint_path=checkpoint_path)
         with self._reader(checkpoint_path) as reader:
             return save_model(self.caller, reader, export_dir_base, serving_input_receiver_fn, assets_extra, writer)

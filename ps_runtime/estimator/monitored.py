@@ -75,7 +75,13 @@ class MonitoredTrainingSession:
         if not isinstance(estimator, Estimator):
             faults.add_type("estimator", "an Estimator", estimator)
         faults.raise_any()
-        spec = TrainSpec(input_fn, max_steps, as_hooks("hooks", hooks), saving_listeners or (), non_finite)
+        spec = TrainSpec(
+            input_fn,
+            max_steps,
+            as_hooks("hooks", hooks),
+            () if saving_listeners is None else saving_listeners,
+            non_finite,
+        )
         self._attempt = Attempt(estimator, spec, None, reads_again=True)
         self._stack = ExitStack()
         self._local: LocalJob | None = None

@@ -22,6 +22,7 @@ from psflow.ps_runtime.model.export_bundle import (
     ModelWriter,
     add_version,
     check_export_arguments,
+    check_writer,
     installed_writer,
 )
 from psflow.ps_runtime.model.export_directory import ExportDirectory
@@ -75,7 +76,7 @@ def save_model(
 
 
 def check_arguments(
-    export_dir_base: Any, serving_input_receiver_fn: Any, assets_extra: Any, as_text: Any, mode: Any
+    export_dir_base: Any, serving_input_receiver_fn: Any, assets_extra: Any, as_text: Any, mode: Any, writer: Any
 ) -> None:
     """Raise UsageError if arguments of an export cannot be; an ArgumentTypeError if one is of a wrong type."""
     faults = ArgumentFaults("export_saved_model: ")
@@ -83,12 +84,13 @@ def check_arguments(
         faults.add_type("export_dir_base", "a str or path", export_dir_base)
     check_export_arguments(faults, serving_input_receiver_fn, assets_extra, as_text)
     _check_mode(faults, mode)
+    check_writer(faults, writer)
     faults.raise_any()
 
 
 def _check_mode(faults: ArgumentFaults, mode: Any) -> None:
     """Add a mode that no export has to `faults`."""
-    if mode != ModeKeys.PREDICT:
+    if not isinstance(mode, str) or mode != ModeKeys.PREDICT:
         faults.add(
             f"mode {mode!r}: an export predicts, and cannot train or evaluate; export {ModeKeys.PREDICT!r} alone"
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.initializers import Initializer
+from psflow.ps_runtime.specs.arguments import whole_number
 
 __all__ = ["VocabInfo", "WarmStartSettings", "warm_start_settings"]
 
@@ -61,13 +62,15 @@ class VocabInfo:
             if not isinstance(getattr(self, name), str | os.PathLike) or not str(getattr(self, name)):
                 yield f"VocabInfo.{name} should be the path of a text file, got {getattr(self, name)!r}"
         for name, least, also in (("new_vocab_size", 1, ()), ("num_oov_buckets", 0, ()), ("old_vocab_size", 1, (-1,))):
-            value = getattr(self, name)
-            if type(value) is not int or (value < least and value not in also):
+            value = whole_number(getattr(self, name))
+            if value is not None:
+                object.__setattr__(self, name, value)
+            if value is None or (value < least and value not in also):
                 or_all = ", or -1 for all" if also else ""
-                yield f"VocabInfo.{name} should be an integer of {least} or more{or_all}, got {value!r}"
+                yield f"VocabInfo.{name} should be an integer of {least} or more{or_all}, got {getattr(self, name)!r}"
         if self.backup_initializer is not None and not callable(self.backup_initializer):
             yield f"VocabInfo.backup_initializer should be an initializer, got {self.backup_initializer!r}"
-        if self.axis not in (0, 1):
+        if whole_number(self.axis) not in (0, 1):
             yield f"VocabInfo.axis should be 0 or 1, got {self.axis!r}"
 
 

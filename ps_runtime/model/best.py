@@ -15,6 +15,7 @@ from psflow.ps_runtime.checkpoint.files import atomic_write_text
 from psflow.ps_runtime.checkpoint.metrics_json import metrics_from_json, metrics_to_json
 from psflow.ps_runtime.checkpoint.typed_json import as_kind, from_json
 from psflow.ps_runtime.errors import ArgumentTypeError, CheckpointError, UsageError, did_you_mean
+from psflow.ps_runtime.specs.arguments import ArgumentFaults, is_number
 
 __all__ = ["BestRecord", "Better", "CompareFn", "best_of", "better", "check_compare_fn", "is_better", "not_finite"]
 
@@ -41,8 +42,14 @@ class Better:
         return current < best if self.mode == "min" else current > best
 
     def _value(self, metrics: Mapping[str, float]) -> float:
+        if not isinstance(metrics, Mapping):
+            raise ArgumentTypeError((f"{self.key}: expected the metrics of an evaluation, by name, got {metrics!r}",))
         self.check(metrics)
-        return float(metrics[self.metric])
+        value = metrics[self.metric]
+        if not is_number(value):
+            expected = "one number, as an evaluation writes it down"
+            raise ArgumentTypeError((f"{self.key}: metric {self.metric!r} is {value!r}, expected {expected}",))
+        return float(value)
 
     def check(self, metrics: Collection[str]) -> None:
         """Raise UsageError if an evaluation with `metrics` has none to compare."""
@@ -69,7 +76,7 @@ def better(metric: str, mode: Literal["min", "max"], key: str = "compare_fn") ->
     Raises
     ------
     UsageError
-        If `mode` is neither.
+        If `mode` is neither, or a name is empty; an ArgumentTypeError if an argument is no str.
 
     Examples
     --------
@@ -77,6 +84,13 @@ def better(metric: str, mode: Literal["min", "max"], key: str = "compare_fn") ->
     >>> compare_fn(best_eval_result={"accuracy": 0.90}, current_eval_result={"accuracy": 0.95})
     True
     """
+    faults = ArgumentFaults("better: ")
+    for name, given in (("metric", metric), ("mode", mode), ("key", key)):
+        if not isinstance(given, str):
+            faults.add_type(name, "a str", given)
+        elif not given:
+            faults.add(f"better: {name} should be a name, got ''")
+    faults.raise_any()
     if mode not in ("min", "max"):
         raise UsageError((f"mode: expected 'min' or 'max', got {mode!r}{did_you_mean(str(mode), ('min', 'max'))}",))
     return Better(metric, mode, key)

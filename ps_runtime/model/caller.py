@@ -158,7 +158,10 @@ def check_loss(loss: Any, name: str) -> None:
 def _accepted_arguments(model_fn: Callable[..., Any], name: str) -> frozenset[str]:
     if not callable(model_fn):
         raise ModelFnTypeError((f"model_fn should be callable, got {type(model_fn).__name__}",))
-    parameters = inspect.signature(model_fn).parameters
+    try:
+        parameters = inspect.signature(model_fn).parameters
+    except ValueError:  # of what is written in C
+        raise ModelFnTypeError((f"model_fn should be a function of Python, got {model_fn!r}",)) from None
     faults = [
         f"{name} takes the unknown argument {p!r}; known are {', '.join(ARGUMENTS)}{did_you_mean(p, ARGUMENTS)}"
         for p, parameter in parameters.items()

@@ -117,6 +117,12 @@ def check_export_arguments(
         faults.add(f"as_text={as_text!r}: an export has no text form; leave it out")
 
 
+def check_writer(faults: ArgumentFaults, writer: Any) -> None:
+    """Add what is no ModelWriter, nor None, to `faults`."""
+    if writer is not None and not callable(getattr(writer, "write", None)):
+        faults.add_type("writer", "a ModelWriter, with a method write(directory, bundle), or None", writer)
+
+
 def add_version(
     directory: ExportDirectory, bundle: ExportBundle, writer: ModelWriter, assets_extra: Mapping[str, Any] | None
 ) -> int:

@@ -225,7 +225,8 @@ def pick(fetches: Fetches, values: Mapping[str, Any], tables: Collection[str] = 
         except KeyError:
             raise UsageError((_unknown(fetches, values, tables),)) from None
     if isinstance(fetches, list | tuple):
-        return [pick(name, values, tables) for name in fetches]
+        picked = [pick(name, values, tables) for name in fetches]
+        return type(fetches)(*picked) if hasattr(fetches, "_fields") else type(fetches)(picked)
     if fetches is None:
         return None
     if isinstance(fetches, Mapping):

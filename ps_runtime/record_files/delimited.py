@@ -13,7 +13,9 @@ from psflow.ps_runtime.record_files.base import RecordFormat
 from psflow.ps_runtime.record_files.delimited_file import OpenDelimited
 from psflow.ps_runtime.record_files.files import DataFile
 
-__all__ = ["DelimitedText"]
+__all__ = ["DelimitedText", "likely_delimiter"]
+
+DELIMITERS = ";\t|,"
 
 NA_VALUES = ("NA", "N/A", "NaN", "nan", "null", "NULL")
 
@@ -91,6 +93,19 @@ class DelimitedText(RecordFormat):
         """Return a file, open, its header read; see `RecordFormat.open`."""
         names = None if self.column_names is None else tuple(self.column_names)
         return OpenDelimited(file, self.delimiter, names, ("", *self.na_values), self.encoding)
+
+
+def likely_delimiter(names: Sequence[str], read_with: str) -> str | None:
+    """Return what separates names of columns that were read as one with another delimiter; None if nothing does.
+
+    Examples
+    --------
+    >>> likely_delimiter(["age;job"], ","), likely_delimiter(["age", "job"], ",")
+    (';', None)
+    """
+    if len(names) != 1:
+        return None
+    return next((mark for mark in DELIMITERS if mark in names[0] and mark != read_with), None)
 
 
 def _has_bytes_of_ascii(encoding: str) -> bool:

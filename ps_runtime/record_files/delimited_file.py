@@ -25,6 +25,7 @@ __all__ = ["OpenDelimited"]
 
 HEADER_BYTES = 64 * 1024
 HEADER_HINT = "the first row must name the columns; for a file without such a row set column_names"
+NUL_HINT = "the file is damaged, or UTF-16 or UTF-32: convert it to UTF-8"
 ENCODING_HINT = "set encoding, such as latin-1 or cp1252"
 BAD_VALUE = re.compile(r"In CSV column #(\d+):")
 BAD_ROW = re.compile(r"CSV parse error: Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
@@ -140,8 +141,7 @@ class OpenDelimited(OpenText):
     def _utf8(self, text: bytes) -> bytes:
         """Return records in UTF-8, which pyarrow checks in the columns that are read."""
         if (nul := text.find(b"\0")) >= 0:
-            what = "expected text, got a NUL byte: the file is damaged, or UTF-16 or UTF-32; convert it to UTF-8"
-            raise RecordError(what, self._record_at(text[:nul]))
+            raise RecordError(f"expected text, got a NUL byte; {NUL_HINT}", self._record_at(text[:nul]))
         if self._is_utf8:
             return text
         try:
@@ -227,7 +227,7 @@ class OpenDelimited(OpenText):
             raise _BadValueError(self._names[int(match[1])])
         if match := BAD_ROW.match(reason):
             what = f"expected {match[2]} cells, got {match[3]}: {match[4][:60]!r}"
-            advice = f"a cell with the delimiter {self._delimiter!r} in it needs quotes"
+            advice = _advice(int(match[2]), int(match[3]), match[4], self._delimiter)
             raise RecordError(f"{what}; {advice}", int(match[1]) - 1)
         raise RecordError(f"pyarrow refuses the text: {reason[:200]}")
 
@@ -240,8 +240,23 @@ class _BadValueError(Exception):
         self.column = column
 
 
+def _advice(expected: int, got: int, row: str, delimiter: str) -> str:
+    """Return what to do about a row with another number of cells than expected."""
+    if not row.strip(" \t\x1a"):
+        return "remove the line"
+    if got < expected:
+        return "a cell is missing, or the row is cut off"
+    if expected == 1:
+        return "the first row must name all columns: remove what stands above it"
+    if got == expected + 1 and row.rstrip(" \r\n").endswith(delimiter):
+        return f"the row ends with {delimiter!r}: let the header end so, too, or remove it"
+    return f"a cell with the delimiter {delimiter!r} in it needs quotes"
+
+
 def _names_in(row: bytes, delimiter: str, encoding: str) -> tuple[str, ...]:
     """Return the names of columns in a header; the name of a column that has none is empty."""
+    if b"\0" in row:
+        raise RecordError(f"the first row has a NUL byte; {NUL_HINT}")
     names = [name.strip() for name in _cells_in(row, delimiter, encoding)]
     if not any(names):
         raise RecordError(f"expected a first row with names of columns, got {row[:40]!r}; {HEADER_HINT}")

@@ -23,6 +23,8 @@ __all__ = ["LibSvmText"]
 
 MATRIX_BYTES = 32 * 1024**2
 """At most, of the matrix of a chunk that has more than one record."""
+MAX_FEATURES = 10**9 - 1
+"""The type of an array states its length in nine digits."""
 MAX_INFERRED_FEATURES = 4096
 """More are to be stated, lest a single index that is wrong makes a matrix of gigabytes."""
 
@@ -36,8 +38,8 @@ class LibSvmText(RecordFormat):
     Parameters
     ----------
     num_features : int or None
-        How many features a record has, >= 1; None: as many as the largest index of the first file that has records
-        asks for, at most `MAX_INFERRED_FEATURES`.
+        How many features a record has, 1 to `MAX_FEATURES`; None: as many as the largest index of the first file that
+        has records asks for, at most `MAX_INFERRED_FEATURES`.
     zero_based : bool
         Whether the index of the first feature is 0; else it is 1.
     """
@@ -52,8 +54,10 @@ class LibSvmText(RecordFormat):
         """Return a sentence for each option that is wrong."""
         found = super().faults()
         number = self.num_features
-        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
-            found.append(f"num_features is {number!r}: expected a whole number >= 1, or null for the largest index")
+        is_whole = isinstance(number, int) and not isinstance(number, bool)
+        if number is not None and not (is_whole and 1 <= number <= MAX_FEATURES):
+            expected = f"a whole number from 1 to {MAX_FEATURES:,}, or null for the largest index"
+            found.append(f"num_features is {number!r}: expected {expected}")
         if not isinstance(self.zero_based, bool):
             found.append(f"zero_based is {self.zero_based!r}: expected true or false")
         if FEATURES in self.types:

@@ -77,9 +77,22 @@ def _files_of(given: str, suffixes: tuple[str, ...]) -> list[DataFile]:
             places = _below(fs, path, suffixes) if fs.isdir(path) else [path]
         elif has_magic(path):
             places = _matching(fs, path, suffixes)
+        elif isinstance(fs, LocalFileSystem):
+            raise InputError((_no_file(path),))
         else:
             raise FileNotFoundError(url)
         return [look_at(fs, place, _url_of(fs, place, path, url)) for place in places]
+
+
+def _no_file(path: str) -> str:
+    """Say why there is no local file: OSError as the file system raises it if that is another reason."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        if os.path.islink(path):
+            return f"{path} is a link to {os.readlink(path)}, which is not there; correct the link"
+    as_written = "; a variable such as $DATA is not replaced: write the path itself" if "$" in path else ""
+    return f"there is no file {path}{as_written}"
 
 
 def _below(fs: Any, folder: str, suffixes: tuple[str, ...]) -> list[str]:
@@ -87,7 +100,8 @@ def _below(fs: Any, folder: str, suffixes: tuple[str, ...]) -> list[str]:
     below = _walk(folder, ()) if isinstance(fs, LocalFileSystem) else fs.find(folder)
     places = [path for path in sorted(below) if _is_data(path, folder) and _ends_with(path, suffixes)]
     if not places:
-        raise InputError((f"{shown_path(folder)} has no files that end with {' or '.join(suffixes)}",))
+        wanted = f" that end with {' or '.join(suffixes)}" if any(suffixes) else ""
+        raise InputError((f"{shown_path(folder)} has no files{wanted}",))
     return places
 
 

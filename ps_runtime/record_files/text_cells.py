@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from psflow.ps_runtime.columns.raw_types import arrow_type, first_fault
@@ -79,7 +80,7 @@ def _loses_digits(cells: pa.ChunkedArray) -> bool:
     import pyarrow.compute as pc
 
     long = cells.filter(pc.match_substring_regex(cells, LONG))
-    return any(abs(int(cell)) > LARGEST_EXACT for cell in long.to_pylist())
+    return any(Decimal(cell).copy_abs() > LARGEST_EXACT for cell in long.to_pylist())  # int() ends at 4,300 digits
 
 
 def parse_cells(cells: pa.ChunkedArray, raw: str, column: str) -> pa.ChunkedArray:

@@ -24,6 +24,7 @@ OTHER_CONTENT = {
     b"PK\x03\x04": "is a zip file, as spreadsheets are: export it as CSV or Parquet",
     b"PAR1": "is a Parquet file, not text: read it as such",
     b"ARROW1": "is an Arrow file, not text: read it as such",
+    b"\xff\xfe\0\0": "is UTF-32: convert it to UTF-8",
     b"\xff\xfe": "is UTF-16: convert it to UTF-8",
     b"\xfe\xff": "is UTF-16: convert it to UTF-8",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any
@@ -97,7 +98,9 @@ class RunConfig:
         if isinstance(self.model_dir, os.PathLike):
             self._set("model_dir", os.fspath(self.model_dir))
         faults.text("model_dir", self.model_dir)
-        if self.model_dir == "":
+        if isinstance(self.model_dir, str) and "\0" in self.model_dir:
+            faults.add(f"model_dir should be a path or a URL, got {self.model_dir!r}, which has a NUL byte")
+        if isinstance(self.model_dir, str) and not self.model_dir:
             faults.add("model_dir should be a path or a URL, got ''; leave it out for a temporary directory")
         if self.tf_random_seed is not None:
             self._set_whole("tf_random_seed", faults, "a whole number or None")
@@ -123,11 +126,13 @@ class RunConfig:
         if self.save_checkpoints_secs is not None:
             faults.number("save_checkpoints_secs", self.save_checkpoints_secs)
         for name in ("save_checkpoints_steps", "save_checkpoints_secs", "save_summary_steps"):
-            if getattr(self, name) == 0:
+            if whole_number(getattr(self, name)) == 0:
                 self._set(name, None)
         self._set("log_step_count_steps", faults.steps("log_step_count_steps", self.log_step_count_steps))
         for name in ("keep_checkpoint_every_n_hours", "session_creation_timeout_secs"):
             faults.number(name, getattr(self, name), above_zero=True)
+        if isinstance(self.session_creation_timeout_secs, float) and math.isinf(self.session_creation_timeout_secs):
+            faults.add("session_creation_timeout_secs should be finite, for every wait ends; got inf")
 
     def _set_whole(self, name: str, faults: ArgumentFaults, expected: str, at_least: int | None = None) -> None:
         given = getattr(self, name)
@@ -140,12 +145,13 @@ class RunConfig:
             self._set(name, number)
 
     def _check_consistency(self, faults: ArgumentFaults) -> None:
-        if self.pipeline_depth not in (0, 1):
+        self._set_whole("pipeline_depth", faults, "0 or 1")
+        if whole_number(self.pipeline_depth) not in (None, 0, 1):
             faults.add(f"pipeline_depth should be 0 or 1, got {self.pipeline_depth}")
         if not isinstance(self.consistency, Consistency):
             known = ", ".join(f"{kind.__name__}()" for kind in CONSISTENCIES.values())
             faults.add_type("consistency", f"one of {known}", self.consistency)
-        elif self.pipeline_depth == 1 and not self.consistency.may_pipeline:
+        elif whole_number(self.pipeline_depth) == 1 and not self.consistency.may_pipeline:
             faults.add(
                 f"{self.consistency.name} needs pipeline_depth 0, got 1: a gradient of values that were pulled ahead "
                 "is of an earlier step and would be dropped"

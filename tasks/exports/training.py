@@ -16,7 +16,7 @@ from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.estimator.by_hand import run_by_hand
 from psflow.ps_runtime.estimator.estimator import Estimator
-from psflow.ps_runtime.model.export_bundle import ModelWriter
+from psflow.ps_runtime.model.export_bundle import ModelWriter, check_writer
 from psflow.ps_runtime.model.training import EvalSpec, TrainSpec, all_eval_specs
 from psflow.ps_runtime.roles.events import Event
 from psflow.ps_runtime.specs.arguments import ArgumentFaults, with_article
@@ -94,6 +94,7 @@ def train_and_evaluate(
         In a process of a cluster of TF_CONFIG, if the job failed, or the chief is gone.
     """
     _check_types(estimator, train_spec, eval_spec)
+    _check_options(client, num_ps, num_workers, writer, on_event)
     task = estimator.config.cluster
     _check_sizes(client, task, num_ps, num_workers)
     eval_specs = all_eval_specs(eval_spec)
@@ -161,4 +162,19 @@ def _check_types(estimator: Any, train_spec: Any, eval_spec: Any) -> None:
         faults.add_type("eval_spec", "an EvalSpec, or a sequence of them", eval_spec)
     elif not isinstance(eval_spec, EvalSpec):
         faults.items("eval_spec", eval_spec, EvalSpec, "EvalSpec")
+    faults.raise_any()
+
+
+def _check_options(client: Any, num_ps: Any, num_workers: Any, writer: Any, on_event: Any) -> None:
+    faults = ArgumentFaults("train_and_evaluate: ")
+    if client is not None and not isinstance(client, Client):
+        faults.add_type("client", "a distributed.Client or None", client)
+    for name, given, least in (("num_ps", num_ps, 1), ("num_workers", num_workers, 0)):
+        if not isinstance(given, int) or isinstance(given, bool):
+            faults.add_type(name, "an int", given)
+        elif given < least:
+            faults.add(f"train_and_evaluate: {name} should be {least} or more, got {given}")
+    check_writer(faults, writer)
+    if on_event is not None:
+        faults.callable("on_event", on_event)
     faults.raise_any()

@@ -88,7 +88,7 @@ def test_listeners_are_called_in_their_order(make):
 READ = [
     ("after", "w", [1.0, -4.0, -6.0]),
     ("after", ["global_step", {"weight": "w"}], [[0, {"weight": 1.0}], [5, {"weight": -4.0}], [7, {"weight": -6.0}]]),
-    ("end", ("w",), [[-6.0]]),
+    ("end", ("w",), [(-6.0,)]),
     ("before", {"step": "global_step"}, [{"step": 0}, {"step": 5}, {"step": 7}]),
 ]
 

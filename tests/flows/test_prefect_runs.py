@@ -108,7 +108,7 @@ def test_all_that_is_logged_of_a_job_goes_to_the_server_of_its_flow_run(
 class EndedJob:
     """Stands for a job of whose roles each has ended, but for the chief."""
 
-    def wait(self, role: RoleId, timeout_secs: float) -> dict[str, Any] | None:
+    def wait(self, role: RoleId, timeout_secs: float, num_lost: int = 0) -> dict[str, Any] | None:
         match role.role:
             case Role.PS:
                 return {"exit": "finished"}
@@ -170,7 +170,7 @@ class LongJob:
         self.interrupts = interrupts
         self.is_watched = threading.Event()
 
-    def wait(self, role: RoleId, timeout_secs: float) -> None:
+    def wait(self, role: RoleId, timeout_secs: float, num_lost: int = 0) -> None:
         self.is_watched.set()
         if self.task_runs.stop.is_set() and not self.interrupts.has_second.is_set():
             os.kill(os.getpid(), signal.SIGINT)

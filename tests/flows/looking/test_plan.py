@@ -53,7 +53,7 @@ def test_what_is_ready_is_told_and_nothing_is_written(directory: Path) -> None:
     answer = plan(["t.yaml"])
     facts = answer.facts
     assert (answer.exit_code, facts["ready"], facts["faults"]) == (0, True, [])
-    assert facts["model"] == {"name": "DNNClassifier", "variables": 4, "bytes": 88, "tables": []}
+    assert facts["model"] == {"name": "DNNClassifier", "variables": 4, "bytes": 68, "tables": []}
     assert facts["input"] == {"train": 3, "eval": 3}
     assert facts["model_dir"]["state"] == "a new job"
     assert [role["role"] for role in facts["roles"]] == ["ps-0", "ps-1", "chief-0", "worker-0", "evaluator-0"]
@@ -174,7 +174,7 @@ def test_many_roles_are_summed_up_and_warned_of(monkeypatch: pytest.MonkeyPatch)
     few, many = (plan(["t.yaml", f"cluster.ps={ps}", "cluster.workers=2"]).lines or [] for ps in (4, 1000))
     told = [line for line in many if line.startswith(("roles", "cluster"))]
     assert told == [
-        "roles        ps-0 to ps-999 (88 bytes in all), chief-0, worker-0 to worker-1, evaluator-0",
+        "roles        ps-0 to ps-999 (68 bytes in all), chief-0, worker-0 to worker-1, evaluator-0",
         "cluster      one of its own on this machine: 1004 processes on 2 processors; too many: lower cluster.ps or "
         "cluster.workers, or name a larger cluster with cluster.address",
     ]

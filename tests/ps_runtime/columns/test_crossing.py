@@ -77,13 +77,13 @@ def test_it_is_kept_as_plain_data_and_compared() -> None:
 @pytest.mark.parametrize(
     ("keys", "fault"),
     [
-        ({"columns": "town", "hash_buckets": 5}, "columns is 'town', expected a list of two or more"),
+        ({"columns": "town", "hash_buckets": 5}, "columns is 'town', expected a list of texts, such as ['town']"),
         ({"columns": ["town"], "hash_buckets": 5}, "columns is ('town',), expected a list of two or more"),
         ({"columns": ["town", "town"], "hash_buckets": 5}, "columns is ('town', 'town'), expected a list of two or"),
-        ({"columns": ["town", 3], "hash_buckets": 5}, "columns is ('town', 3), expected a list of two or more"),
+        ({"columns": ["town", 3], "hash_buckets": 5}, "columns[1] is 3, expected text"),
         ({"columns": ["town", "job"], "hash_buckets": 0}, "hash_buckets is 0, expected a whole number from 1 to"),
         ({"columns": ["town", "job"], "hash_buckets": 2**62}, "from 1 to 4,611,686,018,427,387,903"),
-        ({"columns": ["town", "job"], "hash_buckets": True}, "hash_buckets is True, expected a whole number from"),
+        ({"columns": ["town", "job"], "hash_buckets": True}, "hash_buckets is True, expected a whole number"),
         ({"columns": ["town", "job"], "hash_buckets": 5, "embedding": 0}, "embedding is 0, expected a whole number"),
         (
             {"columns": ["town", "job"], "hash_buckets": 5, "admit_after": 0},

@@ -78,7 +78,7 @@ def test_a_model_of_other_columns_reads_no_libsvm(tmp_path: Path) -> None:
 
 
 def test_nobody_guesses_where_indices_begin(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="zero_based is 'auto': expected true or false"):
+    with pytest.raises(TypeError, match="zero_based is 'auto', expected true or false or None"):
         opened(LibSvm(path=file(tmp_path, "train.svm", "0 1:1"), zero_based="auto"))  # type: ignore[arg-type]
 
 

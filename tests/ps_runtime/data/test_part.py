@@ -65,9 +65,12 @@ def test_bounds_that_are_no_part_are_refused(bounds: Any) -> None:
         InputPart(*bounds)
 
 
-@pytest.mark.parametrize("part", [[0.9], 0.9, "01"])
-def test_a_part_is_two_numbers(part: Any) -> None:
-    with pytest.raises(UsageError, match=f"part is {re.escape(repr(part))}, expected two numbers"):
+@pytest.mark.parametrize(
+    ("part", "expected"),
+    [([0.9], "two numbers"), ([], "two numbers"), (0.9, "a list of numbers"), ("01", "a list of numbers")],
+)
+def test_a_part_is_two_numbers(part: Any, expected: str) -> None:
+    with pytest.raises(UsageError, match=f"part is {re.escape(repr(part))}, expected {expected}"):
         Csv(path="t.csv", part=part)
 
 

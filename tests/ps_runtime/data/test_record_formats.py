@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import psflow
+from psflow.ps_runtime.columns.options import ColumnOptions
 from psflow.ps_runtime.data.formats import FORMATS
-from psflow.ps_runtime.data.record_formats import Csv, RecordFiles
-from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.data.record_formats import Csv, LibSvm, RecordFiles
+from psflow.ps_runtime.errors import ArgumentTypeError, InputError, UsageError
 
 
 def test_every_format_of_record_files_is_a_public_name() -> None:
@@ -22,17 +27,133 @@ def test_a_path_needs_no_name() -> None:
     assert Csv("a.csv", label="y") == Csv(path="a.csv", label="y")
 
 
+def test_what_says_the_same_is_the_same() -> None:
+    plain = Csv("a.csv", label="y", key_columns=["id"], features=["a", "b"], part=[0, 0.5], na_values=["?"])
+    names = np.array(["a", "b"])
+    given = Csv(Path("a.csv"), label=np.str_("y"), key_columns=("id",), features=names, part=np.array([0, 0.5]))
+    assert replace(given, na_values=(word for word in "?")) == plain
+    assert Csv([Path("a.csv"), "b.csv"]).path == ("a.csv", "b.csv")
+    assert LibSvm("a.svm", num_features=np.int64(3), zero_based=np.True_) == LibSvm(
+        "a.svm", num_features=3, zero_based=True
+    )
+
+
+def test_none_is_nothing_of_columns_and_groups() -> None:
+    empty: dict[str, Any] = {"key_columns": None, "columns": None, "groups": None, "crosses": None}
+    assert Csv("a.csv", **empty) == Csv("a.csv")
+
+
 @pytest.mark.parametrize(
     ("keys", "fault"),
     [
-        ({"key_columns": "id"}, r"key_columns is 'id': expected a list of names, such as \['id'\]"),
-        ({"features": "age"}, r"features is 'age': expected a list of names, such as \['age'\]"),
-        ({"label": {"column": "y"}}, "label is {'column': 'y'}: expected the name of a column, or LabelOptions"),
-        ({"columns": {"a": {"impute": "mean"}}}, "columns has {'impute': 'mean'} for 'a': expected ColumnOptions"),
-        ({"groups": {"dense": "age"}}, "groups has 'age' for 'dense': expected a list of names, or 'numeric'"),
-        ({"label": "y", "weight": "y"}, "column 'y' is named by label and weight: name it once"),
+        ({"path": None}, "path is None, expected text, a path or a list of texts or paths"),
+        ({"path": 3}, "path is 3, expected text, a path or a list"),
+        ({"path": b"a.csv"}, "path is b'a.csv', expected text, a path or a list"),
+        ({"path": {"a.csv": 1}}, "path is {'a.csv': 1}, expected text"),
+        ({"path": ["a.csv", 3]}, r"path\[1\] is 3, expected text or a path"),
+        ({"label": 3}, "label is 3, expected text, LabelOptions or None"),
+        ({"label": ["y"]}, r"label is \['y'\], expected text, LabelOptions or None"),
+        ({"label": {"column": "y"}}, "label is {'column': 'y'}, expected text, LabelOptions or None"),
+        ({"weight": 2.5}, "weight is 2.5, expected text or None"),
+        ({"weight": Path("w")}, "weight is PosixPath.'w'., expected text or None"),
+        ({"key_columns": "id"}, r"key_columns is 'id', expected a list of texts, such as \['id'\]"),
+        ({"key_columns": {"id"}}, "key_columns is {'id'}, expected a list of texts"),
+        ({"features": "age"}, r"features is 'age', expected a list of texts or None, such as \['age'\]"),
+        ({"features": {"age": 1}}, "features is {'age': 1}, expected a list of texts or None"),
+        ({"features": ["age", None]}, r"features\[1\] is None, expected text"),
+        ({"features": np.array([1.0])}, r"features\[0\] is 1.0, expected text"),
+        ({"columns": ["age"]}, r"columns is \['age'\], expected a mapping of names to ColumnOptions"),
+        ({"columns": {3: ColumnOptions()}}, "columns has the key 3, expected text"),
+        ({"columns": {"a": None}}, r"columns\['a'\] is None, expected ColumnOptions"),
+        ({"columns": {"a": {"impute": "mean"}}}, r"columns\['a'\] is {'impute': 'mean'}, expected ColumnOptions"),
+        ({"crosses": {"c": ["a", "b"]}}, r"crosses\['c'\] is \['a', 'b'\], expected CrossOptions"),
+        ({"groups": ["age"]}, r"groups is \['age'\], expected a mapping of names to a list of texts or 'numeric'"),
+        ({"groups": {"dense": 3}}, r"groups\['dense'\] is 3, expected a list of texts or 'numeric'"),
+        ({"groups": {"dense": [3]}}, r"groups\['dense'\]\[0\] is 3, expected text"),
+        ({"part": 0.9}, "part is 0.9, expected a list of numbers or None"),
+        ({"part": [0, "1"]}, r"part\[1\] is '1', expected a number"),
+        ({"delimiter": 3}, "delimiter is 3, expected text or None"),
+        ({"column_names": "a"}, r"column_names is 'a', expected a list of texts or None, such as \['a'\]"),
+        ({"na_values": [3]}, r"na_values\[0\] is 3, expected text"),
+        ({"encoding": b"utf-8"}, "encoding is b'utf-8', expected text or None"),
     ],
 )
-def test_a_key_of_another_type_is_refused(keys: dict[str, Any], fault: str) -> None:
-    with pytest.raises(UsageError, match=fault):
-        Csv("a.csv", **keys)
+def test_an_argument_of_another_kind_is_an_error_of_type(keys: dict[str, Any], fault: str) -> None:
+    with pytest.raises(ArgumentTypeError, match=f"^{fault}"):
+        Csv(**{"path": "a.csv", **keys})
+
+
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        ({"path": ""}, "path is '', expected a file, a folder, a glob or a list of these"),
+        ({"path": []}, r"path is \(\), expected a file"),
+        ({"path": ["a.csv", ""]}, r"path is \('a.csv', ''\), expected a file"),
+        ({"label": ""}, "label names '', expected the name of a column"),
+        ({"weight": ""}, "weight names '', expected"),
+        ({"key_columns": [""]}, "key_columns names '', expected"),
+        ({"features": []}, "features is empty, expected at least one column; leave it out for all"),
+        ({"features": ["a", ""]}, "features names '', expected"),
+        ({"columns": {"": ColumnOptions()}}, "columns names '', expected"),
+        ({"groups": {"": ["a"]}}, "groups names '', expected"),
+        ({"groups": {"g": ["a", ""]}}, r"groups\['g'\] names '', expected"),
+        ({"groups": {"dense": "age"}}, r"groups\['dense'\] is 'age', expected 'numeric' or a list of texts, such as"),
+        ({"label": "y", "weight": "y"}, "column 'y' is named by label and weight: name it once"),
+        ({"features": ["a", "a"]}, "column 'a' is named by features and features: name it once"),
+        ({"key_columns": ["a"], "features": ["a"]}, "column 'a' is named by key_columns and features: name it once"),
+        ({"part": [0.5, 0.5]}, r"part is \[0.5, 0.5\], expected two numbers that ascend"),
+        ({"part": [math.nan, 1]}, r"part is \[nan, 1\], expected two numbers that ascend"),
+        ({"delimiter": ";;"}, "the delimiter is ';;': expected one ASCII character"),
+        ({"column_names": []}, r"column_names is \[\]: expected at least one name, each once"),
+        ({"column_names": ["a", "a"]}, r"column_names is \['a', 'a'\]: expected at least one name, each once"),
+        ({"encoding": "utf-16"}, "the encoding is 'utf-16': expected utf-8"),
+        ({"encoding": "nowhere"}, "the encoding is 'nowhere': expected utf-8"),
+    ],
+)
+def test_a_value_that_says_nothing_sensible_is_refused_before_a_file_is_read(keys: dict[str, Any], fault: str) -> None:
+    with pytest.raises(UsageError, match=f"^{fault}") as caught:
+        Csv(**{"path": "a.csv", **keys})
+    assert not isinstance(caught.value, TypeError)
+
+
+@pytest.mark.parametrize(
+    ("keys", "fault"),
+    [
+        ({"num_features": "3"}, "num_features is '3', expected a whole number or None"),
+        ({"num_features": 2.5}, "num_features is 2.5, expected a whole number or None"),
+        ({"num_features": 0}, "num_features is 0: expected a whole number from 1 to 999,999,999"),
+        ({"num_features": 10**12}, "num_features is 1000000000000: expected a whole number from 1 to 999,999,999"),
+        ({"zero_based": 1}, "zero_based is 1, expected true or false or None"),
+    ],
+)
+def test_options_of_libsvm_are_numbers_and_truths(keys: dict[str, Any], fault: str) -> None:
+    with pytest.raises(UsageError, match=f"^{fault}"):
+        LibSvm("a.svm", **keys)
+
+
+def test_all_arguments_of_another_kind_come_together() -> None:
+    with pytest.raises(ArgumentTypeError) as caught:
+        Csv(3, label=3, part=3)  # type: ignore[arg-type]
+    assert [fault.split()[0] for fault in caught.value.faults] == ["path", "label", "part"]
+
+
+@pytest.mark.parametrize(
+    ("header", "hint"),
+    [
+        ("age;y", "the first row is one cell, 'age;y': set delimiter to ';'"),
+        ("age\ty", r"the first row is one cell, 'age\\ty': set delimiter to '\\t'"),
+        ("Report", "the first row is one cell, 'Report': it must name all columns; remove what stands above it"),
+    ],
+)
+def test_a_first_row_of_one_cell_gets_a_hint(tmp_path: Path, header: str, hint: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{header}\n1\n")
+    with pytest.raises(InputError, match=f"a.csv has no column 'y'; its columns are .*\n{hint}$"):
+        Csv(path, label="y").read().learn("error", "the input")
+
+
+def test_other_columns_that_lack_one_get_none(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("age,job\n1,2\n")
+    with pytest.raises(InputError, match=r"a\.csv has no column 'y'; its columns are 'age', 'job'$"):
+        Csv(path, label="y").read().learn("error", "the input")

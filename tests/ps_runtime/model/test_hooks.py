@@ -1,9 +1,17 @@
 """What a hook may fetch, and how it asks for an end."""
 
+from typing import Any, NamedTuple
+
 import pytest
 
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.model.hooks import Coordinator, SessionRunArgs, SessionRunContext, SessionRunHook, pick
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
 
 VALUES = {"loss": 0.5, "global_step": 3, "dense/kernel": [1, 2]}
 
@@ -13,14 +21,17 @@ VALUES = {"loss": 0.5, "global_step": 3, "dense/kernel": [1, 2]}
     [
         ("loss", 0.5),
         (["global_step", "loss"], [3, 0.5]),
-        (("loss",), [0.5]),
+        (("loss",), (0.5,)),
+        (Pair("loss", ["global_step"]), Pair(0.5, [3])),
         ({"a": "dense/kernel", "b": "loss"}, {"a": [1, 2], "b": 0.5}),
-        ((), []),
+        ((), ()),
         ({}, {}),
     ],
 )
 def test_results_have_the_structure_of_the_fetches(fetches, results):
-    assert pick(fetches, VALUES) == results
+    found = pick(fetches, VALUES)
+    assert found == results
+    assert type(found) is type(results)
 
 
 @pytest.mark.parametrize("fetches", ["dense/kernal", ["loss", "dense/kernal"], {"k": "dense/kernal"}])

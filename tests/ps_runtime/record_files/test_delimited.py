@@ -81,6 +81,7 @@ def test_spellings_of_a_table(tmp_path: Path, text: str, options: dict[str, Any]
         (["", "NA", " N/A"], "float64", [None, None, None]),
         (["9223372036854775807"], "int64", [2**63 - 1]),
         (["9223372036854775808", "1"], "string", ["9223372036854775808", "1"]),  # a float64 would lose digits
+        (["9" * 5000, "1"], "string", ["9" * 5000, "1"]),
         (["x", "  NULL  ", '" y "', '"a, ""b""\n c"'], "string", ["x", None, "y", 'a, "b"\n c']),
         (["é€", "x"], "string", ["é€", "x"]),
     ],
@@ -157,7 +158,17 @@ def test_a_wrong_value_in_a_late_row_is_named_with_its_row(
     ("text", "fault"),
     [
         ("a,b\n1,2\n\n3,4,5\n", f"row 3{NOTE}expected 2 cells, got 3: '3,4,5'; a cell with the delimiter"),
-        ("a,b\n" + "1,2\n" * 30 + "3\n" + "1,2\n" * 30, f"row 32{NOTE}expected 2 cells, got 1: '3'"),
+        ("a,b\n" + "1,2\n" * 30 + "3\n" + "1,2\n" * 30, f"row 32{NOTE}expected 2 cells, got 1: '3'; a cell is missing"),
+        (
+            "Report\na,b\n1,2\n",
+            f"row 2{NOTE}expected 1 cells, got 2: 'a,b'; the first row must name all columns: remove",
+        ),
+        ("a,b\n1,2\n   \n", f"row 3{NOTE}expected 2 cells, got 1: '   '; remove the line"),
+        ("a,b\n1,2\n\x1a", f"row 3{NOTE}expected 2 cells, got 1: .*; remove the line"),
+        ("a,b\n1,2,\n3,4,\n", f"row 2{NOTE}expected 2 cells, got 3: '1,2,'; the row ends with ',': let the header"),
+        ("a\0,b\n1,2\n", "t.csv: the first row has a NUL byte; the file is damaged, or UTF-16 or UTF-32: convert it"),
+        ("a,b\n1,2\n".encode("utf-16-le"), "t.csv: the first row has a NUL byte; the file is damaged, or UTF-16"),
+        ("a,b\n1,2\n".encode("utf-32"), "t.csv: the file is UTF-32: convert it to UTF-8"),
         (b"a,b\n1,2\n\xff,3,4\n", f"row 3{NOTE}expected 2 cells, got 3: "),
         ('a,b\n1,"x\n2,y\n', f"row 2{NOTE}the quote that begins .* does not close"),
         ("a,b\n" + "1,2\n" * 30 + '1,"cut', f"row 32{NOTE}the quote that begins '\"cut' does not close"),

@@ -115,6 +115,15 @@ def test_a_url_finds_files_and_tells_when_they_change() -> None:
     ("given", "fault"),
     [
         ("none.csv", "^there is no file /.*/none.csv$"),
+        (
+            "$DATA/a.csv",
+            r"^there is no file /.*/\$DATA/a.csv; a variable such as \$DATA is not replaced: write the path",
+        ),
+        ("dangling.csv", "^/.*/dangling.csv is a link to gone.csv, which is not there; correct the link$"),
+        ("loop.csv", "^cannot read /.*/loop.csv: Too many levels of symbolic links$"),
+        ("a" * 300, "^cannot read /.*a: File name too long$"),
+        ("a\0.csv", "^cannot read /.*.csv: .*embedded null byte$"),
+        ("zero.csv/a.csv", "^cannot read /.*/zero.csv/a.csv: Not a directory$"),
         ("none/*.csv", r"^nothing matches /.*/none/\*.csv$"),
         ("empty", "^/.*/empty has no files that end with .csv or .tsv$"),
         ("zero.csv", "^/.*/zero.csv is empty$"),
@@ -131,6 +140,8 @@ def test_what_is_no_input(tmp_path: Path, given: str, fault: str) -> None:
     for name in ("a.csv.gz", "zipped/a.csv.gz", "zipped/b.csv"):
         (tmp_path / name).write_text("x")
     os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "dangling.csv").symlink_to("gone.csv")
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
     with pytest.raises(InputError, match=fault):
         list_files(tmp_path / given, [".csv", ".tsv"])
 

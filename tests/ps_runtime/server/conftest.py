@@ -172,7 +172,8 @@ def servers_of() -> Callable[..., Servers]:
         saved: dict[int, Saved] | None = None,
     ) -> Servers:
         input_spec = input_spec or InputSpec(1000, batch_size=1, num_epochs=None)
-        job = Job(input_spec, max_steps, save_steps, num_shards=num_ps)
+        num_replicas = 8 if input_spec.each_worker_reads_all else 1
+        job = Job(input_spec, max_steps, save_steps, num_replicas=num_replicas, num_shards=num_ps)
         return Servers(model, num_ps, job, saved or {}, is_stream=input_spec.has_one_reader)
 
     return make

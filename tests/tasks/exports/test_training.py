@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import mlflow.pyfunc
 import numpy as np
+import pytest
 
 from psflow import EvalSpec, FinalExporter, TrainSpec, train_and_evaluate
+from psflow.ps_runtime.errors import UsageError
 from tests.conformance.programs import X, estimator_in, rows
 
 
@@ -18,3 +21,27 @@ def test_an_export_is_an_mlflow_model(tmp_path: Path) -> None:
     [final] = (tmp_path / "model" / "export" / "final").glob("[0-9]*")
     predicted = mlflow.pyfunc.load_model(str(final)).predict({"x": X})
     np.testing.assert_array_equal(predicted["y"], [row["y"] for row in estimator.predict(rows)])
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "fault"),
+    [
+        ({"client": 3}, TypeError, "client should be a distributed.Client or None, got int 3"),
+        ({"client": "tcp://h:1"}, TypeError, "client should be a distributed.Client or None, got str"),
+        ({"num_ps": True}, TypeError, "num_ps should be an int, got bool True"),
+        ({"num_ps": np.array([1, 1])}, TypeError, "num_ps should be an int, got ndarray"),
+        ({"num_ps": 0}, ValueError, "num_ps should be 1 or more, got 0"),
+        ({"num_workers": 0.5}, TypeError, "num_workers should be an int, got float 0.5"),
+        ({"num_workers": -1}, ValueError, "num_workers should be 0 or more, got -1"),
+        ({"writer": "mlflow"}, TypeError, "writer should be a ModelWriter, with a method write.* got str 'mlflow'"),
+        ({"on_event": "print"}, TypeError, "on_event should be callable, got str 'print'"),
+    ],
+)
+def test_a_wrong_argument_is_refused_before_anything_starts(
+    tmp_path: Path, options: Any, kind: type[Exception], fault: str
+) -> None:
+    estimator = estimator_in(tmp_path / "model")
+    with pytest.raises(kind, match=f"^train_and_evaluate: {fault}") as caught:
+        train_and_evaluate(estimator, TrainSpec(rows, 1), EvalSpec(rows), **options)
+    assert isinstance(caught.value, UsageError)
+    assert not (tmp_path / "model").exists()

@@ -1,0 +1,168 @@
+"""What a program gives to the fields of a dataclass: held against their types, and kept as plain values."""
+
+from __future__ import annotations
+
+import functools
+import os
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field, fields
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import numpy as np
+
+from psflow.ps_runtime.errors import ArgumentTypeError
+
+__all__ = ["keep_plain_fields"]
+
+WORDS: Mapping[Any, tuple[str, str]] = types.MappingProxyType(
+    {
+        bool: ("true or false", "truths"),
+        int: ("a whole number", "whole numbers"),
+        float: ("a number", "numbers"),
+        str: ("text", "texts"),
+        os.PathLike: ("a path", "paths"),
+        type(None): ("None", "None"),
+    }
+)
+"""What people read for a type: of one value, and of several."""
+
+MAX_SHOWN = 80
+
+
+class _WrongKindError(Exception):
+    """A value is of no kind that its field has; the message is a sentence."""
+
+
+def keep_plain_fields(described: Any) -> None:
+    """Hold the fields of a frozen dataclass against their types, and keep them as plain values.
+
+    Numbers of numpy become numbers of Python, a whole number such as ``1e4`` an int where one is expected, any
+    sequence a tuple, a mapping a dict, and a path its text. None is what is empty where that is the default. Ranges
+    and choices are for the dataclass itself to check.
+
+    Parameters
+    ----------
+    described : dataclass instance
+        Called from its ``__post_init__``.
+
+    Raises
+    ------
+    ArgumentTypeError
+        With a sentence for each field whose value, or a part of it, is of no such kind.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Layer:
+    ...     units: int
+    ...     inputs: Sequence[str] = ()
+    ...
+    ...     def __post_init__(self) -> None:
+    ...         keep_plain_fields(self)
+    >>> Layer(np.int64(3), ["age"])
+    Layer(units=3, inputs=('age',))
+    >>> Layer("3", ["age", 4])
+    Traceback (most recent call last):
+    ...
+    psflow.ps_runtime.errors.ArgumentTypeError: units is '3', expected a whole number
+    inputs[1] is 4, expected text
+    """
+    faults = []
+    hints = get_type_hints(type(described))
+    for field in fields(described):
+        given = getattr(described, field.name)
+        if given is None:
+            given = _empty_default(field)
+        try:
+            object.__setattr__(described, field.name, _plain(given, hints[field.name], field.name))
+        except _WrongKindError as fault:
+            faults.append(str(fault))
+    if faults:
+        raise ArgumentTypeError(tuple(faults))
+
+
+def _empty_default(field: Field[Any]) -> Any:
+    """Return what is empty, if that is the default of a field; else None."""
+    if field.default_factory is dict:
+        return {}
+    return () if field.default == () else None
+
+
+def _plain(value: Any, hint: Any, where: str) -> Any:
+    """Return a value as a plain one of the first kind that it is of; `where` is its place in the argument."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    kinds = _kinds(hint)
+    for kind in kinds:
+        if _is_of(value, kind):
+            return _converted(value, kind, where)
+    if int in kinds and isinstance(value, float) and value.is_integer():
+        return int(value)
+    raise _WrongKindError(f"{where} is {_shown(value)}, expected {_expected(kinds)}{_as_list(value, kinds)}")
+
+
+@functools.cache
+def _kinds(hint: Any) -> tuple[Any, ...]:
+    """Return the kinds of which a value may be."""
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Return whether a value, without a look at what it holds, is of a kind."""
+    origin = get_origin(kind) or kind
+    if origin is Literal:
+        return any(type(value) is type(choice) for choice in get_args(kind))
+    if origin is Sequence:
+        return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | set | frozenset)
+    if origin in (int, float):
+        return isinstance(value, int if origin is int else (int, float)) and not isinstance(value, bool)
+    return isinstance(value, origin)
+
+
+def _converted(value: Any, kind: Any, where: str) -> Any:
+    """Return a value of a kind as a plain one."""
+    origin, inner = get_origin(kind) or kind, get_args(kind)
+    if origin is Sequence:
+        return tuple(_plain(item, inner[0], f"{where}[{place}]") for place, item in enumerate(value))
+    if origin is Mapping:
+        for key in value:
+            if not isinstance(key, inner[0]):
+                raise _WrongKindError(f"{where} has the key {_shown(key)}, expected {WORDS[inner[0]][0]}")
+        return {
+            _plain(key, inner[0], where): _plain(item, inner[1], f"{where}[{key!r}]") for key, item in value.items()
+        }
+    if origin is os.PathLike:
+        return _plain(os.fspath(value), str, where)
+    return value
+
+
+def _expected(kinds: Sequence[Any]) -> str:
+    shown = [_described(kind, several=False) for kind in kinds]
+    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} or {shown[-1]}"
+
+
+def _described(kind: Any, *, several: bool) -> str:
+    """Return what people read for a kind of values."""
+    origin, inner = get_origin(kind) or kind, get_args(kind)
+    if origin in WORDS:
+        return WORDS[origin][several]
+    if origin is Literal:
+        return ", ".join(map(repr, inner))
+    if origin is Sequence:
+        return f"a list of {' or '.join(_described(member, several=True) for member in _kinds(inner[0]))}"
+    if origin is Mapping:
+        return f"a mapping of names to {_expected(_kinds(inner[1]))}"
+    return str(origin.__name__)
+
+
+def _as_list(value: Any, kinds: Sequence[Any]) -> str:
+    """Return what to write in place of one text where a list of them is expected."""
+    return f", such as [{_shown(value)}]" if isinstance(value, str) and Sequence[str] in kinds else ""
+
+
+def _shown(value: Any) -> str:
+    """Return a value in one line of a size that people read."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."
