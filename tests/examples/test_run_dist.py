@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -28,9 +28,12 @@ alive = open("alive")
 fcntl.flock(alive, fcntl.LOCK_SH)
 """
 WAITS = 'write("ready"); signal.pause()\n'
+LEAVES_A_CHILD = """
+child = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
+subprocess.Popen([sys.executable, "-c", child], pass_fds=[alive.fileno()])
+"""
 IS_STUBBORN = """
     signal.signal(signal.SIGTERM, lambda *_: write("not now"))
-    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[alive.fileno()])
     open("told", "w").close()
     while True:
         signal.pause()
@@ -40,17 +43,24 @@ Launch = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture
-def launch(tmp_path: Path) -> Launch:
+def launch(tmp_path: Path) -> Iterator[Launch]:
     """Return what starts the launcher with a program of a few lines, whose processes hold the lock of a file."""
+    launchers: list[subprocess.Popen[str]] = []
     (tmp_path / "alive").touch()
     os.mkfifo(tmp_path / "told")  # from one role to another
 
     def start(program: str, *arguments: str, options: tuple[str, ...] = ("--workers", "0")) -> subprocess.Popen[str]:
         (tmp_path / "program.py").write_text(ROLE + program)
         command = [sys.executable, str(EXAMPLES / "run_dist.py"), *options, "program.py", *arguments]
-        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        launchers.append(
+            subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
+        return launchers[-1]
 
-    return start
+    yield start
+    for launcher in launchers:
+        launcher.terminate()
+        launcher.communicate()
 
 
 def end_of(launcher: subprocess.Popen[str], directory: Path) -> tuple[int, list[str], str]:
@@ -96,11 +106,19 @@ def test_older_programs_get_flags(launch: Launch, tmp_path: Path) -> None:
 def test_the_first_failure_ends_the_others_and_what_they_have_started(
     failure: str, code: int, launch: Launch, tmp_path: Path
 ) -> None:
-    program = f'if kind == "chief":\n    open("told").read(); {failure}\nif kind == "ps":{IS_STUBBORN}\n{WAITS}'
+    program = (
+        LEAVES_A_CHILD
+        + f'if kind == "chief":\n    open("told").read(); {failure}\nif kind == "ps":{IS_STUBBORN}\n{WAITS}'
+    )
     found = end_of(launch(program, options=("--workers", "0", "--grace-secs", "0.05")), tmp_path)
     assert found[0] == code
     assert "ps-0: not now" in found[1]
     assert found[2] == f"run_dist: chief-0 ended with exit code {code}\n"
+
+
+@pytest.mark.timeout(60)
+def test_what_a_role_leaves_behind_ends_with_it(launch: Launch, tmp_path: Path) -> None:
+    assert end_of(launch(LEAVES_A_CHILD), tmp_path) == (0, [], "")
 
 
 @pytest.mark.timeout(60)
