@@ -123,13 +123,12 @@ def test_what_a_role_leaves_behind_ends_with_it(launch: Launch, tmp_path: Path) 
 
 @pytest.mark.timeout(60)
 def test_after_a_failure_others_may_end_by_themselves(launch: Launch, tmp_path: Path) -> None:
-    program = """
-if kind == "chief":
-    told = open("told", "w"); sys.exit(4)
-if kind == "ps":
-    open("told").read(); write("bye")
-"""
-    assert end_of(launch(program), tmp_path) == (4, ["ps-0: bye"], "run_dist: chief-0 ended with exit code 4\n")
+    program = 'if kind == "chief":\n    sys.exit(4)\nif kind == "ps":\n    open("told").read(); write("bye")\n'
+    launcher = launch(program, options=("--workers", "0", "--grace-secs", "60"))
+    assert launcher.stderr is not None
+    assert launcher.stderr.readline() == "run_dist: chief-0 ended with exit code 4\n"
+    (tmp_path / "told").write_text("end")
+    assert end_of(launcher, tmp_path) == (4, ["ps-0: bye"], "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
