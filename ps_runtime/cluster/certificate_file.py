@@ -38,16 +38,18 @@ def kept_certificate(model_dir: str, pem: str) -> Iterator[None]:
     make_directory(model_dir)
     _make_own(folder)
     file = folder / NAME
-    with _locked_at_once(folder / LOCK):
-        atomic_write_bytes(str(file), pem.encode(), is_private=True)
-        try:
-            yield
-        finally:
-            with contextlib.suppress(OSError):  # it may be somebody else's, or gone
-                if file.read_text() == pem:
-                    file.unlink()
-    with contextlib.suppress(OSError):
-        folder.rmdir()
+    try:
+        with _locked_at_once(folder / LOCK):
+            atomic_write_bytes(str(file), pem.encode(), is_private=True)
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):  # it may be somebody else's, or gone
+                    if file.read_text() == pem:
+                        file.unlink()
+    finally:
+        with contextlib.suppress(OSError):  # what another chief keeps there stays
+            folder.rmdir()
 
 
 def _make_own(folder: Path) -> None:
