@@ -219,6 +219,11 @@ class Dataset(Transformations, KnownInput):
         lazy = LazyDataset.of_rows(self.features if self.labels is None else (self.features, self.labels))
         return self.order.applied_to(lazy, self.shuffle_seed, self.batch_size, self.num_epochs)
 
+    def one_epoch(self) -> Dataset:  # noqa: D102
+        if self.order.num_joined is None:
+            return replace(self, num_epochs=1, order=replace(self.order, num_joined=1))
+        return self
+
     @property
     def is_batched(self) -> bool:
         """Whether `batch` was called, so that the next `map`, `take` and the like are of batches."""

@@ -86,7 +86,7 @@ def open_input(
     context : InputContext, optional
         Passed to an input_fn with an argument ``input_context``.
     mode : str, optional
-        Passed to an input_fn with an argument ``mode``.
+        Passed to an input_fn with an argument ``mode``. In another mode than training one epoch of a data set is read.
     params : mapping, optional
         Hyper-parameters, passed to an input_fn with an argument ``params``.
     config : RunConfig, optional
@@ -122,7 +122,10 @@ def open_input(
     schema = None if mode == "train" else enforcement.schema
     called = call_input_fn(input_fn, context, mode=mode, params=params, config=config, input_schema=schema)
     where = f"input_fn {called.__qualname__}"
-    opened = _as_input(called.read_to_the_end()(), where)
+    result = called.read_to_the_end()()
+    if mode not in (None, "train") and isinstance(result, Transformations):
+        result = result.one_epoch()
+    opened = _as_input(result, where)
     if isinstance(opened, RecordInput):
         if enforcement.schema is None or enforcement.schema.preprocessing is not None:
             return enforcement.records(opened, non_finite, kept)

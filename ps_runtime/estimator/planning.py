@@ -187,6 +187,7 @@ class _Input:
             )
             self.opened = open_input(
                 self.called,
+                mode=mode,
                 non_finite=spec.non_finite,
                 enforcement=Enforcement(schema, self.where, on_unused=self.unused.extend),
                 kept=kept.earlier(name),

@@ -18,7 +18,7 @@ from psflow.ps_runtime.data.row_order import RowOrder
 from psflow.ps_runtime.data.splittable import KnownInput, SplittableInput
 from psflow.ps_runtime.data.transformations import Transformations
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.model.evaluation import input_digest
+from psflow.ps_runtime.model.evaluation import batches_of, input_digest
 from psflow.ps_runtime.server.input_position import InputPosition
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, Scaling
@@ -203,6 +203,42 @@ def test_an_evaluation_of_another_order_or_other_batches_has_another_digest() ->
 def test_an_order_of_numbers_out_of_range_is_refused(order: RowOrder) -> None:
     with pytest.raises(InputError, match=r"(buffer_size|num_joined) is .*: expected an int >= 1"):
         Dataset(np.arange(3), order=order)
+
+
+# What evaluation and prediction read
+
+
+@pytest.mark.parametrize(
+    ("make_data", "expected"),
+    [
+        (lambda data: data.repeat().batch(4), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]),
+        (lambda data: data.repeat().batch(4, drop_remainder=True), [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        (lambda data: data.batch(6).repeat(), [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]),
+        (lambda data: data.batch(6).repeat(3), [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]),
+        (lambda data: data.repeat().batch(6).repeat(2), [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]),
+        (lambda data: data.repeat(2).batch(20), [[*range(11), *range(9)], [9, 10]]),
+        (lambda data: data.repeat().take(13).batch(7), [[0, 1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 0, 1]]),
+        (lambda data: data.batch(6).repeat(2).take(3), [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10], [0, 1, 2, 3, 4, 5]]),
+        (lambda data: Dataset.zip(data.repeat(), data.repeat()).map(lambda a, b: b).batch(20), [list(range(11))]),
+    ],
+)
+@pytest.mark.parametrize("then", ["as it is", "map", "filter"])
+@pytest.mark.parametrize("make_rows", [records, lambda: records().map(lambda n: n), stream])
+@pytest.mark.parametrize("mode", ["eval", "infer"])
+def test_evaluation_and_prediction_read_each_row_once(
+    make_data: Any, expected: list[list[int]], make_rows: Any, then: str, mode: str
+) -> None:
+    def input_fn() -> Any:
+        data = make_data(make_rows())
+        match then:
+            case "map":
+                return data.map(lambda rows: rows)
+            case "filter":
+                return data.filter(lambda rows: True)
+        return data
+
+    read = batches_of(open_input(input_fn, mode=mode))
+    assert [features.tolist() for features, _ in itertools.islice(read, 9)] == expected
 
 
 # Shuffling

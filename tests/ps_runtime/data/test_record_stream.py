@@ -92,7 +92,9 @@ def test_values_that_no_dtype_holds_as_they_are_are_refused(values: list[Any], g
         lambda: Dataset.range(2).map(lambda i: {"age": values[i]}).batch(2),
     ]
     for make in makers:
-        with pytest.raises(InputError, match=rf"records? 0 to (record )?1.*, 'age': expected .*, got {got}; return one"):
+        with pytest.raises(
+            InputError, match=rf"records? 0 to (record )?1.*, 'age': expected .*, got {got}; return one"
+        ):
             list(make())
 
 
