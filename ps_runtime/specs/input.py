@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["InputSpec", "RecordRange"]
+__all__ = ["MAX_EPOCHS", "InputSpec", "RecordRange"]
+
+MAX_EPOCHS = 2**32
+"""No replica comes so far: from here on the orders of epochs are those of the next replica."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import pytest
 
 from psflow import Dataset, EstimatorSpec, GradientDescent, SessionRunArgs, SessionRunHook, get_variable
 from psflow.ps_runtime.data.enforcement import Enforcement
-from psflow.ps_runtime.data.input_pipeline import open_input
+from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.data.row_order import RowOrder
 from psflow.ps_runtime.data.splittable import KnownInput, SplittableInput
 from psflow.ps_runtime.data.transformations import Transformations
@@ -108,6 +108,21 @@ def test_a_stream_yields_the_same_batches_to_who_reads_it_again(name: str) -> No
     again = open_input(STREAMS[name])
     found = [features["row"].tolist() for features, _ in opened]
     assert found == [features["row"].tolist() for features, _ in again] == rows_of(STREAMS[name]())
+
+
+@pytest.mark.parametrize("num_epochs", [None, 3])
+@pytest.mark.parametrize("reshuffles", [True, False])
+def test_pipelines_that_each_read_all_of_a_shuffled_stream_have_orders_of_their_own(
+    reshuffles: bool, num_epochs: int | None
+) -> None:
+    def passes(pipeline: int) -> list[tuple[int, ...]]:
+        data = stream().shuffle(11, seed=2, reshuffle_each_iteration=reshuffles).batch(11).repeat(num_epochs)
+        opened = batches_of(open_input(lambda: data, InputContext(3, pipeline), mode="train"))
+        return [tuple(features.tolist()) for features, _ in itertools.islice(opened, 3)]
+
+    orders = [order for pipeline in range(3) for order in passes(pipeline)]
+    assert len(set(orders)) == (9 if reshuffles else 1)
+    assert all(sorted(order) == list(range(11)) for order in orders)
 
 
 class Rows(SessionRunHook):
