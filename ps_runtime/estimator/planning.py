@@ -351,4 +351,5 @@ def _input_spec(opened: Any, num_replicas: int, *, each_worker_reads_all: bool) 
         opened.num_epochs,
         split_batches,
         each_worker_reads_all=each_worker_reads_all,
+        rows_per_record=opened.rows_per_record,
     )

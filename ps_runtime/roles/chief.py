@@ -169,10 +169,13 @@ def _give_values(
 
 
 def _warn_of_changed_reading(job: JobSpec, store: CheckpointStore, step: int) -> None:
-    """Log that the input is read from its start, where replicas share it now and did not before, or the other way."""
+    """Log that the input is read from its start, as positions of the checkpoint say nothing of this one."""
+    if step == job.finished_step:  # after a finished training it is read from its start anyway
+        return
+    facts = store.manifest(step).job["input"]
     shared = {True: "is read whole by each replica", False: "is shared by the replicas"}
-    before, now = store.manifest(step).job["input"]["each_worker_reads_all"], job.input.each_worker_reads_all
-    if before is not now and step != job.finished_step:  # after a finished training it is read from its start anyway
+    before, now = facts["each_worker_reads_all"], job.input.each_worker_reads_all
+    if before is not now:
         logger.warning(
             "the train input %s (each_worker_reads_all=%s), and up to step %d it was not: it is read from its start, "
             "so examples that were used are used again",
@@ -180,6 +183,23 @@ def _warn_of_changed_reading(job: JobSpec, store: CheckpointStore, step: int) ->
             now,
             step,
         )
+        return
+    first = facts["positions"][0]
+    counted = (first["num_records"], first["rows_per_record"])
+    if counted != job.input.counted:
+        logger.warning(
+            "an epoch of the train input is %s, and up to step %d it was %s: it is read from its start, so examples "
+            "that were used are used again; to read on, resume with the same data, batch size and order of calls",
+            _epoch(*job.input.counted),
+            step,
+            _epoch(*counted),
+        )
+
+
+def _epoch(num_records: int | None, rows_per_record: int) -> str:
+    if num_records is None:
+        return "a stream"
+    return f"{num_records:,} rows" if rows_per_record == 1 else f"{num_records:,} batches of {rows_per_record:,} rows"
 
 
 def _restore(context: RoleContext, saving: SavingClient, step: int) -> int:

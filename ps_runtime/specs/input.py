@@ -29,6 +29,9 @@ class InputSpec:
     each_worker_reads_all : bool
         Whether each replica reads the whole input for itself; else all replicas share it, so that each record is used
         once an epoch.
+    rows_per_record : int
+        1 where a record is a row, or a batch of a stream; else the rows of the first batch, where batches are known by
+        their numbers. A position counts records, so it says nothing of an input whose records have another size.
     """
 
     num_records: int | None
@@ -36,6 +39,12 @@ class InputSpec:
     num_epochs: int | None = 1
     split_batches: int = 8
     each_worker_reads_all: bool = False
+    rows_per_record: int = 1
+
+    @property
+    def counted(self) -> tuple[int | None, int]:
+        """What a position in the input counts: in an input of which this is not the same, it is no position."""
+        return self.num_records, self.rows_per_record
 
     @property
     def is_stream(self) -> bool:

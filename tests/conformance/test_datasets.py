@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -163,6 +164,57 @@ def test_training_that_was_interrupted_reads_on(make: Callable[..., Any], input_
     assert len(seen) == 2
     estimator.train(input_fn, [Rows(seen, 100)])
     assert list(seen.values()) == rows_of(input_fn())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (BY_NUMBER["map"], lambda: records().map(named).batch(3), "4 batches of 3 rows, .* 2 it was 6 batches of 2 rows"),
+        (
+            lambda: records().map(named).batch(4),
+            lambda: records().map(named).batch(5),
+            "3 batches of 5 rows, and up to step 2 it was 3 batches of 4 rows",
+        ),
+        (
+            BY_NUMBER["map"],
+            lambda: Dataset({"row": np.arange(6)}).batch(1),
+            "6 rows, and up to step 2 it was 6 batches of 2 rows",
+        ),
+        (
+            lambda: Dataset({"row": np.arange(11)}).repeat().batch(4),
+            lambda: Dataset({"row": np.arange(11)}).repeat().batch(3),
+            "33 rows, and up to step 2 it was 44 rows",
+        ),
+        (STREAMS["filter"], BY_NUMBER["map"], "6 batches of 2 rows, and up to step 2 it was a stream"),
+    ],
+)
+def test_a_position_in_an_input_of_other_records_is_told_to_be_lost(
+    make: Callable[..., Any], caplog: pytest.LogCaptureFixture, before: Any, after: Any, words: str
+) -> None:
+    estimator = make(counts, save_checkpoints_steps=1)
+    first: dict[int, list[int]] = {}
+    with pytest.raises(ZeroDivisionError):
+        estimator.train(before, [Rows(first, 2)])
+    assert not caplog.messages
+    seen: dict[int, list[int]] = {}
+    estimator.train(after, [Rows(seen, 100)], max_steps=4)
+    assert list(seen.values()) == [batch["row"].tolist() for batch in itertools.islice(after(), 2)]
+    told = [message for message in caplog.messages if "the train input is" in message]
+    assert len(told) == 1
+    assert re.search(rf"{words}: it is read from its start, .* are used again", told[0])
+
+
+def test_a_position_holds_for_batches_of_another_size_in_memory(
+    make: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    estimator = make(counts, save_checkpoints_steps=1)
+    data = Dataset({"row": np.arange(11)})
+    with pytest.raises(ZeroDivisionError):
+        estimator.train(lambda: data.batch(2), [Rows({}, 2)])
+    seen: dict[int, list[int]] = {}
+    estimator.train(lambda: data.batch(3), [Rows(seen, 100)])
+    assert sorted(sum(seen.values(), [])) == list(range(4, 11))
+    assert not [message for message in caplog.messages if "from its start" in message]
 
 
 def test_what_is_in_memory_stays_known_and_batches_are_not_computed() -> None:
