@@ -253,6 +253,11 @@ class Dataset(Transformations, KnownInput):
         return self.order.num_records(self._num_rows, self.batch_size)
 
     @property
+    def num_examples(self) -> int:
+        """Number of rows that an epoch reads; one that it reads several times counts once."""
+        return min(self.num_records, self._num_rows)
+
+    @property
     def window_records(self) -> int:
         """1: all records are in memory."""
         return 1

@@ -82,6 +82,11 @@ class KnownInput(SplittableInput):
     non_finite: NonFiniteCells
     """The blank, NaN and infinite cells that were found when it was opened, before rows were left out."""
 
+    @property
+    def num_examples(self) -> int:
+        """Number of rows that an epoch reads; one that it reads several times counts once."""
+        return self.num_records
+
     @abstractmethod
     def distinct_labels(self) -> Columns | None:
         """Return labels among which each that occurs is found, or, of very many numbers, the least and the greatest."""

@@ -30,6 +30,7 @@ from psflow.ps_runtime.roles.session import MonitoredSession, build_model
 from psflow.ps_runtime.roles.timed_cuts import TimedCuts
 from psflow.ps_runtime.roles.trainer import open_client, open_session, open_shards, sample_of, train
 from psflow.ps_runtime.roles.warm_checkpoint import write_warm_checkpoint
+from psflow.ps_runtime.specs.input import InputSize
 
 __all__ = ["Chief", "open_chief", "run_chief"]
 
@@ -185,21 +186,15 @@ def _warn_of_changed_reading(job: JobSpec, store: CheckpointStore, step: int) ->
         )
         return
     first = facts["positions"][0]
-    counted = (first["num_records"], first["rows_per_record"])
-    if counted != job.input.counted:
+    size = InputSize(first["num_records"], first["rows_per_record"])
+    if size != job.input.size:
         logger.warning(
             "an epoch of the train input is %s, and up to step %d it was %s: it is read from its start, so examples "
             "that were used are used again; to read on, resume with the same data, batch size and order of calls",
-            _epoch(*job.input.counted),
+            job.input.size,
             step,
-            _epoch(*counted),
+            size,
         )
-
-
-def _epoch(num_records: int | None, rows_per_record: int) -> str:
-    if num_records is None:
-        return "a stream"
-    return f"{num_records:,} rows" if rows_per_record == 1 else f"{num_records:,} batches of {rows_per_record:,} rows"
 
 
 def _restore(context: RoleContext, saving: SavingClient, step: int) -> int:

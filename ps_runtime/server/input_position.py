@@ -129,7 +129,7 @@ class InputPosition:
 
     @classmethod
     def restored(cls, spec: InputSpec, facts: Mapping[str, Any]) -> InputPosition:
-        """Return the position that `to_facts` described; a new one if that was of an input, or of records, of another size.
+        """Return the position that `to_facts` described; a new one if that was of an input of another size.
 
         Raises
         ------
@@ -138,7 +138,7 @@ class InputPosition:
         """
         position = cls(spec)
         try:
-            if (facts["num_records"], facts["rows_per_record"]) != spec.counted:
+            if (facts["num_records"], facts["rows_per_record"]) != spec.size:
                 return position
             position._take_up(facts)
         except (AttributeError, KeyError, TypeError, ValueError) as error:

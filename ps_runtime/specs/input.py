@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["MAX_EPOCHS", "InputSpec", "RecordRange"]
+__all__ = ["MAX_EPOCHS", "InputSize", "InputSpec", "RecordRange"]
 
 MAX_EPOCHS = 2**32
 """No replica comes so far: from here on the orders of epochs are those of the next replica."""
@@ -42,9 +42,9 @@ class InputSpec:
     rows_per_record: int = 1
 
     @property
-    def counted(self) -> tuple[int | None, int]:
-        """What a position in the input counts: in an input of which this is not the same, it is no position."""
-        return self.num_records, self.rows_per_record
+    def size(self) -> InputSize:
+        """What a position in the input counts: in an input of another size it is no position."""
+        return InputSize(self.num_records, self.rows_per_record)
 
     @property
     def is_stream(self) -> bool:
@@ -55,6 +55,21 @@ class InputSpec:
     def has_one_reader(self) -> bool:
         """Whether one reader beside ps-0 deals out the batches: the replicas share a stream."""
         return self.is_stream and not self.each_worker_reads_all
+
+
+class InputSize(NamedTuple):
+    """How many records an epoch has, None for a stream, and how many rows a record; see `InputSpec`."""
+
+    num_records: int | None
+    rows_per_record: int = 1
+
+    def __str__(self) -> str:
+        if self.num_records is None:
+            return "a generator"
+        number = f"{self.num_records:,}"
+        return (
+            f"{number} records" if self.rows_per_record == 1 else f"{number} batches of {self.rows_per_record:,} rows"
+        )
 
 
 class RecordRange(NamedTuple):

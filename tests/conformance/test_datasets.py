@@ -169,7 +169,11 @@ def test_training_that_was_interrupted_reads_on(make: Callable[..., Any], input_
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
-        (BY_NUMBER["map"], lambda: records().map(named).batch(3), "4 batches of 3 rows, .* 2 it was 6 batches of 2 rows"),
+        (
+            BY_NUMBER["map"],
+            lambda: records().map(named).batch(3),
+            "4 batches of 3 rows, .* 2 it was 6 batches of 2 rows",
+        ),
         (
             lambda: records().map(named).batch(4),
             lambda: records().map(named).batch(5),
@@ -178,14 +182,14 @@ def test_training_that_was_interrupted_reads_on(make: Callable[..., Any], input_
         (
             BY_NUMBER["map"],
             lambda: Dataset({"row": np.arange(6)}).batch(1),
-            "6 rows, and up to step 2 it was 6 batches of 2 rows",
+            "6 records, and up to step 2 it was 6 batches of 2 rows",
         ),
         (
             lambda: Dataset({"row": np.arange(11)}).repeat().batch(4),
             lambda: Dataset({"row": np.arange(11)}).repeat().batch(3),
-            "33 rows, and up to step 2 it was 44 rows",
+            "33 records, and up to step 2 it was 44 records",
         ),
-        (STREAMS["filter"], BY_NUMBER["map"], "6 batches of 2 rows, and up to step 2 it was a stream"),
+        (STREAMS["filter"], BY_NUMBER["map"], "6 batches of 2 rows, and up to step 2 it was a generator"),
     ],
 )
 def test_a_position_in_an_input_of_other_records_is_told_to_be_lost(
