@@ -170,9 +170,9 @@ def servers_of() -> Callable[..., Servers]:
         max_steps: int | None = None,
         save_steps: int | None = None,
         saved: dict[int, Saved] | None = None,
+        num_replicas: int = 1,
     ) -> Servers:
         input_spec = input_spec or InputSpec(1000, batch_size=1, num_epochs=None)
-        num_replicas = 8 if input_spec.each_worker_reads_all else 1
         job = Job(input_spec, max_steps, save_steps, num_replicas=num_replicas, num_shards=num_ps)
         return Servers(model, num_ps, job, saved or {}, is_stream=input_spec.has_one_reader)
 

@@ -25,7 +25,7 @@ class StartedJob:
     """Two ps, a chief that saves, and two replicas that train: chief 0 holds a ticket, worker 1 has joined."""
 
     def __init__(self, servers_of: Any, saved: Any = None, input_spec: InputSpec | None = None) -> None:
-        self.servers = servers_of(MODEL, 2, input_spec, saved=saved)
+        self.servers = servers_of(MODEL, 2, input_spec, saved=saved, num_replicas=8)
         self.saver = [self.join(ps, Purpose.SAVE, 0) for ps in (0, 1)]
         self.chief = [self.join(ps, Purpose.TRAIN, 0) for ps in (0, 1)]
         self.worker = [self.join(ps, Purpose.TRAIN, 1) for ps in (0, 1)]
