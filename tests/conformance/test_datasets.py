@@ -217,7 +217,7 @@ def test_a_position_holds_for_batches_of_another_size_in_memory(
         estimator.train(lambda: data.batch(2), [Rows({}, 2)])
     seen: dict[int, list[int]] = {}
     estimator.train(lambda: data.batch(3), [Rows(seen, 100)])
-    assert sorted(sum(seen.values(), [])) == list(range(4, 11))
+    assert sorted(itertools.chain.from_iterable(seen.values())) == list(range(4, 11))
     assert not [message for message in caplog.messages if "from its start" in message]
 
 
