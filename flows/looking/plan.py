@@ -142,9 +142,11 @@ def _tell_warm_start(seen: _Plan, attempt: Attempt) -> None:
 
 def _tell_input(seen: _Plan, attempt: Attempt) -> None:
     datasets = attempt.plan.datasets
-    examples = {name: dataset.num_records for name, dataset in datasets.items()}
-    shown = "; ".join(f"{name}: {number:,} examples" for name, number in examples.items())
-    seen.tell("input", shown or "generators", examples)
+    examples = {name: dataset.num_examples for name, dataset in datasets.items()}
+    shown = [f"{name}: {number:,} examples" for name, number in examples.items()]
+    num_batches = None if "train" in datasets else attempt.plan.input.num_records
+    shown[:0] = [] if num_batches is None else [f"train: {num_batches:,} batches"]
+    seen.tell("input", "; ".join(shown) or "generators", examples)
     _tell_epoch(seen, attempt)
     found = {name: dataset.non_finite for name, dataset in datasets.items() if dataset.non_finite.num_rows}
     if found:
@@ -166,11 +168,14 @@ def _tell_epoch(seen: _Plan, attempt: Attempt) -> None:
     read = attempt.plan.input
     if read.each_worker_reads_all:
         num_replicas = attempt.num_workers + 1
-        number = None if read.num_records is None else num_replicas * read.num_records
+        dataset = attempt.plan.datasets.get("train")
+        number = None if dataset is None else num_replicas * dataset.num_examples
+        size = "" if number is None else f": {number:,} examples"
+        if dataset is None and read.num_records is not None:
+            size = f": {num_replicas * read.num_records:,} batches"
         seen.tell(
             "epoch",
-            f"each of {num_replicas} replicas reads the whole training input"
-            + ("" if number is None else f": {number:,} examples"),
+            f"each of {num_replicas} replicas reads the whole training input{size}",
             {"each_worker_reads_all": True, "replicas": num_replicas, "examples": number},
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from typing import Any
@@ -178,8 +177,7 @@ class Dataset(Transformations, KnownInput):
         check_at_least("batch", "batch_size", batch_size, 1)
         if self.is_batched:
             raise _out_of_order("batch", "a second time, which would make batches of batches: call it once")
-        joined = batch_size // math.gcd(batch_size, self.num_records) if self.num_epochs is None else self.num_epochs
-        order = replace(self.order, num_joined=int(joined), drop_remainder=bool(drop_remainder), is_batched=True)
+        order = replace(self.order, num_joined=self.num_epochs, drop_remainder=bool(drop_remainder), is_batched=True)
         return replace(self, batch_size=batch_size, num_epochs=None if self.num_epochs is None else 1, order=order)
 
     def shuffle(  # noqa: D102
@@ -221,6 +219,11 @@ class Dataset(Transformations, KnownInput):
         lazy = LazyDataset.of_rows(self.features if self.labels is None else (self.features, self.labels))
         return self.order.applied_to(lazy, self.shuffle_seed, self.batch_size, self.num_epochs)
 
+    def one_epoch(self) -> Dataset:  # noqa: D102
+        if self.order.num_joined is None:
+            return replace(self, num_epochs=1, order=replace(self.order, num_joined=1))
+        return self
+
     @property
     def is_batched(self) -> bool:
         """Whether `batch` was called, so that the next `map`, `take` and the like are of batches."""
@@ -248,6 +251,11 @@ class Dataset(Transformations, KnownInput):
     def num_records(self) -> int:
         """Number of records of an epoch."""
         return self.order.num_records(self._num_rows, self.batch_size)
+
+    @property
+    def num_examples(self) -> int:
+        """Number of rows that an epoch reads; one that it reads several times counts once."""
+        return min(self.num_records, self._num_rows)
 
     @property
     def window_records(self) -> int:
@@ -337,7 +345,7 @@ class Dataset(Transformations, KnownInput):
 
     def _rows(self, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return which rows of the arrays stand at ``[start, stop)`` of the order of `epoch`."""
-        return self.order.rows(self.shuffle_seed, self._num_rows, epoch, start, stop)
+        return self.order.rows(self.shuffle_seed, self._num_rows, self.batch_size, epoch, start, stop)
 
 
 def _out_of_order(method: str, why: str) -> InputError:

@@ -22,6 +22,7 @@ from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.data.transformations import Transformations
 from psflow.ps_runtime.data.whole_files import whole_dataset
 from psflow.ps_runtime.errors import InputError, UsageError, did_you_mean
+from psflow.ps_runtime.specs.input import MAX_EPOCHS
 
 __all__ = ["InputContext", "call_input_fn", "open_input"]
 
@@ -50,6 +51,11 @@ class InputContext:
     num_input_pipelines: int = 1
     input_pipeline_id: int = 0
     num_replicas_in_sync: int = 1
+
+    @property
+    def first_pass(self) -> int:
+        """The first pass over the data: each pipeline has orders of its own where they are shuffled."""
+        return self.input_pipeline_id * MAX_EPOCHS
 
     def __post_init__(self) -> None:
         given = (self.num_input_pipelines, self.input_pipeline_id, self.num_replicas_in_sync)
@@ -86,7 +92,7 @@ def open_input(
     context : InputContext, optional
         Passed to an input_fn with an argument ``input_context``.
     mode : str, optional
-        Passed to an input_fn with an argument ``mode``.
+        Passed to an input_fn with an argument ``mode``. In another mode than training one epoch of a data set is read.
     params : mapping, optional
         Hyper-parameters, passed to an input_fn with an argument ``params``.
     config : RunConfig, optional
@@ -122,7 +128,10 @@ def open_input(
     schema = None if mode == "train" else enforcement.schema
     called = call_input_fn(input_fn, context, mode=mode, params=params, config=config, input_schema=schema)
     where = f"input_fn {called.__qualname__}"
-    opened = _as_input(called.read_to_the_end()(), where)
+    result = called.read_to_the_end()()
+    if mode not in (None, "train") and isinstance(result, Transformations):
+        result = result.one_epoch()
+    opened = _as_input(result, where, 0 if context is None else context.first_pass)
     if isinstance(opened, RecordInput):
         if enforcement.schema is None or enforcement.schema.preprocessing is not None:
             return enforcement.records(opened, non_finite, kept)
@@ -166,13 +175,13 @@ def call_input_fn(input_fn: Callable[..., Any], context: InputContext | None = N
     return CalledInput(name, result() if inspect.isgeneratorfunction(result) else result, input_fn)
 
 
-def _as_input(result: Any, where: str) -> Dataset | RecordInput | LazyDataset | Iterator[Batch]:
+def _as_input(result: Any, where: str, first_pass: int) -> Dataset | RecordInput | LazyDataset | Iterator[Batch]:
     if isinstance(result, tuple):
         return _one_batch(result, where)
     if isinstance(result, Dataset | RecordInput):
         return result
     if isinstance(result, Transformations):
-        return _batched(result, where)
+        return _batched(result, where, first_pass)
     if is_features(result):
         return _one_batch((result, None), where)
     if isinstance(result, list) and not all(isinstance(batch, tuple) for batch in result):
@@ -219,9 +228,9 @@ def _checked(batches: Iterable[Any], where: str) -> Iterator[Batch]:
     return (checked_batch(given, f"batch {number} of {where}") for number, given in enumerate(batches))
 
 
-def _batched(data: Transformations, where: str) -> LazyDataset | Iterator[Batch]:
+def _batched(data: Transformations, where: str, first_pass: int) -> LazyDataset | Iterator[Batch]:
     """Return the batches of a data set that is computed as it is read: those of none as a stream that is empty."""
     if not data.is_batched:
         raise InputError((f"{where} returned a data set without a batch size; call its batch(batch_size)",))
     lazy = data.by_number()
-    return lazy if lazy is not None and lazy.elements.num_elements else _checked(data, where)
+    return lazy if lazy is not None and lazy.elements.num_elements else _checked(data.stream().read(first_pass), where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from psflow.ps_runtime.data.arrays import num_rows
 from psflow.ps_runtime.data.batch_check import Batch, checked_batch
 from psflow.ps_runtime.data.elements import Address
 from psflow.ps_runtime.data.enforcement import Enforcement, schema_of
@@ -53,7 +54,9 @@ class LazyBatches(SplittableInput):
         self._where = where
         self._refuses = non_finite == "error"
         self._enforcement = enforcement
-        self._schema = schema_of(*self._read(Address(0, 0), is_first=True))
+        first = self._read(Address(0, 0), is_first=True)
+        self._schema = schema_of(*first)
+        self.rows_per_record = num_rows(first[0])
 
     @property
     def num_records(self) -> int:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,11 +45,15 @@ class LazyDataset(Transformations):
         How often they are read, >= 1; None: for ever.
     is_batched : bool
         Whether elements are batches.
+    elements_of_epoch : Elements or None
+        Those that evaluation and prediction read, where ``repeat()`` before `batch` has made a pass of several; None:
+        `elements`.
     """
 
     elements: Elements
     num_epochs: int | None = 1
     is_batched: bool = False
+    elements_of_epoch: Elements | None = None
 
     @classmethod
     def of_rows(cls, nest: Any) -> LazyDataset:
@@ -64,12 +68,13 @@ class LazyDataset(Transformations):
         check_callable("map", function)
         num_threads = 1 if num_parallel_calls is None else num_parallel_calls
         check_at_least("map", "num_parallel_calls", num_threads, 1)
-        return replace(self, elements=Mapped(self.elements, function, num_threads))
+        return self._each(lambda elements: Mapped(elements, function, num_threads))
 
     def batch(self, batch_size: int, drop_remainder: bool = False) -> LazyDataset:  # noqa: D102
         check_at_least("batch", "batch_size", batch_size, 1)
         whole = self._in_passes_of(batch_size)
-        return replace(whole, elements=Batched(whole.elements, int(batch_size), drop_remainder), is_batched=True)
+        batches = whole._each(lambda elements: Batched(elements, int(batch_size), drop_remainder))
+        return replace(batches, is_batched=True)
 
     def shuffle(  # noqa: D102
         self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True
@@ -111,17 +116,14 @@ class LazyDataset(Transformations):
         return self
 
     def stream(self) -> RecordStream:  # noqa: D102
-        num_epochs = self.num_epochs
+        of_epoch = None if self.elements_of_epoch is None else partial(_read_pass, self.elements_of_epoch)
+        one_pass = RecordStream(partial(_read_pass, self.elements), "the data set", self.is_batched, of_epoch)
+        return one_pass if self.num_epochs == 1 else one_pass.repeat(self.num_epochs)
 
-        def read(epoch: int) -> Iterator[Any]:
-            if not self.elements.num_elements:
-                return iter(())
-            first = 0 if num_epochs is None else epoch * num_epochs
-            passes = itertools.count() if num_epochs is None else range(first, first + num_epochs)
-            numbers = range(self.elements.num_elements)
-            return self.elements.each(Address(each, number) for each in passes for number in numbers)
-
-        return RecordStream(read, "the data set", self.is_batched)
+    def one_epoch(self) -> LazyDataset:  # noqa: D102
+        if self.num_epochs is None or self.is_batched:
+            return LazyDataset(self.elements_of_epoch or self.elements, 1, self.is_batched)
+        return self
 
     @staticmethod
     def zipped(data_sets: tuple[LazyDataset, ...]) -> LazyDataset:
@@ -133,7 +135,13 @@ class LazyDataset(Transformations):
             parts = tuple(each.take(shortest).elements for each in data_sets)
             return LazyDataset(Zipped(parts), 1, is_batched)
         length = math.lcm(*(each.elements.num_elements for each in data_sets))
-        return LazyDataset(Zipped(tuple(each._at_least(length) for each in data_sets)), None, is_batched)
+        once = Zipped(tuple(each.one_epoch().elements for each in data_sets))
+        return LazyDataset(Zipped(tuple(each._at_least(length) for each in data_sets)), None, is_batched, once)
+
+    def _each(self, change: Callable[[Elements], Elements]) -> LazyDataset:
+        """Return this data set with `change` of its elements, and of those that evaluation and prediction read."""
+        of_epoch = None if self.elements_of_epoch is None else change(self.elements_of_epoch)
+        return replace(self, elements=change(self.elements), elements_of_epoch=of_epoch)
 
     def _all(self, method: str) -> Elements:
         """Return the elements of all passes as those of one."""
@@ -154,7 +162,15 @@ class LazyDataset(Transformations):
         if self.num_epochs is not None:
             return LazyDataset(self._all("batch"), 1, self.is_batched)
         num_passes = batch_size // math.gcd(batch_size, self.elements.num_elements)
-        return replace(self, elements=Repeated(self.elements, int(num_passes)))
+        return replace(
+            self,
+            elements=Repeated(self.elements, int(num_passes)),
+            elements_of_epoch=self.elements_of_epoch or self.elements,
+        )
+
+
+def _read_pass(elements: Elements, epoch: int) -> Iterator[Any]:
+    return elements.each(Address(epoch, number) for number in range(elements.num_elements))
 
 
 def _rows(value: Any) -> Any:

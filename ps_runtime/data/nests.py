@@ -13,6 +13,9 @@ from psflow.ps_runtime.errors import InputError, PsflowError
 
 __all__ = ["call_with", "leaves", "map_nest", "owned", "stacked"]
 
+NUMBERS, INTEGERS = "biuf", "biu"
+"""Kinds of numpy dtypes, booleans among them."""
+
 
 def map_nest(function: Callable[[Any], Any], nest: Any) -> Any:
     """Return a nest with `function` applied to all that is neither tuple nor mapping."""
@@ -59,10 +62,13 @@ def call_with(function: Callable[..., Any], element: Any, place: Callable[[], st
 def stacked(elements: list[Any], where: str) -> Any:
     """Return elements as one batch: of tuples a tuple, of mappings a dict, of anything else an array.
 
+    Booleans, integers and floats become the dtype that holds all of them, as numpy promotes them.
+
     Raises
     ------
     InputError
-        If they are not alike; `where` says which they are.
+        If they are not alike: numbers beside texts, say, or integers that would become floats; `where` says which they
+        are.
     """
     head = elements[0]
     if isinstance(head, tuple):
@@ -72,12 +78,24 @@ def stacked(elements: list[Any], where: str) -> Any:
     if isinstance(head, Mapping):
         if any(not isinstance(element, Mapping) or element.keys() != head.keys() for element in elements):
             raise InputError((f"{where}: expected features {', '.join(head)} in each, as the first of them has",))
-        return {name: stacked([element[name] for element in elements], where) for name in head}
+        return {name: stacked([element[name] for element in elements], f"{where}, {name!r}") for name in head}
     arrays = [_as_array(element, where) for element in elements]
     shapes = {array.shape for array in arrays}
     if len(shapes) > 1:
         raise InputError((f"{where}: expected values of one shape, got {' and '.join(map(str, sorted(shapes)))}",))
+    if fault := _fault_of_dtypes(list(dict.fromkeys(array.dtype for array in arrays))):
+        raise InputError((f"{where}: {fault}",))
     return np.stack(arrays)
+
+
+def _fault_of_dtypes(dtypes: list[np.dtype[Any]]) -> str:
+    """Return why values of these dtypes do not stand in one array; "" if they do: numbers and booleans are promoted."""
+    got = " and ".join(map(str, dtypes))
+    if len({"n" if dtype.kind in NUMBERS else dtype.kind for dtype in dtypes}) > 1:
+        return f"expected values of one kind, such as numbers or texts, got {got}; return one kind for all records"
+    if all(dtype.kind in INTEGERS for dtype in dtypes) and np.result_type(*dtypes).kind == "f":
+        return f"expected integers of which one dtype holds all, got {got}; return one dtype for all records"
+    return ""
 
 
 def _as_array(value: Any, where: str) -> Any:

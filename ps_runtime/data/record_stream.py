@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,7 +13,13 @@ import numpy as np
 from psflow.ps_runtime.data.interleaving import interleaved
 from psflow.ps_runtime.data.nests import call_with, owned, stacked
 from psflow.ps_runtime.data.ordered_map import ordered_map
-from psflow.ps_runtime.data.transformations import Transformations, check_at_least, check_callable, check_seed
+from psflow.ps_runtime.data.transformations import (
+    Transformations,
+    check_at_least,
+    check_callable,
+    check_seed,
+    passes_of,
+)
 from psflow.ps_runtime.errors import InputError
 
 __all__ = ["RecordStream"]
@@ -33,6 +39,8 @@ class RecordStream(Transformations):
         What error texts call it.
     is_batched : bool
         Whether elements are batches.
+    read_epoch : callable ``(epoch) -> iterator`` or None
+        As `read`, without the `repeat` that evaluation and prediction leave out; None: `read` has none.
 
     Examples
     --------
@@ -44,6 +52,7 @@ class RecordStream(Transformations):
     read: Callable[[int], Iterator[Any]]
     name: str
     is_batched: bool = False
+    read_epoch: Callable[[int], Iterator[Any]] | None = None
 
     @classmethod
     def of(cls, generator: Callable[[], Iterable[Any]], name: str) -> RecordStream:
@@ -70,7 +79,7 @@ class RecordStream(Transformations):
         check_at_least("batch", "batch_size", batch_size, 1)
         name = f"{self.name}, in batches of {batch_size}"
         batches = self._then(lambda elements, _: self._batches(elements, batch_size, drop_remainder))
-        return RecordStream(batches.read, name, is_batched=True)
+        return replace(batches, name=name, is_batched=True)
 
     def shuffle(  # noqa: D102
         self, buffer_size: int, seed: int | None = None, reshuffle_each_iteration: bool = True
@@ -88,9 +97,7 @@ class RecordStream(Transformations):
             check_at_least("repeat", "num_epochs", num_epochs, 1)
 
         def repeated(epoch: int) -> Iterator[Any]:
-            first = 0 if num_epochs is None else epoch * num_epochs
-            passes = itertools.count() if num_epochs is None else range(first, first + num_epochs)
-            for each in passes:
+            for each in passes_of(epoch, num_epochs):
                 is_empty = True
                 for element in self.read(each):
                     is_empty = False
@@ -98,11 +105,12 @@ class RecordStream(Transformations):
                 if is_empty:  # and so is the next one
                     return
 
-        return RecordStream(repeated, self.name, self.is_batched)
+        is_left_out = num_epochs is None or self.is_batched
+        return replace(self, read=repeated, read_epoch=self.read_epoch or (self.read if is_left_out else None))
 
     def take(self, count: int) -> RecordStream:  # noqa: D102
         check_at_least("take", "count", count, 0)
-        return self._then(lambda elements, _: itertools.islice(elements, count))
+        return RecordStream(lambda epoch: itertools.islice(self.read(epoch), count), self.name, self.is_batched)
 
     def skip(self, count: int) -> RecordStream:  # noqa: D102
         check_at_least("skip", "count", count, 0)
@@ -144,15 +152,24 @@ class RecordStream(Transformations):
     def stream(self) -> RecordStream:  # noqa: D102
         return self
 
+    def one_epoch(self) -> RecordStream:  # noqa: D102
+        return RecordStream(self.read_epoch or self.read, self.name, self.is_batched)
+
     @staticmethod
     def zipped(streams: tuple[RecordStream, ...]) -> RecordStream:
         """Return tuples of an element of each, up to the end of the shortest."""
         name = " with ".join(dict.fromkeys(stream.name for stream in streams))
         is_batched = all(stream.is_batched for stream in streams)
-        return RecordStream(lambda epoch: zip(*(s.read(epoch) for s in streams), strict=False), name, is_batched)
+        once = [stream.read_epoch for stream in streams if stream.read_epoch is not None]
+        read_epoch = _zipped(once) if len(once) == len(streams) else None
+        return RecordStream(_zipped([stream.read for stream in streams]), name, is_batched, read_epoch)
 
     def _then(self, change: Callable[[Iterator[Any], int], Iterator[Any]]) -> RecordStream:
-        return RecordStream(lambda epoch: change(self.read(epoch), epoch), self.name, self.is_batched)
+        def changed(read: Callable[[int], Iterator[Any]]) -> Callable[[int], Iterator[Any]]:
+            return lambda epoch: change(read(epoch), epoch)
+
+        read_epoch = None if self.read_epoch is None else changed(self.read_epoch)
+        return replace(self, read=changed(self.read), read_epoch=read_epoch)
 
     def _place(self, number: int) -> str:
         what = "batch" if self.is_batched else "record"
@@ -180,6 +197,10 @@ class RecordStream(Transformations):
             where = f"{what} {first} to {first + len(held) - 1} of {self.name} (the first is 0)"
             yield stacked(held, where)
             first += len(held)
+
+
+def _zipped(readers: list[Callable[[int], Iterator[Any]]]) -> Callable[[int], Iterator[Any]]:
+    return lambda epoch: zip(*(read(epoch) for read in readers), strict=False)
 
 
 def _late(stream: RecordStream, epoch: int) -> Iterator[Any]:

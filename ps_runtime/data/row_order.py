@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,9 @@ class RowOrder:
         Records that are mixed with each other where there is a seed, >= 1; None: all.
     reshuffles : bool
         Whether each pass over the rows has an order of its own.
-    num_joined : int
-        Passes over the rows that make one epoch, >= 1, as `repeat` before `batch` joins them.
+    num_joined : int or None
+        Passes over the rows that make one epoch, >= 1, as `repeat` before `batch` joins them; None: as few as end with
+        a whole batch, as ``repeat()`` before `batch` does.
     drop_remainder : bool
         Whether a last batch that is smaller is left out.
     is_batched : bool
@@ -37,20 +39,26 @@ class RowOrder:
 
     buffer_size: int | None = None
     reshuffles: bool = True
-    num_joined: int = 1
+    num_joined: int | None = 1
     drop_remainder: bool = False
     is_batched: bool = False
 
     def num_records(self, num_rows: int, batch_size: int) -> int:
         """Return the records of an epoch."""
-        number = self.num_joined * num_rows
+        number = self.num_passes(num_rows, batch_size) * num_rows
         return number - number % batch_size if self.drop_remainder else number
 
-    def rows(self, seed: int | None, num_rows: int, epoch: int, start: int, stop: int) -> NDArray[np.int64]:
+    def num_passes(self, num_rows: int, batch_size: int) -> int:
+        """Return the passes over the rows that make one epoch."""
+        return batch_size // math.gcd(batch_size, num_rows) if self.num_joined is None else self.num_joined
+
+    def rows(
+        self, seed: int | None, num_rows: int, batch_size: int, epoch: int, start: int, stop: int
+    ) -> NDArray[np.int64]:
         """Return which rows stand at ``[start, stop)`` of an epoch."""
         if seed is None:
             return np.arange(start, stop) % num_rows
-        size, first_pass = self.buffer_size or num_rows, epoch * self.num_joined
+        size, first_pass = self.buffer_size or num_rows, epoch * self.num_passes(num_rows, batch_size)
         return shuffled_rows(seed, num_rows, size, first_pass, start, stop, reshuffles=self.reshuffles)
 
     def applied_to(self, rows: LazyDataset, seed: int | None, batch_size: int, num_epochs: int | None) -> LazyDataset:
@@ -64,9 +72,11 @@ class RowOrder:
 
     def faults(self, num_rows: int, batch_size: int) -> list[str]:
         """Return a sentence for each number that is out of its range, or what leaves nothing of some rows."""
-        given = {"buffer_size": 1 if self.buffer_size is None else self.buffer_size, "num_joined": self.num_joined}
+        given = {"buffer_size": self.buffer_size, "num_joined": self.num_joined}
         faults = [
-            f"{name} is {number!r}: expected an int >= 1" for name, number in given.items() if not is_int(number, 1)
+            f"{name} is {number!r}: expected an int >= 1"
+            for name, number in given.items()
+            if number is not None and not is_int(number, 1)
         ]
         if not faults and self.num_records(num_rows, batch_size) == 0:
             faults.append(f"drop_remainder leaves no batch of {batch_size}, as there are {num_rows} rows")

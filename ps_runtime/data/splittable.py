@@ -25,6 +25,9 @@ class SplittableInput(ABC):
     num_epochs: int | None
     """How often the records are read; None: for ever."""
 
+    rows_per_record: int = 1
+    """1, unless a record is a batch: then the rows of the first one."""
+
     @property
     @abstractmethod
     def num_records(self) -> int:
@@ -78,6 +81,11 @@ class KnownInput(SplittableInput):
     """Where the records come from, for error texts."""
     non_finite: NonFiniteCells
     """The blank, NaN and infinite cells that were found when it was opened, before rows were left out."""
+
+    @property
+    def num_examples(self) -> int:
+        """Number of rows that an epoch reads; one that it reads several times counts once."""
+        return self.num_records
 
     @abstractmethod
     def distinct_labels(self) -> Columns | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from psflow.ps_runtime.data.splittable import is_int
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.data.lazy_dataset import LazyDataset
     from psflow.ps_runtime.data.record_stream import RecordStream
 
-__all__ = ["Transformations", "check_at_least", "check_callable", "check_seed"]
+__all__ = ["Transformations", "check_at_least", "check_callable", "check_seed", "passes_of"]
 
 
 class Transformations(ABC):
@@ -101,6 +102,14 @@ class Transformations(ABC):
         """Return the elements as a stream, which one reader deals out."""
         return self._computed().stream()
 
+    @abstractmethod
+    def one_epoch(self) -> Transformations:
+        """Return the data set as evaluation and prediction read it.
+
+        Left out are a ``repeat()`` that never ends, and one of batches, where no `take`, `concatenate` or `interleave`
+        comes after it.
+        """
+
     def filter(self, predicate: Callable[..., Any]) -> RecordStream:
         """Return a stream of the elements for which `predicate` returns True, called as a function of `map`."""
         return self.stream().filter(predicate)
@@ -129,6 +138,11 @@ class Transformations(ABC):
     def __iter__(self) -> Iterator[Any]:
         """Yield the elements."""
         return self.stream().read(0)
+
+
+def passes_of(epoch: int, num_epochs: int | None) -> Iterable[int]:
+    """Return the numbers of the passes that `repeat` joins to an epoch; without an end, all from that of the epoch."""
+    return itertools.count(epoch) if num_epochs is None else range(epoch * num_epochs, (epoch + 1) * num_epochs)
 
 
 def check_callable(method: str, function: object) -> None:

@@ -187,6 +187,7 @@ class _Input:
             )
             self.opened = open_input(
                 self.called,
+                mode=mode,
                 non_finite=spec.non_finite,
                 enforcement=Enforcement(schema, self.where, on_unused=self.unused.extend),
                 kept=kept.earlier(name),
@@ -350,4 +351,5 @@ def _input_spec(opened: Any, num_replicas: int, *, each_worker_reads_all: bool) 
         opened.num_epochs,
         split_batches,
         each_worker_reads_all=each_worker_reads_all,
+        rows_per_record=opened.rows_per_record,
     )

@@ -9,15 +9,12 @@ from psflow.ps_runtime.client.training import TrainingClient
 from psflow.ps_runtime.data.batch_codec import decode_batch
 from psflow.ps_runtime.data.non_finite import Source, non_finite_cells
 from psflow.ps_runtime.data.splittable import SplittableInput
-from psflow.ps_runtime.specs.input import RecordRange
+from psflow.ps_runtime.specs.input import MAX_EPOCHS, RecordRange
 
 __all__ = ["BatchReader"]
 
 Batch = tuple[Any, Any]
 """Features and labels."""
-
-MAX_EPOCHS = 2**32
-"""No replica comes so far: from here on the orders of epochs are those of the next replica."""
 
 
 class BatchReader:

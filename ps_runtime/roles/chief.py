@@ -30,6 +30,7 @@ from psflow.ps_runtime.roles.session import MonitoredSession, build_model
 from psflow.ps_runtime.roles.timed_cuts import TimedCuts
 from psflow.ps_runtime.roles.trainer import open_client, open_session, open_shards, sample_of, train
 from psflow.ps_runtime.roles.warm_checkpoint import write_warm_checkpoint
+from psflow.ps_runtime.specs.input import InputSize
 
 __all__ = ["Chief", "open_chief", "run_chief"]
 
@@ -169,16 +170,30 @@ def _give_values(
 
 
 def _warn_of_changed_reading(job: JobSpec, store: CheckpointStore, step: int) -> None:
-    """Log that the input is read from its start, where replicas share it now and did not before, or the other way."""
+    """Log that the input is read from its start, as positions of the checkpoint say nothing of this one."""
+    if step == job.finished_step:  # after a finished training it is read from its start anyway
+        return
+    facts = store.manifest(step).job["input"]
     shared = {True: "is read whole by each replica", False: "is shared by the replicas"}
-    before, now = store.manifest(step).job["input"]["each_worker_reads_all"], job.input.each_worker_reads_all
-    if before is not now and step != job.finished_step:  # after a finished training it is read from its start anyway
+    before, now = facts["each_worker_reads_all"], job.input.each_worker_reads_all
+    if before is not now:
         logger.warning(
             "the train input %s (each_worker_reads_all=%s), and up to step %d it was not: it is read from its start, "
             "so examples that were used are used again",
             shared[now],
             now,
             step,
+        )
+        return
+    first = facts["positions"][0]
+    size = InputSize(first["num_records"], first["rows_per_record"])
+    if size != job.input.size:
+        logger.warning(
+            "an epoch of the train input is %s, and up to step %d it was %s: it is read from its start, so examples "
+            "that were used are used again; to read on, resume with the same data, batch size and order of calls",
+            job.input.size,
+            step,
+            size,
         )
 
 

@@ -32,6 +32,7 @@ from psflow.ps_runtime.roles.own_stream import OwnStream
 from psflow.ps_runtime.roles.role_metrics import Sample
 from psflow.ps_runtime.roles.session import MonitoredSession
 from psflow.ps_runtime.roles.step_session import StepSession
+from psflow.ps_runtime.specs.input import InputSize
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.run_config import RunConfig
 
@@ -155,13 +156,14 @@ def _reader(
     job: JobSpec, role: RoleId, opened: SplittableInput | Iterator[Any], client: TrainingClient
 ) -> BatchReader | OwnStream:
     """Return what reads the batches of this replica's grants."""
-    num_records = opened.num_records if isinstance(opened, SplittableInput) else None
-    if num_records != job.input.num_records:
-        here, planned = (_size_of(number) for number in (num_records, job.input.num_records))
+    here = InputSize(None)
+    if isinstance(opened, SplittableInput):
+        here = InputSize(opened.num_records, opened.rows_per_record)
+    if here != job.input.size:
         raise InputError(
             (
-                f"the train input is {here} in {role}, and was {planned} where the job was planned; return the same "
-                "data in every process, or, for data of its own in each replica, batches of a generator and "
+                f"the train input is {here} in {role}, and was {job.input.size} where the job was planned; return the "
+                "same data in every process, or, for data of its own in each replica, batches of a generator and "
                 "each_worker_reads_all=True of TrainSpec",
             )
         )
@@ -170,10 +172,6 @@ def _reader(
     if isinstance(opened, SplittableInput):
         return BatchReader(opened, client, role.replica)
     return OwnStream(opened, client, job.train_spec.input_fn)
-
-
-def _size_of(num_records: int | None) -> str:
-    return "a generator" if num_records is None else f"{num_records:,} records"
 
 
 def sample_of(session: MonitoredSession, shards: ShardClients) -> Sample:

@@ -115,6 +115,7 @@ class InputPosition:
         """Return the position as plain data: what is not used yet of each split counts as returned."""
         return {
             "num_records": self.spec.num_records,
+            "rows_per_record": self.spec.rows_per_record,
             "stream_end": self._num_records if self.spec.is_stream else None,
             "first_epoch": self._first_epoch,
             "epoch": self._epoch,
@@ -137,7 +138,7 @@ class InputPosition:
         """
         position = cls(spec)
         try:
-            if facts["num_records"] != spec.num_records:
+            if (facts["num_records"], facts["rows_per_record"]) != spec.size:
                 return position
             position._take_up(facts)
         except (AttributeError, KeyError, TypeError, ValueError) as error:

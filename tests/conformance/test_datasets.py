@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,12 +14,12 @@ import pytest
 
 from psflow import Dataset, EstimatorSpec, GradientDescent, SessionRunArgs, SessionRunHook, get_variable
 from psflow.ps_runtime.data.enforcement import Enforcement
-from psflow.ps_runtime.data.input_pipeline import open_input
+from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.data.row_order import RowOrder
 from psflow.ps_runtime.data.splittable import KnownInput, SplittableInput
 from psflow.ps_runtime.data.transformations import Transformations
 from psflow.ps_runtime.errors import InputError
-from psflow.ps_runtime.model.evaluation import input_digest
+from psflow.ps_runtime.model.evaluation import batches_of, input_digest
 from psflow.ps_runtime.server.input_position import InputPosition
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 from psflow.ps_runtime.specs.schema import MATRIX, ArraySpec, Scaling
@@ -110,6 +111,21 @@ def test_a_stream_yields_the_same_batches_to_who_reads_it_again(name: str) -> No
     assert found == [features["row"].tolist() for features, _ in again] == rows_of(STREAMS[name]())
 
 
+@pytest.mark.parametrize("num_epochs", [None, 3])
+@pytest.mark.parametrize("reshuffles", [True, False])
+def test_pipelines_that_each_read_all_of_a_shuffled_stream_have_orders_of_their_own(
+    reshuffles: bool, num_epochs: int | None
+) -> None:
+    def passes(pipeline: int) -> list[tuple[int, ...]]:
+        data = stream().shuffle(11, seed=2, reshuffle_each_iteration=reshuffles).batch(11).repeat(num_epochs)
+        opened = batches_of(open_input(lambda: data, InputContext(3, pipeline), mode="train"))
+        return [tuple(features.tolist()) for features, _ in itertools.islice(opened, 3)]
+
+    orders = [order for pipeline in range(3) for order in passes(pipeline)]
+    assert len(set(orders)) == (9 if reshuffles else 1)
+    assert all(sorted(order) == list(range(11)) for order in orders)
+
+
 class Rows(SessionRunHook):
     """Keeps the rows of each step, and fails after one of them."""
 
@@ -148,6 +164,61 @@ def test_training_that_was_interrupted_reads_on(make: Callable[..., Any], input_
     assert len(seen) == 2
     estimator.train(input_fn, [Rows(seen, 100)])
     assert list(seen.values()) == rows_of(input_fn())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (
+            BY_NUMBER["map"],
+            lambda: records().map(named).batch(3),
+            "4 batches of 3 rows, .* 2 it was 6 batches of 2 rows",
+        ),
+        (
+            lambda: records().map(named).batch(4),
+            lambda: records().map(named).batch(5),
+            "3 batches of 5 rows, and up to step 2 it was 3 batches of 4 rows",
+        ),
+        (
+            BY_NUMBER["map"],
+            lambda: Dataset({"row": np.arange(6)}).batch(1),
+            "6 records, and up to step 2 it was 6 batches of 2 rows",
+        ),
+        (
+            lambda: Dataset({"row": np.arange(11)}).repeat().batch(4),
+            lambda: Dataset({"row": np.arange(11)}).repeat().batch(3),
+            "33 records, and up to step 2 it was 44 records",
+        ),
+        (STREAMS["filter"], BY_NUMBER["map"], "6 batches of 2 rows, and up to step 2 it was a generator"),
+    ],
+)
+def test_a_position_in_an_input_of_other_records_is_told_to_be_lost(
+    make: Callable[..., Any], caplog: pytest.LogCaptureFixture, before: Any, after: Any, words: str
+) -> None:
+    estimator = make(counts, save_checkpoints_steps=1)
+    first: dict[int, list[int]] = {}
+    with pytest.raises(ZeroDivisionError):
+        estimator.train(before, [Rows(first, 2)])
+    assert not caplog.messages
+    seen: dict[int, list[int]] = {}
+    estimator.train(after, [Rows(seen, 100)], max_steps=4)
+    assert list(seen.values()) == [batch["row"].tolist() for batch in itertools.islice(after(), 2)]
+    told = [message for message in caplog.messages if "the train input is" in message]
+    assert len(told) == 1
+    assert re.search(rf"{words}: it is read from its start, .* are used again", told[0])
+
+
+def test_a_position_holds_for_batches_of_another_size_in_memory(
+    make: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    estimator = make(counts, save_checkpoints_steps=1)
+    data = Dataset({"row": np.arange(11)})
+    with pytest.raises(ZeroDivisionError):
+        estimator.train(lambda: data.batch(2), [Rows({}, 2)])
+    seen: dict[int, list[int]] = {}
+    estimator.train(lambda: data.batch(3), [Rows(seen, 100)])
+    assert sorted(itertools.chain.from_iterable(seen.values())) == list(range(4, 11))
+    assert not [message for message in caplog.messages if "from its start" in message]
 
 
 def test_what_is_in_memory_stays_known_and_batches_are_not_computed() -> None:
@@ -203,6 +274,42 @@ def test_an_evaluation_of_another_order_or_other_batches_has_another_digest() ->
 def test_an_order_of_numbers_out_of_range_is_refused(order: RowOrder) -> None:
     with pytest.raises(InputError, match=r"(buffer_size|num_joined) is .*: expected an int >= 1"):
         Dataset(np.arange(3), order=order)
+
+
+# What evaluation and prediction read
+
+
+@pytest.mark.parametrize(
+    ("make_data", "expected"),
+    [
+        (lambda data: data.repeat().batch(4), [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]),
+        (lambda data: data.repeat().batch(4, drop_remainder=True), [[0, 1, 2, 3], [4, 5, 6, 7]]),
+        (lambda data: data.batch(6).repeat(), [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]),
+        (lambda data: data.batch(6).repeat(3), [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]),
+        (lambda data: data.repeat().batch(6).repeat(2), [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]),
+        (lambda data: data.repeat(2).batch(20), [[*range(11), *range(9)], [9, 10]]),
+        (lambda data: data.repeat().take(13).batch(7), [[0, 1, 2, 3, 4, 5, 6], [7, 8, 9, 10, 0, 1]]),
+        (lambda data: data.batch(6).repeat(2).take(3), [[0, 1, 2, 3, 4, 5], [6, 7, 8, 9, 10], [0, 1, 2, 3, 4, 5]]),
+        (lambda data: Dataset.zip(data.repeat(), data.repeat()).map(lambda a, b: b).batch(20), [list(range(11))]),
+    ],
+)
+@pytest.mark.parametrize("then", ["as it is", "map", "filter"])
+@pytest.mark.parametrize("make_rows", [records, lambda: records().map(lambda n: n), stream])
+@pytest.mark.parametrize("mode", ["eval", "infer"])
+def test_evaluation_and_prediction_read_each_row_once(
+    make_data: Any, expected: list[list[int]], make_rows: Any, then: str, mode: str
+) -> None:
+    def input_fn() -> Any:
+        data = make_data(make_rows())
+        match then:
+            case "map":
+                return data.map(lambda rows: rows)
+            case "filter":
+                return data.filter(lambda rows: True)
+        return data
+
+    read = batches_of(open_input(input_fn, mode=mode))
+    assert [features.tolist() for features, _ in itertools.islice(read, 9)] == expected
 
 
 # Shuffling

@@ -57,6 +57,14 @@ def test_chain_methods_return_new_data_sets() -> None:
     assert chained.num_records == 3
 
 
+def test_a_row_that_an_epoch_reads_several_times_is_one_example() -> None:
+    data = Dataset(np.arange(999))
+    joined = data.repeat().batch(1000)
+    assert (joined.num_records, joined.num_examples) == (999_000, 999)
+    assert data.repeat(3).batch(1000).num_examples == 999
+    assert data.batch(500, drop_remainder=True).num_examples == 500
+
+
 @pytest.mark.parametrize("seed", [None, 1])
 @pytest.mark.parametrize("travelled", [False, True])
 def test_what_is_read_is_read_only(seed: int | None, travelled: bool) -> None:

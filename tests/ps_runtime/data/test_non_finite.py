@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -141,6 +142,18 @@ def test_a_blank_label_is_a_cell_like_any_other(tmp_path: Path) -> None:
 NAN = np.array([np.nan, 1.0, np.nan])
 READ = {"a": np.array([1.0, 2.0, 3.0])}
 UNREAD = READ | {"b": NAN}
+
+
+@pytest.mark.parametrize("drop_remainder", [False, True])
+def test_batches_over_the_ends_of_passes_lose_no_row_to_those_that_are_left_out(drop_remainder: bool) -> None:
+    x = np.where(np.arange(8) == 4, np.nan, 1.0)
+    opened = open_input(
+        lambda: Dataset({"x": x}, np.arange(8)).repeat().batch(4, drop_remainder=drop_remainder), non_finite="drop"
+    )
+    assert isinstance(opened, Dataset)
+    kept = [0, 1, 2, 3, 5, 6, 7]
+    assert opened.read(0, 0, opened.num_records)[1].tolist() == 4 * kept
+    assert [len(batch) for batch in itertools.islice(opened.map(lambda features, labels: labels), 9)] == [4] * 9
 
 
 @pytest.mark.parametrize("policy", ["error", "drop"])

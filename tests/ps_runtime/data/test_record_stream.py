@@ -76,6 +76,37 @@ def test_what_makes_no_batches_is_refused(make: Callable[[], Any], fault: str) -
         list(make())
 
 
+@pytest.mark.parametrize(
+    ("values", "got"),
+    [
+        ([5, "n/a"], "int64 and <U3"),
+        ([b"a", "b"], r"\|S1 and <U1"),
+        ([np.datetime64("2026-11-23"), 3.5], r"datetime64\[D\] and float64"),
+        ([True, "yes"], "bool and <U3"),
+        ([2**63, -1], "uint64 and int64"),
+    ],
+)
+def test_values_that_no_dtype_holds_as_they_are_are_refused(values: list[Any], got: str) -> None:
+    makers: list[Callable[[], Any]] = [
+        lambda: Dataset.from_generator(lambda: ({"age": value} for value in values)).batch(2),
+        lambda: Dataset.range(2).map(lambda i: {"age": values[i]}).batch(2),
+    ]
+    for make in makers:
+        with pytest.raises(
+            InputError, match=rf"records? 0 to (record )?1.*, 'age': expected .*, got {got}; return one"
+        ):
+            list(make())
+
+
+def test_numbers_of_a_batch_are_promoted() -> None:
+    [mixed] = Dataset.from_generator(lambda: [1, 2.5, np.float32(3), True]).batch(4)
+    assert (mixed.dtype, mixed.tolist()) == (np.float64, [1, 2.5, 3, 1])
+    [whole] = Dataset.from_generator(lambda: [np.uint8(200), np.int8(-1), False]).batch(3)
+    assert (whole.dtype, whole.tolist()) == (np.int16, [200, -1, 0])
+    [texts] = Dataset.from_generator(lambda: ["a", "bcd"]).batch(2)
+    assert texts.tolist() == ["a", "bcd"]
+
+
 def test_a_function_that_finds_nothing_to_take_is_no_end_of_the_data() -> None:
     stream = Dataset.from_generator(lines).map(lambda line: next(part for part in [line] if not part.startswith("2")))
     with pytest.raises(InputError, match=r"<lambda> raised StopIteration for record 2 of lines \(the first is 0\) at "):
