@@ -108,6 +108,10 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     ("bucketized_column", (AREA, {1, 2}), {}, ValueError, "ascending"),
     ("categorical_column_with_vocabulary_list", ("c", []), {}, ValueError, "at least one"),
     ("categorical_column_with_vocabulary_list", ("c", ["a", "a"]), {}, ValueError, "'a' twice"),
+    ("categorical_column_with_vocabulary_list", ("c", ["a", b"a"]), {}, ValueError, "'a' twice"),
+    ("categorical_column_with_vocabulary_list", ("c", [b"\xff"]), {}, ValueError, "no UTF-8"),
+    ("categorical_column_with_vocabulary_list", ("c", [["a"], ["b"]]), {}, ValueError, r"has the shape \[2, 1\]"),
+    ("categorical_column_with_vocabulary_list", ("c", ["a", None]), {}, ValueError, "has None among words"),
     ("categorical_column_with_vocabulary_list", ("c", [1.5]), {}, ValueError, "an integer or a string"),
     ("categorical_column_with_vocabulary_list", ("c", ["a"], int), {}, ValueError, "vocabulary_list is of string"),
     ("categorical_column_with_vocabulary_list", ("c", ["a"], None, 0, 1), {}, ValueError, "expected one of them"),
@@ -156,6 +160,15 @@ def test_a_wrong_argument_is_the_error_of_the_original(
     with pytest.raises(kind, match=words) as caught:
         getattr(fc, name)(*given, **options)
     assert isinstance(caught.value, PsflowError)
+
+
+@pytest.mark.parametrize(
+    "words", [[b"red", b"green"], np.array(["red", "green"], object), np.array([b"red", b"green"])]
+)
+def test_a_vocabulary_of_bytes_or_objects_is_one_of_words(words: Any) -> None:
+    assert fc.categorical_column_with_vocabulary_list("color", words) == COLORS
+    integers = fc.categorical_column_with_vocabulary_list("code", np.array([9, 3], object))
+    assert integers == fc.categorical_column_with_vocabulary_list("code", [9, 3])
 
 
 def test_a_vocabulary_file_is_held_against_its_arguments(tmp_path: Path) -> None:
@@ -258,6 +271,18 @@ def test_a_number_that_is_missing_has_the_default_before_it_is_normalized() -> N
     column = fc.numeric_column("area", default_value=9, normalizer_fn=lambda x: x + 1)
     assert Transformation(FEATURES).numbers(column).tolist() == [[1.5], [2], [10]]
     assert Transformation({"area": np.array([3])}).numbers(column).dtype == np.float32
+
+
+def test_a_function_that_normalizes_may_write_into_its_argument() -> None:
+    def less_ten(numbers: Any) -> Any:
+        numbers -= 10
+        return numbers
+
+    given = {"area": np.float32([3])}
+    found = Transformation(given)
+    assert found.numbers(fc.numeric_column("area", normalizer_fn=less_ten)).tolist() == [[-7]]
+    assert found.numbers(AREA).tolist() == [[3]]
+    assert given["area"].tolist() == [3]
 
 
 def test_a_function_that_normalizes_is_told_when_it_fails() -> None:
