@@ -26,7 +26,8 @@ from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
 
 __all__ = ["LinearPart", "default_optimizer", "linear_model", "num_columns"]
 
-BIAS = "linear/linear_model/bias_weights"
+LINEAR_LAYER = "linear/linear_model"
+BIAS = f"{LINEAR_LAYER}/bias_weights"
 LARGEST_RATE = 0.2
 
 
@@ -108,7 +109,7 @@ def _linear(
         check_lifetimes(schema, inputs)
     else:
         check_lifetimes(schema)
-        inputs = linear_inputs(Transformation(features), columns, params["sparse_combiner"])
+        inputs = linear_inputs(Transformation(features), columns, params["sparse_combiner"], LINEAR_LAYER)
     part = LinearPart.of(inputs, head.logits_dimension)
 
     def train(gradient: FloatArray) -> TrainOp:
@@ -135,4 +136,4 @@ def _rows(name: str, ids: Ids, num_outputs: int) -> IdRows:
 
 
 def _weights_name(feature: str) -> str:
-    return f"linear/linear_model/{feature}/weights" if feature else "linear/linear_model/weights"
+    return f"{LINEAR_LAYER}/{feature}/weights" if feature else f"{LINEAR_LAYER}/weights"
