@@ -14,7 +14,7 @@ from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray
 from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.column_inputs import linear_inputs
-from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, read_features
+from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, check_no_lifetimes, read_features
 from psflow.ps_runtime.model.canned.id_rows import IdRows
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
 from psflow.ps_runtime.model.scope import get_variable
@@ -108,7 +108,7 @@ def _linear(
         inputs: Mapping[str, FloatArray | Ids] = read_features(features, schema)
         check_lifetimes(schema, inputs)
     else:
-        check_lifetimes(schema)
+        check_no_lifetimes(schema)
         inputs = linear_inputs(Transformation(features), columns, params["sparse_combiner"], LINEAR_LAYER)
     part = LinearPart.of(inputs, head.logits_dimension)
 
