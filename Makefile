@@ -1,4 +1,4 @@
-# make venv | test | coverage | test-browser | acceptance | check | mutate | demo | bench-peers | bench | clean. Needs Python >= 3.11 with venv, and network access for pip; PYTHON=... chooses one.
+# make venv | test | coverage | test-browser | acceptance | check | chaos | mutate | demo | bench-peers | bench | clean. Needs Python >= 3.11 with venv, and network access for pip; PYTHON=... chooses one.
 
 PYTHON ?= $(or $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$python" && break; done),python3)
@@ -13,9 +13,11 @@ TEST_PROCESSES ?= 2
 SPREAD = -n $(TEST_PROCESSES) --dist loadscope --no-loadscope-reorder
 # the rooms by the folders that they are: compileall does not follow the links in psflow/
 PACKAGES = flows tasks ps_runtime psflow benchmarks
+SEED ?= 1
+MINUTES ?= 5
 BENCHES ?= mlp dense embedding clicks input predict checkpoint startup memory scaling
 
-.PHONY: venv compiled test coverage test-browser acceptance check mutate demo bench bench-peers clean
+.PHONY: venv compiled test coverage test-browser acceptance check chaos mutate demo bench bench-peers clean
 
 venv: $(STAMP)
 
@@ -59,6 +61,11 @@ check: compiled
 	$(BIN)/lint-imports --no-logo --no-cache
 	$(BIN)/python -m pytest $(SPREAD)
 	$(BIN)/python -m pytest --doctest-modules psflow benchmarks --ignore benchmarks/peers
+
+# Kills, signals and stops roles of real jobs, by a schedule that SEED decides, and prints what came of it (a line for each
+# trial on stderr): make chaos SEED=1 MINUTES=5. One trial of it again: make chaos SEED=1 TRIAL=7
+chaos: venv
+	$(BIN)/python -m tests.chaos --seed $(SEED) $(if $(TRIAL),--trial $(TRIAL),--minutes $(MINUTES))
 
 # Changes the code in one place after the other, and shows in docs/mutation.md which changes no test notices; or in some
 # rooms only: make mutate ROOMS="server placement"

@@ -5,6 +5,7 @@
     PsflowError
     ├── UsageError               the request is invalid (ValueError); found before the flow starts, raised as it is
     │   ├── ArgumentTypeError    an argument of another type than expected (TypeError)
+    │   ├── NoClusterError       a role of a cluster, where TF_CONFIG has none (RuntimeError)
     │   ├── ConfigError          a configuration file, flag or environment variable
     │   ├── ModelFnError         a model_fn, or what it returned
     │   │   └── ModelFnTypeError a part of what it returned is of another type than expected (TypeError)
@@ -40,20 +41,19 @@ included.
 from __future__ import annotations
 
 import difflib
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from psflow.ps_runtime.redaction import without_secrets
+from psflow.ps_runtime.redaction import public_sentence, without_secrets
 
 # fmt: off
 __all__ = [
     "ArgumentTypeError", "BrokenPeerError", "CapacityError", "CellError", "CheckpointError", "ClosedError",
     "ClusterError", "ConfigError", "EvaluationFailedError", "FlowFailedError", "InputError", "LabelError",
     "ModelDirError", "ModelFnError", "ModelFnTypeError", "NanGradientError", "NanLossError", "NoBestError",
-    "NoCheckpointError", "ProtocolError", "PsflowError", "RefusedError", "RoleFailedError", "StoppedError",
-    "StorageError", "TransportError", "UsageError", "WaitTimeoutError", "did_you_mean",
+    "NoCheckpointError", "NoClusterError", "ProtocolError", "PsflowError", "RefusedError", "RoleFailedError",
+    "StoppedError", "StorageError", "TransportError", "UsageError", "WaitTimeoutError", "did_you_mean",
 ]
 # fmt: on
 
@@ -76,14 +76,6 @@ def _rebuild(cls: type[PsflowError], facts: dict[str, Any]) -> PsflowError:
     return cls(**facts)
 
 
-def _public(sentence: Callable[[Any], str]) -> Callable[[Any], str]:
-    @functools.wraps(sentence)
-    def public_sentence(error: Any) -> str:
-        return without_secrets(sentence(error))
-
-    return public_sentence
-
-
 @dataclass(eq=False)
 class PsflowError(Exception):
     """Base of all errors of psflow."""
@@ -92,7 +84,7 @@ class PsflowError(Exception):
         """Leave credentials out of the sentence, whatever facts it is made of."""
         super().__init_subclass__(**options)
         if "__str__" in vars(cls):
-            cls.__str__ = _public(cls.__str__)  # type: ignore[method-assign]
+            cls.__str__ = public_sentence(cls.__str__)  # type: ignore[method-assign]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), {f.name: getattr(self, f.name) for f in fields(self) if f.init})
@@ -119,6 +111,10 @@ class UsageError(PsflowError, ValueError):
 
 class ArgumentTypeError(UsageError, TypeError):
     """An argument has another type than expected; further faults of the same call may stand beside it."""
+
+
+class NoClusterError(UsageError, RuntimeError):
+    """One process of a cluster should be run, but TF_CONFIG has no cluster."""
 
 
 class ConfigError(UsageError):

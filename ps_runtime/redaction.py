@@ -5,14 +5,15 @@ The one place that knows what a credential looks like. It leaves out too much ra
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["HIDDEN", "public", "redact_logs", "secret_keys", "shown_path", "without_secrets"]
+__all__ = ["HIDDEN", "public", "public_sentence", "redact_logs", "secret_keys", "shown_path", "without_secrets"]
 
 HIDDEN = "***"
 
@@ -83,6 +84,16 @@ def public(value: Any, key: str = "") -> Any:
     if _IS_URL.match(value):  # it ends where the value ends, whatever characters are in it
         value = _QUERY_OF_URL.sub("", _USER_OF_URL.sub("", value, count=1))
     return without_secrets(value)
+
+
+def public_sentence(sentence: Callable[[Any], str]) -> Callable[[Any], str]:
+    """Return a method that says what `sentence` says, without credentials."""
+
+    @functools.wraps(sentence)
+    def public_sentence_of(error: Any) -> str:
+        return without_secrets(sentence(error))
+
+    return public_sentence_of
 
 
 def shown_path(path: str | os.PathLike[str]) -> str:

@@ -109,6 +109,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.specs.run_config import RunConfig
     from psflow.ps_runtime.specs.schema import InputSchema, Scaling
     from psflow.tasks.exports.training import train_and_evaluate
+    from psflow.tasks.exports.training_executor import TrainingExecutor
 
 _MODULES = {
     ".ps_runtime.columns.crossing": ["CrossOptions"],
@@ -207,6 +208,7 @@ _MODULES = {
     ".ps_runtime.specs.schema": ["InputSchema", "Scaling"],
     ".ps_runtime.model.training": ["EvalSpec", "TrainSpec"],
     ".tasks.exports.training": ["train_and_evaluate"],
+    ".tasks.exports.training_executor": ["TrainingExecutor"],
 }
 _SUBMODULES = {
     "export": ".ps_runtime.model.export",
@@ -310,6 +312,7 @@ __all__ = [
     "SummarySaverHook",
     "Sync",
     "TrainSpec",
+    "TrainingExecutor",
     "Tsv",
     "VocabInfo",
     "WarmStartSettings",

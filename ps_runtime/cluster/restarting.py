@@ -74,8 +74,10 @@ class Restarting:
         if not waiting or not self._next_look.has_passed:
             return
         self._next_look = Deadline(LOOK_SECS)
-        num_placed = sum(self._is_placed(role, check) for role in waiting)
-        if num_placed == len(waiting):
+        # one free slot at a time: the scheduler may not have heard yet that the one before is taken
+        due = waiting if self._slot_of is not None else waiting[:1]
+        num_placed = sum(self._is_placed(role, check) for role in due)
+        if num_placed == len(due):
             self._no_slot = None
         else:
             self._give_up_late()

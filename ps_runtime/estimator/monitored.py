@@ -46,7 +46,8 @@ class MonitoredTrainingSession:
     Raises
     ------
     UsageError
-        Whatever is wrong with model_fn, input or model_dir; nothing has been started or written then.
+        Whatever is wrong with model_fn, input or model_dir, or if TF_CONFIG has a cluster; nothing has been started or
+        written then.
 
     Notes
     -----

@@ -67,6 +67,16 @@ def test_who_was_lost_first_among_the_roles_gets_the_first_slot(monkeypatch: pyt
     assert set(scene.hosts) == {"10.0.0.1"}
 
 
+def test_one_look_places_one_role_as_the_next_may_be_shown_the_same_slot_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.free = ["a", "a"]  # the scheduler has not heard of the first role when it is asked again
+    scene.look()
+    assert scene.submitted == [(WORKER, "a")]
+    scene.free = ["b"]
+    scene.look()
+    assert scene.submitted == [(WORKER, "a"), (EVALUATOR, "b")]
+
+
 def test_roles_with_places_of_their_own_begin_there_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
     places: dict[RoleId, str] = {EVALUATOR: "e"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from psflow import (
     Metrics,
     RunConfig,
     SessionRunHook,
+    TrainingExecutor,
     TrainSpec,
     get_variable,
     train_and_evaluate,
@@ -69,10 +70,16 @@ class Break(SessionRunHook):
 EVAL = EvalSpec(records, steps=None, start_delay_secs=0, throttle_secs=0)
 
 
-def run(task: ClusterTask, model_dir: Path, train_spec: TrainSpec | None = None, **options: Any) -> dict[str, Any]:
+def run(
+    task: ClusterTask,
+    model_dir: Path,
+    train_spec: TrainSpec | None = None,
+    call: Callable[..., dict[str, Any]] = train_and_evaluate,
+    **options: Any,
+) -> dict[str, Any]:
     config = RunConfig(cluster=task, save_checkpoints_steps=20, session_creation_timeout_secs=60, tf_random_seed=1)
     train_spec = train_spec or TrainSpec(lambda: records().repeat(), 40, [TellPlace()])
-    return train_and_evaluate(Estimator(line, model_dir, config), train_spec, EVAL, **options)
+    return call(Estimator(line, model_dir, config), train_spec, EVAL, **options)
 
 
 @pytest.fixture
@@ -106,10 +113,16 @@ def test_each_process_is_one_role_and_all_end_together(tmp_path: Path, beside: A
 
 @pytest.mark.cluster
 def test_a_master_evaluates_and_each_process_hears_of_its_own_roles(tmp_path: Path, beside: Any) -> None:
+    def ps_by_name(*given: Any, **options: Any) -> dict[str, Any]:
+        return TrainingExecutor(*given, **options).run_ps()
+
+    def master_by_name(*given: Any, **options: Any) -> dict[str, Any]:
+        return TrainingExecutor(*given, **options).run_master()
+
     cluster = ClusterAddresses(free_address(), ps=(free_address(),), chief_evaluates=True)
     of_ps: list[Any] = []
-    end = beside(run, ClusterTask(cluster, TaskType.PS, 0), tmp_path, on_event=of_ps.append)
-    reports = run(ClusterTask(cluster, TaskType.MASTER, 0), tmp_path)
+    end = beside(run, ClusterTask(cluster, TaskType.PS, 0), tmp_path, call=ps_by_name, on_event=of_ps.append)
+    reports = run(ClusterTask(cluster, TaskType.MASTER, 0), tmp_path, call=master_by_name)
     assert end.result(30) == {}
     assert set(reports) == {"ps-0", "chief-0", "evaluator-0"}
     assert [record.global_step for record in EvaluationLog(str(tmp_path)).read()] == [0, 20, 40]

@@ -1,0 +1,210 @@
+"""Start each role of a program as a process of its own on this machine, and show what they write.
+
+Run as ``python examples/run_dist.py PROGRAM [ARGUMENT ...]``. PROGRAM calls ``train_and_evaluate``, and TF_CONFIG tells
+each process which role it is. Options stand before PROGRAM: ``--ps`` and ``--workers`` say how many there are of those,
+beside a chief and an evaluator. Older programs read flags; ``--host-flags`` gives them, too::
+
+    python examples/run_dist.py --host-flags examples/migrated/roles.py
+
+It ends once all roles have ended. If one fails, it ends the others, and its exit code is that of the first failure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import assert_never
+
+GRACE_SECS = 5.0
+LAST_LINES_SECS = 1.0
+"""For what a role that has ended wrote last."""
+OWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Line:
+    """What a role has written."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A role whose process has ended, and waits to be reaped."""
+
+    role: str
+
+
+@dataclass(frozen=True)
+class Signalled:
+    """A signal to this process."""
+
+    number: int
+
+
+Events = SimpleQueue[Line | Ended | Signalled]
+Cluster = Mapping[str, list[str]]
+Process = subprocess.Popen[str]
+
+
+def main() -> int:
+    """Run the program; return the exit code."""
+    options = parse_arguments()
+    chief, *others = free_addresses(1 + options.ps + options.workers)
+    cluster = {"ps": others[: options.ps], "worker": others[options.ps :], "chief": [chief]}
+    events: Events = SimpleQueue()
+    for number in OWN_SIGNALS:  # they raise nothing, so no process is started and forgotten
+        signal.signal(number, lambda number, _: events.put(Signalled(number)))
+    processes: dict[str, Process] = {}
+    try:
+        for kind, addresses in {**cluster, "evaluator": [""]}.items():
+            for index in range(len(addresses)):
+                command = [sys.executable, options.program, *options.arguments]
+                if options.host_flags:
+                    command += host_flags(cluster, kind, index)
+                processes[f"{kind}-{index}"] = start(command, cluster, kind, index)
+        for role, process in processes.items():
+            Thread(target=follow, args=(role, process, events), daemon=True).start()
+        return watch(processes, events, options.grace_secs)
+    finally:
+        for process in processes.values():
+            if process.returncode is None:
+                send(process, signal.SIGKILL)
+                process.wait()
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(description="Start each role of a program as a process of its own.")
+    parser.add_argument("--ps", type=int, default=1, help="number of parameter servers, at least 1")
+    parser.add_argument("--workers", type=int, default=2, help="number of workers beside the chief")
+    parser.add_argument(
+        "--host-flags",
+        action="store_true",
+        help="give --ps-hosts, --worker-hosts, --chief-hosts, --worker-type and --worker-index as well as TF_CONFIG",
+    )
+    parser.add_argument(
+        "--grace-secs",
+        type=float,
+        default=GRACE_SECS,
+        help="after a failure others have as long to end by themselves, and as long again after SIGTERM",
+    )
+    parser.add_argument("program", help="Python file")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the program")
+    options = parser.parse_args()
+    if options.ps < 1 or options.workers < 0:
+        parser.error(f"expected 1 ps or more and 0 workers or more, got {options.ps} and {options.workers}")
+    if not options.grace_secs >= 0:
+        parser.error(f"--grace-secs should be 0 or more, got {options.grace_secs}")
+    if not Path(options.program).is_file():
+        parser.error(f"there is no file {options.program}; name the Python program to run")
+    return options
+
+
+def free_addresses(num: int) -> list[str]:
+    """Return addresses on this machine at which nobody listens."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in range(num)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        return [f"localhost:{listener.getsockname()[1]}" for listener in listeners]
+
+
+def host_flags(cluster: Cluster, kind: str, index: int) -> list[str]:
+    """Return the flags by which older programs learn their place."""
+    hosts = [part for name, addresses in cluster.items() for part in (f"--{name}-hosts", ";".join(addresses))]
+    return [*hosts, "--worker-type", kind, "--worker-index", str(index)]
+
+
+def start(command: list[str], cluster: Cluster, kind: str, index: int) -> Process:
+    """Start a process of a role, in a group of its own: a Ctrl-C reaches it through this process alone."""
+    tf_config = json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}})
+    return subprocess.Popen(
+        command,
+        env=os.environ | {"TF_CONFIG": tf_config, "PYTHONUNBUFFERED": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+
+
+def follow(role: str, process: Process, events: Events) -> None:
+    """Pass on what a role writes, and that it has ended, with all that it has started."""
+    reader = Thread(target=read_lines, args=(role, process, events), daemon=True)
+    reader.start()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # its id stays taken until it is reaped
+    send(process, signal.SIGKILL)
+    reader.join(LAST_LINES_SECS)
+    events.put(Ended(role))
+
+
+def read_lines(role: str, process: Process, events: Events) -> None:
+    """Pass on each line that a role writes."""
+    assert process.stdout is not None
+    for text in process.stdout:
+        events.put(Line(role, text.rstrip("\n")))
+
+
+def watch(processes: Mapping[str, Process], events: Events, grace_secs: float) -> int:
+    """Show what roles write until all have ended; return the first exit code that is not 0.
+
+    After a failure they get SIGTERM once the time of grace is over, after a signal at once; SIGKILL comes next.
+    """
+    living, first_code = set(processes), 0
+    measures, deadline = [signal.SIGTERM, signal.SIGKILL], None
+    while living:
+        try:
+            event = events.get(timeout=None if deadline is None else max(0, deadline - time.monotonic()))
+        except Empty:
+            measure = measures.pop(0)
+            for role in living:
+                send(processes[role], measure)
+            deadline = time.monotonic() + grace_secs if measures else None
+            continue
+        match event:
+            case Line(role, text):
+                print(f"{role}: {text}", flush=True)
+            case Ended(role):
+                living.remove(role)
+                code = shell_code(processes[role].wait())
+                if code and not first_code:
+                    print(f"run_dist: {role} ended with exit code {code}", file=sys.stderr, flush=True)
+                    first_code, deadline = code, time.monotonic() + grace_secs
+            case Signalled(number):
+                print(f"run_dist: {signal.Signals(number).name}, ending all roles", file=sys.stderr, flush=True)
+                first_code = first_code or shell_code(-number)
+                deadline = time.monotonic() if measures else None
+            case _:
+                assert_never(event)
+    return first_code
+
+
+def send(process: Process, number: int) -> None:
+    """Send a signal to a process that has not been reaped, and to those that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def shell_code(returncode: int) -> int:
+    """Return what a shell calls the end of a process: a signal is 128 and its number."""
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Files by which a trial and the roles of its job wait for one another: so a fault hits its phase at any speed."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.chaos.trials import Phase
+
+POLL_SECS = 0.01
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Where the roles of one trial wait.
+
+    Parameters
+    ----------
+    directory : Path
+        For the files; it exists.
+    phase : Phase
+        Of the fault.
+    """
+
+    directory: Path
+    phase: Phase
+
+    def begin(self, role: str) -> None:
+        """Take note that a life of a replica computes its first gradient. Idempotent."""
+        (self.directory / f"begun {role} {os.getpid()}").touch()
+
+    def begun(self, role: str) -> dict[int, float]:
+        """Return the processes that have been `role`, and when each began, in Unix time."""
+        found = {}
+        for path in self.directory.glob(f"begun {role} *"):
+            found[int(path.name.rpartition(" ")[2])] = path.stat().st_mtime
+        return found
+
+    def await_begin(self, role: str) -> None:
+        """Wait until some life of a replica has begun."""
+        wait_until(lambda: bool(self.begun(role)))
+
+    def pass_through(self, phase: Phase) -> None:
+        """Wait until the fault has happened, if this is its phase."""
+        if phase is self.phase and not self._opened.exists():
+            self._reached.touch()
+            wait_until(self._opened.exists)
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether somebody waits, or has waited."""
+        return self._reached.exists()
+
+    def open(self) -> None:
+        """Let pass who waits: the fault has happened."""
+        self._opened.touch()
+
+    def await_recovery(self) -> None:
+        """Wait until the roles that the fault has hit are back: training must not be over before."""
+        wait_until(self._recovered.exists)
+
+    def note_recovery(self) -> None:
+        """Let the job come to its end."""
+        self._recovered.touch()
+
+    @property
+    def _reached(self) -> Path:
+        return self.directory / "reached"
+
+    @property
+    def _opened(self) -> Path:
+        return self.directory / "opened"
+
+    @property
+    def _recovered(self) -> Path:
+        return self.directory / "recovered"
+
+
+def wait_until(has_come: Callable[[], bool]) -> None:
+    """Wait for another process. There is no limit: whoever waits ends with the cluster of its trial."""
+    never = threading.Event()
+    while not has_come():
+        never.wait(POLL_SECS)

@@ -1,0 +1,171 @@
+"""The launcher of the examples: it shows what all roles write, ends with them, and leaves none of them behind."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from psflow.ps_runtime.checkpoint.records import EvaluationLog, read_finished
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+ROLE = """
+import fcntl, json, os, signal, subprocess, sys
+
+def write(text):
+    print(text, flush=True)
+
+place = json.loads(os.environ["TF_CONFIG"])
+kind = place["task"]["type"]
+alive = open("alive")
+fcntl.flock(alive, fcntl.LOCK_SH)
+"""
+WAITS = 'write("ready"); signal.pause()\n'
+LEAVES_A_CHILD = """
+child = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause()"
+subprocess.Popen([sys.executable, "-c", child], pass_fds=[alive.fileno()])
+"""
+IS_STUBBORN = """
+    signal.signal(signal.SIGTERM, lambda *_: write("not now"))
+    open("told", "w").close()
+    while True:
+        signal.pause()
+"""
+
+Launch = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Launch]:
+    """Return what starts the launcher with a program of a few lines, whose processes hold the lock of a file."""
+    launchers: list[subprocess.Popen[str]] = []
+    (tmp_path / "alive").touch()
+    os.mkfifo(tmp_path / "told")  # from one role to another
+
+    def start(program: str, *arguments: str, options: tuple[str, ...] = ("--workers", "0")) -> subprocess.Popen[str]:
+        (tmp_path / "program.py").write_text(ROLE + program)
+        command = [sys.executable, str(EXAMPLES / "run_dist.py"), *options, "program.py", *arguments]
+        launchers.append(
+            subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        )
+        return launchers[-1]
+
+    yield start
+    for launcher in launchers:
+        launcher.terminate()
+        launcher.communicate()
+
+
+def end_of(launcher: subprocess.Popen[str], directory: Path) -> tuple[int, list[str], str]:
+    """Wait until nothing of a launch is left; return exit code, lines in order of roles, and errors."""
+    out, err = launcher.communicate(timeout=60)
+    with open(directory / "alive") as alive:
+        fcntl.flock(alive, fcntl.LOCK_EX)  # waits for ever if a process is left
+    return launcher.returncode, sorted(out.splitlines()), err
+
+
+def test_each_role_is_told_its_place_and_its_lines_have_its_name(launch: Launch, tmp_path: Path) -> None:
+    program = 'print(json.dumps([place, sys.argv[1:]]))\nsys.stderr.write("the end")'
+    code, lines, _ = end_of(launch(program, "--ps", "7", options=("--workers", "1")), tmp_path)
+    told = {role: text for role, _, text in (line.partition(": ") for line in lines) if text != "the end"}
+    roles = ["chief-0", "evaluator-0", "ps-0", "worker-0"]
+    assert (code, list(told), len(lines)) == (0, roles, 8)
+    places, arguments = zip(*map(json.loads, told.values()), strict=True)
+    assert [f"{place['task']['type']}-{place['task']['index']}" for place in places] == roles
+    assert arguments == (["--ps", "7"],) * 4
+    clusters = [place["cluster"] for place in places]
+    assert clusters == [clusters[0]] * 4
+    assert {kind: len(addresses) for kind, addresses in clusters[0].items()} == {"ps": 1, "worker": 1, "chief": 1}
+    assert len({address for addresses in clusters[0].values() for address in addresses}) == 3
+
+
+def test_older_programs_get_flags(launch: Launch, tmp_path: Path) -> None:
+    program = 'print(json.dumps([place["cluster"], sys.argv[1:]]))'
+    code, lines, _ = end_of(launch(program, "x", options=("--host-flags", "--ps", "2", "--workers", "0")), tmp_path)
+    assert code == 0
+    for line in lines:
+        role, _, told = line.partition(": ")
+        kind, _, index = role.partition("-")
+        cluster, flags = json.loads(told)
+        hosts = ["--ps-hosts", ";".join(cluster["ps"]), "--worker-hosts", "", "--chief-hosts", *cluster["chief"]]
+        assert flags == ["x", *hosts, "--worker-type", kind, "--worker-index", index]
+    assert len(lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("failure", "code"), [("sys.exit(3)", 3), ("os.kill(os.getpid(), signal.SIGKILL)", 128 + signal.SIGKILL)]
+)
+@pytest.mark.timeout(60)
+def test_the_first_failure_ends_the_others_and_what_they_have_started(
+    failure: str, code: int, launch: Launch, tmp_path: Path
+) -> None:
+    program = (
+        LEAVES_A_CHILD
+        + f'if kind == "chief":\n    open("told").read(); {failure}\nif kind == "ps":{IS_STUBBORN}\n{WAITS}'
+    )
+    found = end_of(launch(program, options=("--workers", "0", "--grace-secs", "0.05")), tmp_path)
+    assert found[0] == code
+    assert "ps-0: not now" in found[1]
+    assert found[2] == f"run_dist: chief-0 ended with exit code {code}\n"
+
+
+@pytest.mark.timeout(60)
+def test_what_a_role_leaves_behind_ends_with_it(launch: Launch, tmp_path: Path) -> None:
+    assert end_of(launch(LEAVES_A_CHILD), tmp_path) == (0, [], "")
+
+
+@pytest.mark.timeout(60)
+def test_after_a_failure_others_may_end_by_themselves(launch: Launch, tmp_path: Path) -> None:
+    program = 'if kind == "chief":\n    sys.exit(4)\nif kind == "ps":\n    open("told").read(); write("bye")\n'
+    launcher = launch(program, options=("--workers", "0", "--grace-secs", "60"))
+    assert launcher.stderr is not None
+    assert launcher.stderr.readline() == "run_dist: chief-0 ended with exit code 4\n"
+    (tmp_path / "told").write_text("end")
+    assert end_of(launcher, tmp_path) == (4, ["ps-0: bye"], "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.timeout(60)
+def test_a_signal_ends_all(number: signal.Signals, launch: Launch, tmp_path: Path) -> None:
+    launcher = launch(WAITS)
+    assert launcher.stdout is not None
+    ready = sorted(launcher.stdout.readline() for _ in range(3))
+    assert ready == ["chief-0: ready\n", "evaluator-0: ready\n", "ps-0: ready\n"]
+    launcher.send_signal(number)
+    assert end_of(launcher, tmp_path) == (128 + number, [], f"run_dist: {number.name}, ending all roles\n")
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (("--ps", "0"), "expected 1 ps or more and 0 workers or more, got 0 and 2"),
+        (("--workers", "-1"), "expected 1 ps or more and 0 workers or more, got 1 and -1"),
+        (("--grace-secs", "nan"), "--grace-secs should be 0 or more, got nan"),
+        (("other.py",), "there is no file other.py; name the Python program to run"),
+    ],
+)
+def test_what_is_refused(options: tuple[str, ...], fault: str, launch: Launch, tmp_path: Path) -> None:
+    code, lines, said = end_of(launch("", options=options), tmp_path)
+    assert (code, lines, said.splitlines()[-1]) == (2, [], f"run_dist.py: error: {fault}")
+
+
+@pytest.mark.cluster
+def test_a_migrated_program_trains_in_all_roles_and_ends(tmp_path: Path) -> None:
+    command = [sys.executable, EXAMPLES / "run_dist.py", "--host-flags", EXAMPLES / "migrated" / "roles.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    roles = {line.partition(":")[0] for line in done.stdout.splitlines()}
+    assert roles == {"ps-0", "chief-0", "worker-0", "worker-1", "evaluator-0"}
+    model_dir = tmp_path / "runs" / "migrated"
+    finished = read_finished(str(model_dir))
+    assert finished is not None
+    assert finished.final_step == 500
+    assert EvaluationLog(str(model_dir)).read()[-1].global_step == 500
+    assert not (model_dir / "tls").exists()
