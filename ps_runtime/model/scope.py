@@ -84,13 +84,6 @@ class ModelScope(ABC):
     def variable(self, name: str, declared: Declared, initializer: Initializer) -> Any:
         """Return the value of a variable."""
 
-    def read_columns(self, layer: str, specs: Callable[[], tuple[ColumnSpec, ...]]) -> None:
-        """Take note of the feature columns of a layer; refuse a second layer of its name, which shares variables."""
-        if layer in self.columns:
-            fault = f"a layer of feature columns was made twice with the name {layer!r} in one call of model_fn"
-            raise ModelFnError((f"{fault}; keep the first, or give the second another one, as name=",))
-        self.columns[layer] = specs
-
     def gradient_buffer(self, name: str) -> NDArray[Any]:
         """Return memory in which the gradient of a variable can be made; it is given once in a call."""
         if name in self._buffered:
@@ -284,9 +277,10 @@ def current_scope(caller: str) -> ModelScope:
 
 def read_columns(layer: str, specs: Callable[[], tuple[ColumnSpec, ...]]) -> None:
     """Tell the call that we are in, if any, of the feature columns of a layer; ModelFnError for a name given twice."""
-    scope = _current.get(None)
-    if scope is not None:
-        scope.read_columns(layer, specs)
+    columns = {} if (scope := _current.get(None)) is None else scope.columns
+    if layer in columns:
+        raise ModelFnError((f"feature columns: two layers {layer!r} in one call of model_fn; give one another name=",))
+    columns[layer] = specs
 
 
 def get_variable(

@@ -518,7 +518,9 @@ def test_a_second_layer_has_a_name_of_its_own(layer: Any, tmp_path: Path) -> Non
     def unlabelled() -> Dataset:
         return Dataset({"color": np.array(["red", "green"])}).batch(2)
 
-    with pytest.raises(ModelFnError, match=f"made twice with the name '{layer.__name__}' in one call of model_fn"):
+    with pytest.raises(
+        ModelFnError, match=f"two layers '{layer.__name__}' in one call of model_fn; give one another name="
+    ):
         Estimator(model_fn, str(tmp_path / "a"), CONFIG).train(unlabelled)
     named = Estimator(model_fn, str(tmp_path / "b"), CONFIG, {"name": "other"}).train(unlabelled)
     prefixes = {name.split("/")[0] for name in named.get_variable_names()} - {"global_step"}

@@ -23,10 +23,10 @@ from psflow.ps_runtime.feature_columns.kinds import (
     VocabularyColumn,
     WeightedColumn,
 )
-from psflow.ps_runtime.feature_columns.meaning import column_specs
 from psflow.ps_runtime.feature_columns.transforming import IdValues, Transformation
 from psflow.ps_runtime.initializers import normal, truncated_normal
 from psflow.ps_runtime.losses import FloatArray
+from psflow.ps_runtime.model.canned.column_meaning import column_specs
 from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS, Ids
 from psflow.ps_runtime.model.canned.id_rows import IdRows
 from psflow.ps_runtime.model.scope import read_columns

@@ -102,6 +102,6 @@ VECTORS_OF_IT = embedding_column(COLUMN, 2)
     ids=["linear", "deep", "wide and deep"],
 )
 def test_it_is_refused_beside_feature_columns_which_have_none(model: Any) -> None:
-    with pytest.raises(InputError, match="feature 'word' has admit_after 3.*but feature columns have no lifetimes"):
+    with pytest.raises(InputError, match=r"feature 'word' has admit_after 3.*but feature columns have no lifetimes"):
         tables_of(model, MANY, 0)
     assert set(tables_of(model, MANY, 0, RowLifetime()).values()) == {RowLifetime()}
