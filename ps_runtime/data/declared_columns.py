@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from psflow.ps_runtime.columns.row_lifetime import MAX_COUNT
 from psflow.ps_runtime.data.arrays import Columns
 from psflow.ps_runtime.data.splittable import is_int
 from psflow.ps_runtime.errors import did_you_mean
@@ -34,8 +35,8 @@ def faults_of_ids(said: Mapping[str, Mapping[str, int]], features: Columns) -> I
         for name, number in declared.items():
             if name not in known:
                 yield f"{what} names {name!r}: expected a feature with a name{did_you_mean(name, known)}"
-            if not is_int(number, 1):
-                yield f"{what} of {name!r} is {number!r}: expected an int >= 1"
+            if not is_int(number, 1) or number >= MAX_COUNT:
+                yield f"{what} of {name!r} is {number!r}: expected an int >= 1, below 2**62"
     num_ids = said["num_ids"]
     yield from (
         f"{what} names {name!r}: expected its num_ids, too"

@@ -12,7 +12,7 @@ from psflow.ps_runtime.columns.features import BucketIds, HashIds, IdentityIds, 
 from psflow.ps_runtime.estimator.vocabularies import places_of_words
 from psflow.ps_runtime.specs.schema import InputSchema
 
-__all__ = ["ChangedIds", "changed_classes", "changed_features", "changed_ids"]
+__all__ = ["ChangedIds", "changed_classes", "changed_columns", "changed_features", "changed_ids"]
 
 Ids = VocabularyIds | HashIds | IdentityIds | BucketIds
 
@@ -87,6 +87,19 @@ def changed_features(new: InputSchema | None, old: InputSchema | None) -> list[s
         here, there = (", ".join(columns[place : place + 1]) or "none" for columns in (new.columns, old.columns))
         lines.append(f"column {place + 1} is {here!r} here, {there!r} in the checkpoint")
     return lines
+
+
+def changed_columns(new: InputSchema | None, old: InputSchema | None) -> dict[str, list[str]]:
+    """Return for each feature column that both models have, and that means something else, what differs."""
+    if new is None or old is None:
+        return {}
+    there = {(spec.layer, spec.name): spec for spec in old.feature_columns}
+    changed = {}
+    for spec in new.feature_columns:
+        before = there.get((spec.layer, spec.name))
+        if before is not None and (lines := list(before.differences(spec))):
+            changed[spec.name] = lines
+    return changed
 
 
 def _ids(schema: InputSchema | None) -> Mapping[str, Ids]:

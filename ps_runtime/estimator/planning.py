@@ -100,8 +100,9 @@ def plan_job(
     _check_labels([training], check_labels, schema)
     evaluated = _eval_inputs(caller, eval_specs, schema, kept)
     _check_labels(evaluated.values(), check_labels, schema)
+    built = _first_call(caller.reading(schema), first, ModeKeys.TRAIN, seed)
+    schema = replace(schema, feature_columns=built.feature_columns)
     caller = caller.reading(schema)
-    built = _first_call(caller, first, ModeKeys.TRAIN, seed)
     if faults := tuple(size_faults(built.model.tables, [op.optimizer for op in built.spec.train_ops])):
         raise ModelFnError(faults)
     for eval_spec, data in zip(eval_specs, evaluated.values(), strict=True):

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from psflow.ps_runtime.checkpoint.manifest import Manifest
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError, UsageError, did_you_mean
 from psflow.ps_runtime.estimator.checkpoint_path import checkpoint_at
-from psflow.ps_runtime.estimator.learned_ids import ChangedIds, changed_classes, changed_features, changed_ids
+from psflow.ps_runtime.estimator.learned_ids import (
+    ChangedIds,
+    changed_classes,
+    changed_columns,
+    changed_features,
+    changed_ids,
+)
 from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.estimator.vocabularies import read_places
 from psflow.ps_runtime.estimator.warm_start_settings import VocabInfo, WarmStartSettings
@@ -130,7 +136,7 @@ class _Plan:
             return self._by_learned_vocabulary(name, previous, old, changed)
         return self._as_it_is(name, previous, old)
 
-    def check_meanings(self, sources: Iterable[WarmSource]) -> None:
+    def check_meanings(self, sources: Sequence[WarmSource]) -> None:
         """Take note of ids, classes and features that mean something else, where all variables are taken by default."""
         if not self._settings.takes_all_trainable or self.faults:
             return
@@ -144,6 +150,13 @@ class _Plan:
             f"{what} differs from that of {self._where}, and no variable is known to have a row or column for each: "
             f"give a VocabInfo by var_name_to_vocab_info; {IF_MEANT}"
             for what in unsettled
+        ]
+        mapped = [f"/{source.name}/" for source in sources if source.places is not None]
+        self.faults += [
+            f"{line} ({self._where}): give a VocabInfo by var_name_to_vocab_info; {IF_MEANT}"
+            for column, lines in changed_columns(*schemas).items()
+            if not any(f"/{column}/" in name for name in mapped)
+            for line in lines
         ]
         self.faults += [
             f"{line}: weights would be those of something else ({self._where}); {IF_MEANT}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.feature_columns.arguments import STRING, check_key, checked_dtype, whole_number
@@ -46,7 +47,7 @@ def categorical_column_with_vocabulary_list(
     key : str
         Name of the feature, ``(batch,)`` or ``(batch, n)``; ``""`` among words and -1 among integers are no value.
     vocabulary_list : sequence of str, or of int
-        The values, each once.
+        The values, each once; bytes are read as UTF-8.
     dtype : dtype, optional
         A string or an integer dtype; by default that of the list.
     default_value : int
@@ -67,11 +68,12 @@ def categorical_column_with_vocabulary_list(
     check_key(key)
     if vocabulary_list is None or len(vocabulary_list) < 1:
         raise UsageError((f"vocabulary_list of column {key!r} is {vocabulary_list!r}, expected at least one value",))
-    of_list = checked_dtype(np.asarray(vocabulary_list).dtype, key, "iuU")
+    given = _as_values(vocabulary_list, key)
+    of_list = checked_dtype(given.dtype, key, "iuU")
     own = of_list if dtype is None else checked_dtype(dtype, key, "iuU")
     if (own == STRING) != (of_list == STRING):
         raise UsageError((f"dtype of column {key!r} is {own}, but vocabulary_list is of {of_list}",))
-    words = tuple(str(word) for word in vocabulary_list)
+    words = tuple(map(str, given.tolist()))
     if len(set(words)) != len(words):
         twice = next(word for place, word in enumerate(words) if word in words[:place])
         raise UsageError((f"vocabulary_list of column {key!r} has {twice!r} twice, expected each value once",))
@@ -238,6 +240,25 @@ def crossed_column(
         if isinstance(key, WeightedColumn):
             raise UsageError((f"the cross {crossed.name!r} has {key.name!r}, whose weights a cross has no use for",))
     return crossed
+
+
+def _as_values(vocabulary_list: Any, key: str) -> NDArray[Any]:
+    """Return a vocabulary as an array of one axis, of text or of integers."""
+    of_objects = np.asarray(vocabulary_list, object)
+    if of_objects.ndim != 1:
+        shape = list(of_objects.shape)
+        raise UsageError((f"vocabulary_list of column {key!r} has the shape {shape}, expected a list of values",))
+    values = of_objects.tolist()
+    try:
+        texts = [value.decode() if isinstance(value, bytes) else value for value in values]
+    except UnicodeDecodeError:
+        fault = "bytes that are no UTF-8; decode the words, and those of the feature"
+        raise UsageError((f"vocabulary_list of column {key!r} has {fault}",)) from None
+    kinds = {isinstance(value, str) for value in texts}
+    if kinds == {True, False}:  # numpy would make texts of all
+        stranger = next(value for value in texts if not isinstance(value, str))
+        raise UsageError((f"vocabulary_list of column {key!r} has {stranger!r} among words, expected words alone",))
+    return np.array(texts)
 
 
 def _vocabulary_column(key: str, words: tuple[str, ...], dtype: str, default: Any, num_oov: Any) -> VocabularyColumn:

@@ -222,7 +222,7 @@ def _counts(found: IdValues, num_ids: int) -> NDArray[np.float32]:
 def _normalized(column: NumericColumn, raw: NDArray[Any]) -> NDArray[Any]:
     assert column.normalizer_fn is not None
     try:
-        return np.asarray(column.normalizer_fn(raw))
+        return np.asarray(column.normalizer_fn(raw.copy()))  # one may write into it, and others read it, too
     except PsflowError:
         raise
     except Exception as cause:

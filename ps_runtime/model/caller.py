@@ -15,6 +15,7 @@ from psflow.ps_runtime.model.scope import BuildScope, CallScope, Declared, KeyPa
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.model.values import ModelValues
 from psflow.ps_runtime.optimizers.base import TrainOp
+from psflow.ps_runtime.specs.column_spec import ColumnSpec, column_differences
 from psflow.ps_runtime.specs.schema import InputSchema
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.specs.variables import ModelSpec, VariableSpec
@@ -36,6 +37,8 @@ class BuiltModel:
     """Of the variables; those of a table follow from its spec."""
     table_features: Mapping[str, tuple[KeyPath, ...]]
     """Where among the features the ids are, for each table whose ids all are features just as they came."""
+    feature_columns: tuple[ColumnSpec, ...] = ()
+    """What its layers read of raw features, where they are made of feature columns."""
 
 
 class ModelCaller:
@@ -75,6 +78,10 @@ class ModelCaller:
         self.takes_labels = "labels" in accepted
         """Whether model_fn has the argument; else labels have no effect."""
         self.takes_params = "params" in accepted
+        self._columns: dict[str, list[ColumnSpec]] = {}
+        """Of each layer that was not compared yet with what the model was trained on."""
+        for spec in () if input_schema is None else input_schema.feature_columns:
+            self._columns.setdefault(spec.layer, []).append(spec)
         self._takes_mode = "mode" in accepted
         self._lacks_schema = "input_schema" in accepted and input_schema is None
 
@@ -102,7 +109,18 @@ class ModelCaller:
         for op in spec.train_ops:
             if op.global_step is not None and op.global_step != scope.global_step:
                 raise _other_step(self.name, op.global_step, scope.global_step)
+        self._check_columns(scope)
         return spec
+
+    def _check_columns(self, scope: ModelScope) -> None:
+        """Refuse feature columns that mean something else than those that the model was trained on, once a layer."""
+        layers = [layer for layer in scope.columns if layer in self._columns]
+        lines = [line for layer in layers for line in column_differences(self._columns[layer], scope.columns[layer]())]
+        if lines:
+            fault = f"{self.name} reads other feature columns than the model was trained on; restore them:"
+            raise ModelFnError((fault, *lines))
+        for layer in layers:
+            self._columns.pop(layer, None)
 
     def build(self, features: Any, labels: Any, mode: ModeKeys, seed: int) -> BuiltModel:
         """Make the first call in a mode: create variables and tables, and fix the model.
@@ -125,7 +143,7 @@ class ModelCaller:
         if spec.loss is not None:
             check_loss(spec.loss, self.name)
         model = _model_spec(scope.declared, scope.tables, spec.train_ops)
-        return BuiltModel(spec, model, scope.declared, scope.values, scope.table_features)
+        return BuiltModel(spec, model, scope.declared, scope.values, scope.table_features, _specs_of(scope))
 
     def apply(self, features: Any, labels: Any, mode: ModeKeys, values: ModelValues, global_step: int) -> EstimatorSpec:
         """Call model_fn on values that are given, as evaluation and prediction do."""
@@ -133,6 +151,10 @@ class ModelCaller:
         views = {n: read_only(v) for n, v in values.variables.items()}
         tables = {n: table.spec for n, table in values.tables.items()}
         return self(features, labels, mode, CallScope(global_step, views, declared, tables, values))
+
+
+def _specs_of(scope: ModelScope) -> tuple[ColumnSpec, ...]:
+    return tuple(spec for layer in sorted(scope.columns) for spec in scope.columns[layer]())
 
 
 def _other_step(name: str, given: int, expected: int) -> ModelFnError:

@@ -19,7 +19,9 @@ from psflow.ps_runtime.tracing import numpy_of, plain
 __all__ = ["input_layer", "linear_model"]
 
 
-def input_layer(features: Any, feature_columns: DenseColumn | Iterable[DenseColumn]) -> Any:
+def input_layer(
+    features: Any, feature_columns: DenseColumn | Iterable[DenseColumn], *, name: str = "input_layer"
+) -> Any:
     """Put columns of numbers side by side, in the sorted order of their names.
 
     Parameters
@@ -28,11 +30,13 @@ def input_layer(features: Any, feature_columns: DenseColumn | Iterable[DenseColu
         Raw features, as model_fn gets them.
     feature_columns : column or iterable of column
         Numbers, buckets, indicators and embeddings.
+    name : str
+        What the names of variables begin with: another one for each layer of a model_fn.
 
     Returns
     -------
     (batch, width) float32 array
-        Within `minimize` autograd follows the vectors of embeddings, ``input_layer/<name>/embedding_weights``.
+        Within `minimize` autograd follows the vectors of embeddings, ``<name>/<column>/embedding_weights``.
 
     Raises
     ------
@@ -40,6 +44,8 @@ def input_layer(features: Any, feature_columns: DenseColumn | Iterable[DenseColu
         If a column is none of numbers.
     InputError
         If a feature is not there, or not what its column expects.
+    ModelFnError
+        If this call of model_fn has a layer of the name already.
 
     Examples
     --------
@@ -53,7 +59,7 @@ def input_layer(features: Any, feature_columns: DenseColumn | Iterable[DenseColu
     _check(deep_columns_faults(columns))
     blocks = [
         block.rows.look_up(block.ids) if isinstance(block, Embedded) else block
-        for block in deep_inputs(Transformation(features), columns, "input_layer").values()
+        for block in deep_inputs(Transformation(features), columns, name).values()
     ]
     np_ = numpy_of(next((block for block in blocks if plain(block) is not block), None))
     return np_.concatenate(blocks, axis=1)
@@ -64,6 +70,8 @@ def linear_model(
     feature_columns: LinearColumn | Iterable[LinearColumn],
     units: int = 1,
     sparse_combiner: Combiner = "sum",
+    *,
+    name: str = "linear_model",
 ) -> Any:
     """Add up the weighted columns and a bias.
 
@@ -77,12 +85,14 @@ def linear_model(
         How many sums there are, each with weights of its own.
     sparse_combiner : {"sum", "mean", "sqrtn"}
         How the weights of several ids of an example become one.
+    name : str
+        What the names of variables begin with: another one for each layer of a model_fn.
 
     Returns
     -------
     (batch, units) array
-        Within `minimize` autograd follows the weights, ``linear_model/<name>/weights``, and
-        ``linear_model/bias_weights``. All begin at 0.
+        Within `minimize` autograd follows the weights, ``<name>/<column>/weights``, and ``<name>/bias_weights``.
+        All begin at 0.
 
     Raises
     ------
@@ -90,19 +100,21 @@ def linear_model(
         If a column is an embedding, or there is no such combiner.
     InputError
         If a feature is not there, or not what its column expects.
+    ModelFnError
+        If this call of model_fn has a layer of the name already.
     """
     columns = as_list(feature_columns)
     faults = (
         [] if sparse_combiner in COMBINERS else [f"sparse_combiner is {sparse_combiner!r}, expected sum, mean, sqrtn"]
     )
     _check([*faults, *linear_columns_faults(columns)])
-    outputs = get_variable("linear_model/bias_weights", (units,), initializer=zeros)
-    for column, values in linear_inputs(Transformation(features), columns, sparse_combiner).items():
-        name = f"linear_model/{column}/weights"
+    outputs = get_variable(f"{name}/bias_weights", (units,), initializer=zeros)
+    for column, values in linear_inputs(Transformation(features), columns, sparse_combiner, name).items():
+        of_column = f"{name}/{column}/weights"
         if isinstance(values, Ids):
-            outputs = outputs + IdRows(name, values.num_ids, units, zeros).look_up(values)
+            outputs = outputs + IdRows(of_column, values.num_ids, units, zeros).look_up(values)
         else:
-            weights = get_variable(name, (values.shape[1], units), initializer=zeros)
+            weights = get_variable(of_column, (values.shape[1], units), initializer=zeros)
             outputs = outputs + numpy_of(weights).dot(values, weights)
     return outputs
 

@@ -19,6 +19,7 @@ from psflow.ps_runtime.model.lookups import Lookups
 from psflow.ps_runtime.model.summary_files import FileSummary
 from psflow.ps_runtime.model.tables import RowSource
 from psflow.ps_runtime.partitioners import Partitioner, num_slices
+from psflow.ps_runtime.specs.column_spec import ColumnSpec
 from psflow.ps_runtime.specs.tables import TableSpec
 from psflow.ps_runtime.tables.initial_rows import initial_rows
 from psflow.ps_runtime.tracing import plain
@@ -33,6 +34,7 @@ __all__ = [
     "current_scope",
     "get_or_create_global_step",
     "get_variable",
+    "read_columns",
     "read_only",
     "scalar_summary",
 ]
@@ -65,6 +67,8 @@ class ModelScope(ABC):
     lookups: Lookups = field(default_factory=Lookups, kw_only=True)
     summaries: dict[str, Any] = field(default_factory=dict, init=False)
     file_summaries: dict[str, FileSummary] = field(default_factory=dict, init=False)
+    columns: dict[str, Callable[[], tuple[ColumnSpec, ...]]] = field(default_factory=dict, init=False)
+    """What the feature columns of each layer mean, by its name."""
     _buffered: set[str] = field(default_factory=set, init=False, repr=False)
     _tokens: list[Token[ModelScope]] = field(default_factory=list, init=False, repr=False)
 
@@ -269,6 +273,14 @@ def current_scope(caller: str) -> ModelScope:
         return _current.get()
     except LookupError:
         raise ModelFnError((f"{caller} works only inside a model_fn that psflow calls",)) from None
+
+
+def read_columns(layer: str, specs: Callable[[], tuple[ColumnSpec, ...]]) -> None:
+    """Tell the call that we are in, if any, of the feature columns of a layer; ModelFnError for a name given twice."""
+    columns = {} if (scope := _current.get(None)) is None else scope.columns
+    if layer in columns:
+        raise ModelFnError((f"feature columns: two layers {layer!r} in one call of model_fn; give one another name=",))
+    columns[layer] = specs
 
 
 def get_variable(

@@ -14,6 +14,7 @@ from psflow.ps_runtime.columns.features import Standard
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.columns.row_lifetime import UNLIMITED, RowLifetime
 from psflow.ps_runtime.errors import InputError, did_you_mean
+from psflow.ps_runtime.specs.column_spec import ColumnSpec, column_differences
 
 __all__ = ["MATRIX", "ArraySpec", "InputSchema", "LibSvmReading", "Scaling", "TextReading"]
 
@@ -147,6 +148,8 @@ class InputSchema:
         How these were read, where they are text of such a form: further files are read in the same way.
     weight_column : str or None
         The feature that an Estimator takes as weights of the examples, where it is none of record files.
+    feature_columns : tuple of ColumnSpec
+        What the layers of the model read of raw features, where they are made of feature columns.
     """
 
     features: tuple[ArraySpec, ...]
@@ -157,6 +160,7 @@ class InputSchema:
     preprocessing: Preprocessing | None = None
     text: TextReading | LibSvmReading | None = None
     weight_column: str | None = None
+    feature_columns: tuple[ColumnSpec, ...] = ()
 
     @property
     def na_values(self) -> tuple[str, ...] | None:
@@ -242,9 +246,10 @@ class InputSchema:
 
     def differences(self, other: InputSchema) -> list[str]:
         """Say in sentences how `other` differs from this one."""
+        of_columns = column_differences(self.feature_columns, other.feature_columns)
         if self.preprocessing is not None and other.preprocessing is not None:
-            return self.preprocessing.differences(other.preprocessing)
-        lines = [*_array_lines("feature", self.features, other.features, operator.eq)]
+            return [*self.preprocessing.differences(other.preprocessing), *of_columns]
+        lines = [*of_columns, *_array_lines("feature", self.features, other.features, operator.eq)]
         lines += _column_lines(self.columns, other.columns)
         if self.scaling != other.scaling:
             lines.append(
@@ -265,6 +270,7 @@ class InputSchema:
             "preprocessing": None if self.preprocessing is None else self.preprocessing.to_facts(),
             "text": None if self.text is None else asdict(self.text),
             "weight_column": self.weight_column,
+            "feature_columns": [spec.to_facts() for spec in self.feature_columns],
         }
 
     @classmethod
@@ -282,6 +288,7 @@ class InputSchema:
             None if facts["preprocessing"] is None else Preprocessing.from_facts(facts["preprocessing"]),
             None if facts["text"] is None else _text_from(facts["text"]),
             None if facts["weight_column"] is None else str(facts["weight_column"]),
+            tuple(map(ColumnSpec.from_facts, facts["feature_columns"])),
         )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 from psflow import ps_runtime
@@ -52,26 +53,45 @@ def source_of(model_fn: Callable[..., Any], what: str = "model_fn") -> ModelFnSo
     Raises
     ------
     ModelFnError
-        If there is none (it was typed into an interpreter or a notebook), or if it is not at the top level of its
-        module or of a class there.
+        If there is none (it was typed into an interpreter or a notebook), if it is not at the top level of its
+        module or of a class there, or if it is bound to an instance and no model_fn.
     """
     function = inspect.unwrap(getattr(model_fn, "__func__", model_fn))
     name = getattr(model_fn, "__qualname__", repr(model_fn))
     if not inspect.isfunction(function):
         kind = type(model_fn).__name__
         raise ModelFnError((f"{what} {name} is a {kind}: expected a function or a method, for the export",))
+    path, module = Path(function.__code__.co_filename), model_fn.__module__
+    if inspect.ismethod(model_fn):
+        owner = _owner(model_fn, what)
+        name, module = f"{owner.__qualname__}.{model_fn.__name__}", owner.__module__
+        path = Path(getattr(sys.modules.get(module), "__file__", None) or path)  # the method may be inherited
     if "<" in name:
         raise ModelFnError((f"{what} {name} cannot be exported: move it to the top level of its module",))
-    path = Path(function.__code__.co_filename).absolute()
     if not path.is_file():
         raise ModelFnError(
             (
-                f"{what} {name} has no file (it comes from {function.__code__.co_filename}), so it cannot be "
-                "exported: move it to a module, such as model.py, and import it from there",
+                f"{what} {name} has no file (it comes from {path}), so it cannot be exported: move it to a module, "
+                "such as model.py, and import it from there",
             )
         )
-    module, root = _module_of(path, model_fn.__module__)
-    return ModelFnSource(module, name, path, root)
+    importable, root = _module_of(path.absolute(), module)
+    return ModelFnSource(importable, name, path.absolute(), root)
+
+
+def _owner(method: MethodType, what: str) -> type:
+    """Return the class that a method is looked up in; of an instance an export has the class alone."""
+    owner = method.__self__
+    if inspect.isclass(owner):
+        return owner
+    if what != "model_fn":
+        raise ModelFnError(
+            (
+                f"{what} {method.__qualname__} is bound to a {type(owner).__qualname__}, which an export cannot hold; "
+                "use a function, or functools.partial with numbers by name",
+            )
+        )
+    return type(owner)
 
 
 def module_of_optimizer(rule: Optimizer) -> str:

@@ -15,7 +15,7 @@ import pytest
 import psflow as tf
 from psflow import Dataset, Estimator, EstimatorSpec, GradientDescent, ModeKeys, RunConfig
 from psflow import feature_column as fc
-from psflow.ps_runtime.errors import InputError, ModelFnError, PsflowError
+from psflow.ps_runtime.errors import InputError, ModelDirError, ModelFnError, PsflowError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.feature_columns import transforming
 from psflow.ps_runtime.feature_columns.transforming import Transformation
@@ -108,6 +108,10 @@ WRONG: list[tuple[str, tuple[Any, ...], dict[str, Any], type[Exception], str]] =
     ("bucketized_column", (AREA, {1, 2}), {}, ValueError, "ascending"),
     ("categorical_column_with_vocabulary_list", ("c", []), {}, ValueError, "at least one"),
     ("categorical_column_with_vocabulary_list", ("c", ["a", "a"]), {}, ValueError, "'a' twice"),
+    ("categorical_column_with_vocabulary_list", ("c", ["a", b"a"]), {}, ValueError, "'a' twice"),
+    ("categorical_column_with_vocabulary_list", ("c", [b"\xff"]), {}, ValueError, "no UTF-8"),
+    ("categorical_column_with_vocabulary_list", ("c", [["a"], ["b"]]), {}, ValueError, r"has the shape \[2, 1\]"),
+    ("categorical_column_with_vocabulary_list", ("c", ["a", None]), {}, ValueError, "has None among words"),
     ("categorical_column_with_vocabulary_list", ("c", [1.5]), {}, ValueError, "an integer or a string"),
     ("categorical_column_with_vocabulary_list", ("c", ["a"], int), {}, ValueError, "vocabulary_list is of string"),
     ("categorical_column_with_vocabulary_list", ("c", ["a"], None, 0, 1), {}, ValueError, "expected one of them"),
@@ -156,6 +160,15 @@ def test_a_wrong_argument_is_the_error_of_the_original(
     with pytest.raises(kind, match=words) as caught:
         getattr(fc, name)(*given, **options)
     assert isinstance(caught.value, PsflowError)
+
+
+@pytest.mark.parametrize(
+    "words", [[b"red", b"green"], np.array(["red", "green"], object), np.array([b"red", b"green"])]
+)
+def test_a_vocabulary_of_bytes_or_objects_is_one_of_words(words: Any) -> None:
+    assert fc.categorical_column_with_vocabulary_list("color", words) == COLORS
+    integers = fc.categorical_column_with_vocabulary_list("code", np.array([9, 3], object))
+    assert integers == fc.categorical_column_with_vocabulary_list("code", [9, 3])
 
 
 def test_a_vocabulary_file_is_held_against_its_arguments(tmp_path: Path) -> None:
@@ -258,6 +271,18 @@ def test_a_number_that_is_missing_has_the_default_before_it_is_normalized() -> N
     column = fc.numeric_column("area", default_value=9, normalizer_fn=lambda x: x + 1)
     assert Transformation(FEATURES).numbers(column).tolist() == [[1.5], [2], [10]]
     assert Transformation({"area": np.array([3])}).numbers(column).dtype == np.float32
+
+
+def test_a_function_that_normalizes_may_write_into_its_argument() -> None:
+    def less_ten(numbers: Any) -> Any:
+        numbers -= 10
+        return numbers
+
+    given = {"area": np.float32([3])}
+    found = Transformation(given)
+    assert found.numbers(fc.numeric_column("area", normalizer_fn=less_ten)).tolist() == [[-7]]
+    assert found.numbers(AREA).tolist() == [[3]]
+    assert given["area"].tolist() == [3]
 
 
 def test_a_function_that_normalizes_is_told_when_it_fails() -> None:
@@ -408,6 +433,98 @@ def test_columns_and_their_functions_travel_to_the_roles(roles: RoleThreads, tmp
     assert there.get_variable_value(weights) == here.get_variable_value(weights) != 0
     rows = [[row["predictions"][0] for row in estimator.predict(houses)] for estimator in (there, here)]
     assert rows[0] == rows[1]
+
+
+CHANGED: dict[str, tuple[Any, Any, str]] = {
+    "vocabulary": (
+        COLORS,
+        fc.categorical_column_with_vocabulary_list("color", ["green", "red"]),
+        r"column 'color' of linear/linear_model: vocabulary is \('green', 'red'\), expected \('red', 'green'\)",
+    ),
+    "boundaries": (
+        SIZES,
+        fc.bucketized_column(AREA, [1.0, 2.5]),
+        r"column 'area_bucketized' .*: boundaries is \(1.0, 2.5\), expected \(1.0, 2.0\)",
+    ),
+    "hash_key": (
+        fc.crossed_column(["color", "town"], 50),
+        fc.crossed_column(["color", "town"], 50, hash_key=1),
+        r"column 'color_X_town' .*: hash_key is 1, expected None",
+    ),
+    "a long vocabulary": (
+        fc.categorical_column_with_vocabulary_list("town", range(100)),
+        fc.categorical_column_with_vocabulary_list("town", range(99, -1, -1)),
+        r"column 'town' .*: vocabulary is 100 values of the digest .*, expected 100 values of the digest",
+    ),
+    "what a column is made of": (
+        fc.indicator_column(TOWN),
+        fc.indicator_column(fc.categorical_column_with_identity("town", 3, default_value=0)),
+        r"column 'town_indicator' .*: categorical_column.default_value is 0, expected None",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_column_that_means_something_else_is_refused(what: str, tmp_path: Path) -> None:
+    before, after, words = CHANGED[what]
+    model_dir = str(tmp_path / "model")
+    tf.LinearRegressor(before, model_dir=model_dir, config=CONFIG).train(houses)
+    changed = tf.LinearRegressor(after, model_dir=model_dir, config=CONFIG)
+    with pytest.raises(ModelDirError, match=words):
+        changed.train(houses)
+    with pytest.raises(ModelFnError, match=words):
+        changed.evaluate(houses)
+    with pytest.raises(ModelFnError, match=words):
+        list(changed.predict(houses))
+    warm = tf.LinearRegressor(after, model_dir=str(tmp_path / "new"), config=CONFIG, warm_start_from=model_dir)
+    with pytest.raises(ValueError, match=words):
+        warm.train(houses)
+
+
+def test_a_warm_start_takes_the_weights_of_a_changed_column_where_it_is_told_how(tmp_path: Path) -> None:
+    for name, words in (("old", "red\ngreen\n"), ("new", "green\nred\n")):
+        (tmp_path / f"{name}.txt").write_text(words)
+    weights, model_dir = "linear/linear_model/color/weights", str(tmp_path / "old")
+    first = tf.LinearRegressor(COLORS, model_dir=model_dir, config=CONFIG).train(houses)
+    info = tf.VocabInfo(str(tmp_path / "new.txt"), 2, 0, str(tmp_path / "old.txt"))
+    told = tf.WarmStartSettings(model_dir, var_name_to_vocab_info={weights: info})
+    meant = tf.WarmStartSettings(model_dir, [".*"])
+    expected = first.get_variable_value(weights)
+    for name, settings, rows in (("told", told, expected[::-1]), ("meant", meant, expected)):
+        warm = tf.LinearRegressor(
+            CHANGED["vocabulary"][1],
+            optimizer=GradientDescent(0.0),
+            model_dir=str(tmp_path / name),
+            config=CONFIG,
+            warm_start_from=settings,
+        ).train(houses, steps=1)
+        assert warm.get_variable_value(weights).tolist() == rows.tolist()
+
+
+def test_how_a_column_is_learned_may_change(tmp_path: Path) -> None:
+    for combiner, initializer in (("mean", None), ("sum", tf.initializers.constant(1.0))):
+        column = fc.embedding_column(COLORS, 2, combiner, initializer)
+        tf.DNNRegressor([], column, model_dir=str(tmp_path), config=CONFIG).train(houses)
+
+
+@pytest.mark.parametrize("layer", [fc.input_layer, fc.linear_model])
+def test_a_second_layer_has_a_name_of_its_own(layer: Any, tmp_path: Path) -> None:
+    def model_fn(features: Any, mode: str, params: Any) -> EstimatorSpec:
+        column = fc.embedding_column(COLORS, 2) if layer is fc.input_layer else COLORS
+        first, second = layer(features, column), layer(features, column, **params)
+        loss = anp.mean((first - second - 1) ** 2)
+        return EstimatorSpec(mode, loss=loss, train_op=GradientDescent(0.1).minimize(loss))
+
+    def unlabelled() -> Dataset:
+        return Dataset({"color": np.array(["red", "green"])}).batch(2)
+
+    with pytest.raises(
+        ModelFnError, match=f"two layers '{layer.__name__}' in one call of model_fn; give one another name="
+    ):
+        Estimator(model_fn, str(tmp_path / "a"), CONFIG).train(unlabelled)
+    named = Estimator(model_fn, str(tmp_path / "b"), CONFIG, {"name": "other"}).train(unlabelled)
+    prefixes = {name.split("/")[0] for name in named.get_variable_names()} - {"global_step"}
+    assert prefixes == {layer.__name__, "other"}
 
 
 def test_a_batch_without_examples_has_columns_without_rows() -> None:

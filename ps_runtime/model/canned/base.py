@@ -9,7 +9,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.errors import InputError, ModelFnError
 from psflow.ps_runtime.losses import FloatArray, Reduction
 from psflow.ps_runtime.metrics import Mean, Metric
 from psflow.ps_runtime.model.canned.features import read_weights
@@ -114,7 +114,10 @@ class Head(ABC):
         ------
         InputError
             As `mean_loss` does.
+        ModelFnError
+            If the logits are of another shape.
         """
+        self._check_logits(logits)
         return self._reduced(*self.mean_loss(labels, logits, weights), weights)
 
     def metrics(
@@ -155,7 +158,10 @@ class Head(ABC):
         ------
         InputError
             If labels or weights are not what the head takes.
+        ModelFnError
+            If the logits are of another shape.
         """
+        self._check_logits(logits)
         if mode == ModeKeys.PREDICT:
             predictions = self.predictions(logits)
             answer = PredictOutput(predictions)
@@ -170,6 +176,17 @@ class Head(ABC):
             return EstimatorSpec(mode, predictions=predictions, loss=loss, eval_metric_ops=metrics)
         loss, gradient = self._reduced(mean_loss, gradient, weights)
         return EstimatorSpec(mode, loss=loss, train_op=None if train_op_fn is None else train_op_fn(gradient))
+
+    def _check_logits(self, logits: Any) -> None:
+        shape = np.shape(logits)
+        if len(shape) != 2 or shape[1] != self.logits_dimension:
+            name = type(self).__name__
+            raise ModelFnError(
+                (
+                    f"logits have the shape {list(shape)}, expected [batch, {self.logits_dimension}] for {name}: make "
+                    f"the last layer {self.logits_dimension} wide",
+                )
+            )
 
     def _reduced(self, mean_loss: float, gradient: FloatArray, weights: FloatArray | None) -> tuple[float, FloatArray]:
         num_examples = len(gradient)

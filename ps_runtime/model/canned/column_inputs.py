@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple, assert_never
 
 import numpy as np
@@ -26,8 +26,10 @@ from psflow.ps_runtime.feature_columns.kinds import (
 from psflow.ps_runtime.feature_columns.transforming import IdValues, Transformation
 from psflow.ps_runtime.initializers import normal, truncated_normal
 from psflow.ps_runtime.losses import FloatArray
+from psflow.ps_runtime.model.canned.column_meaning import column_specs
 from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS, Ids
 from psflow.ps_runtime.model.canned.id_rows import IdRows
+from psflow.ps_runtime.model.scope import read_columns
 
 __all__ = ["Embedded", "deep_inputs", "linear_inputs", "vectors_name"]
 
@@ -40,7 +42,7 @@ class Embedded(NamedTuple):
 
 
 def linear_inputs(
-    transformation: Transformation, columns: Iterable[LinearColumn], combiner: Combiner
+    transformation: Transformation, columns: Sequence[LinearColumn], combiner: Combiner, layer: str
 ) -> dict[str, FloatArray | Ids]:
     """Return what a linear model reads, by the names of the columns, sorted.
 
@@ -48,16 +50,21 @@ def linear_inputs(
     ----------
     transformation : Transformation
         Of the batch.
-    columns : iterable of column
+    columns : sequence of column
         What to read.
     combiner : {"sum", "mean", "sqrtn"}
         How the weights of several ids of an example become one.
+    layer : str
+        What the names of weights begin with.
 
     Raises
     ------
     InputError
         If a feature is not there, or not what its column expects.
+    ModelFnError
+        If this call of model_fn has a layer of the name already.
     """
+    read_columns(layer, lambda: column_specs(layer, columns))
     found: dict[str, FloatArray | Ids] = {}
     for column in sorted(columns, key=lambda column: column.name):
         match column:
@@ -78,7 +85,7 @@ def linear_inputs(
 
 
 def deep_inputs(
-    transformation: Transformation, columns: Iterable[DenseColumn], layer: str
+    transformation: Transformation, columns: Sequence[DenseColumn], layer: str
 ) -> dict[str, FloatArray | Embedded]:
     """Return what a deep network reads, by the names of the columns, sorted.
 
@@ -86,7 +93,7 @@ def deep_inputs(
     ----------
     transformation : Transformation
         Of the batch.
-    columns : iterable of column of numbers
+    columns : sequence of column of numbers
         What to read.
     layer : str
         What the names of vectors begin with.
@@ -95,7 +102,10 @@ def deep_inputs(
     ------
     InputError
         If a feature is not there, or not what its column expects.
+    ModelFnError
+        If this call of model_fn has a layer of the name already.
     """
+    read_columns(layer, lambda: column_specs(layer, columns))
     found: dict[str, FloatArray | Embedded] = {}
     for column in sorted(columns, key=lambda column: column.name):
         match column:

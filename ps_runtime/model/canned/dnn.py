@@ -13,7 +13,7 @@ from psflow.ps_runtime.initializers import normal, zeros
 from psflow.ps_runtime.layers import FloatArray, dense, dense_backward, dense_input_gradient, relu, relu_backward
 from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.column_inputs import Embedded, deep_inputs, vectors_name
-from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, one_hot, read_features
+from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, check_no_lifetimes, one_hot, read_features
 from psflow.ps_runtime.model.canned.id_rows import IdRows
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
 from psflow.ps_runtime.model.scope import get_variable
@@ -140,7 +140,7 @@ def _dnn(
         check_lifetimes(schema, read)
         inputs = read
     else:
-        check_lifetimes(schema)
+        check_no_lifetimes(schema)
         inputs = deep_inputs(Transformation(features), columns, INPUT_LAYER)
     part = DeepPart.of(inputs, params["hidden_units"], head.logits_dimension)
 

@@ -12,8 +12,8 @@ from psflow.ps_runtime.layers import FloatArray
 from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.column_inputs import Embedded, deep_inputs, linear_inputs
 from psflow.ps_runtime.model.canned.dnn import INPUT_LAYER, DeepPart
-from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, read_features
-from psflow.ps_runtime.model.canned.linear import LinearPart, default_optimizer, num_columns
+from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, check_no_lifetimes, read_features
+from psflow.ps_runtime.model.canned.linear import LINEAR_LAYER, LinearPart, default_optimizer, num_columns
 from psflow.ps_runtime.model.spec import EstimatorSpec, ModeKeys
 from psflow.ps_runtime.optimizers import Optimizer
 from psflow.ps_runtime.optimizers.base import TrainOp
@@ -40,9 +40,9 @@ def _combined(
     linear_read: Mapping[str, FloatArray | Ids]
     deep_read: Mapping[str, FloatArray | Ids | Embedded]
     if has_columns(linear_columns):
-        check_lifetimes(schema)
+        check_no_lifetimes(schema)
         transformation = Transformation(features)  # of the columns of both parts
-        linear_read = linear_inputs(transformation, linear_columns, params["linear_sparse_combiner"])
+        linear_read = linear_inputs(transformation, linear_columns, params["linear_sparse_combiner"], LINEAR_LAYER)
         deep_read = deep_inputs(transformation, dnn_columns, INPUT_LAYER)
     else:
         inputs = read_features(features, schema)

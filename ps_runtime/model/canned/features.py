@@ -13,7 +13,7 @@ from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.losses import FloatArray
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
-__all__ = ["MAX_DENSE_IDS", "Ids", "check_lifetimes", "one_hot", "read_features", "read_weights"]
+__all__ = ["MAX_DENSE_IDS", "Ids", "check_lifetimes", "check_no_lifetimes", "one_hot", "read_features", "read_weights"]
 
 MAX_DENSE_IDS = 1000
 """Of one feature: so many may have a column each in a matrix, or a row each in a variable."""
@@ -141,6 +141,24 @@ def check_lifetimes(schema: InputSchema, *parts: Mapping[str, FloatArray | Ids])
         f"where only more than {MAX_DENSE_IDS} are a table, and only of a feature that the model reads; leave it out"
         for spec in schema.features
         if spec.lifetime.is_limited and spec.name not in tables
+    ]
+    if faults:
+        raise InputError(tuple(faults))
+
+
+def check_no_lifetimes(schema: InputSchema) -> None:
+    """Refuse a lifetime of rows beside feature columns: it would have no effect.
+
+    Raises
+    ------
+    InputError
+        Names each feature that has a lifetime.
+    """
+    faults = [
+        f"feature {spec.name!r} has {spec.lifetime}, but feature columns have no lifetimes; leave it out, or read "
+        "features without columns"
+        for spec in schema.features
+        if spec.lifetime.is_limited
     ]
     if faults:
         raise InputError(tuple(faults))

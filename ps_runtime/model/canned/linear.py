@@ -14,7 +14,7 @@ from psflow.ps_runtime.initializers import zeros
 from psflow.ps_runtime.layers import FloatArray
 from psflow.ps_runtime.model.canned.base import Head, HeadSpec
 from psflow.ps_runtime.model.canned.column_inputs import linear_inputs
-from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, read_features
+from psflow.ps_runtime.model.canned.features import Ids, check_lifetimes, check_no_lifetimes, read_features
 from psflow.ps_runtime.model.canned.id_rows import IdRows
 from psflow.ps_runtime.model.gradient_buffer import gradient_buffer
 from psflow.ps_runtime.model.scope import get_variable
@@ -26,7 +26,8 @@ from psflow.ps_runtime.specs.schema import MATRIX, InputSchema
 
 __all__ = ["LinearPart", "default_optimizer", "linear_model", "num_columns"]
 
-BIAS = "linear/linear_model/bias_weights"
+LINEAR_LAYER = "linear/linear_model"
+BIAS = f"{LINEAR_LAYER}/bias_weights"
 LARGEST_RATE = 0.2
 
 
@@ -107,8 +108,8 @@ def _linear(
         inputs: Mapping[str, FloatArray | Ids] = read_features(features, schema)
         check_lifetimes(schema, inputs)
     else:
-        check_lifetimes(schema)
-        inputs = linear_inputs(Transformation(features), columns, params["sparse_combiner"])
+        check_no_lifetimes(schema)
+        inputs = linear_inputs(Transformation(features), columns, params["sparse_combiner"], LINEAR_LAYER)
     part = LinearPart.of(inputs, head.logits_dimension)
 
     def train(gradient: FloatArray) -> TrainOp:
@@ -135,4 +136,4 @@ def _rows(name: str, ids: Ids, num_outputs: int) -> IdRows:
 
 
 def _weights_name(feature: str) -> str:
-    return f"linear/linear_model/{feature}/weights" if feature else "linear/linear_model/weights"
+    return f"{LINEAR_LAYER}/{feature}/weights" if feature else f"{LINEAR_LAYER}/weights"

@@ -104,6 +104,8 @@ def test_a_job_that_resumes_counts_on(tmp_path: Path) -> None:
     ("declared", "words"),
     [
         ({"admit_after": {"word": 0}}, "admit_after of 'word' is 0: expected an int >= 1"),
+        ({"admit_after": {"word": 2**62}}, r"admit_after of 'word' is 4\d+: expected an int >= 1, below 2\*\*62"),
+        ({"expire_after_steps": {"word": 2**70}}, r"expire_after_steps of 'word' .* below 2\*\*62"),
         ({"expire_after_steps": {"word": True}}, "expire_after_steps of 'word' is True: expected an int >= 1"),
         ({"admit_after": 3}, "admit_after is 3: expected a dict from names of features to ints"),
         ({"expire_after_steps": {"wort": 3}}, "expire_after_steps names 'wort': .* did you mean 'word'"),

@@ -469,3 +469,12 @@ def test_code_of_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     }
     assert "dask" not in code.libraries
     assert not [line for line in code.requirements() if "prefect" in line]
+
+
+def test_function_of_a_class_that_inherits_it(user_model: Any) -> None:
+    parts = sys.modules["user_parts"]
+    source = source_of(parts.Ages.less_mean, "the function")
+    assert (source.module, source.qualname) == ("user_parts", "Ages.less_mean")
+    with pytest.raises(ModelFnError, match=r"the function Centered.less_own is bound to a Ages, .* use a function"):
+        source_of(parts.Ages().less_own, "the function")
+    assert source_of(parts.Ages().less_own).qualname == "Ages.less_own"

@@ -9,13 +9,14 @@ from psflow.ps_runtime.columns.labels import Label
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.columns.raw import RawColumn
 from psflow.ps_runtime.columns.reading import Column
-from psflow.ps_runtime.errors import InputError, UsageError
+from psflow.ps_runtime.errors import InputError, ModelFnError, UsageError
 from psflow.ps_runtime.losses import Reduction
 from psflow.ps_runtime.model.canned.binary_class_head import BinaryClassHead
 from psflow.ps_runtime.model.canned.classifier_spec import ClassifierSpec
 from psflow.ps_runtime.model.canned.multi_class_head import MultiClassHead
 from psflow.ps_runtime.model.canned.multi_label_head import MultiLabelHead
 from psflow.ps_runtime.model.canned.regression_head import RegressionHead
+from psflow.ps_runtime.model.spec import ModeKeys
 from psflow.ps_runtime.specs.schema import InputSchema
 
 RNG = np.random.default_rng(9)
@@ -277,3 +278,13 @@ def test_all_faults_come_at_once():
     with pytest.raises(UsageError) as caught:
         MultiClassHead(1, 3, "ab", "none", name="")
     assert len(caught.value.faults) == 5
+
+
+@pytest.mark.parametrize("mode", ModeKeys)
+@pytest.mark.parametrize("shape", [(8, 2), (8, 5), (8,), (8, 3, 1)])
+def test_logits_of_another_width_are_refused_in_every_mode(mode, shape):
+    given = np.zeros(shape, np.float32)
+    with pytest.raises(ModelFnError, match=r"logits have the shape \[8.*expected \[batch, 3\] for MultiClassHead"):
+        HEAD.create_estimator_spec({}, mode, given, np.zeros(8, int))
+    with pytest.raises(ModelFnError, match="make the last layer 3 wide"):
+        HEAD.loss(np.zeros(8, int), given)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from psflow.feature_column import categorical_column_with_identity, embedding_column
 from psflow.ps_runtime.columns.row_lifetime import RowLifetime
 from psflow.ps_runtime.errors import InputError
 from psflow.ps_runtime.model.caller import ModelCaller
@@ -82,3 +83,25 @@ def test_it_is_refused_where_there_is_no_table(model: Any, num_ids: int, embeddi
     with pytest.raises(InputError, match=expected):
         tables_of(model, num_ids, embedding, lifetime)
     assert tables_of(model, num_ids, embedding, RowLifetime()) == {}
+
+
+COLUMN = categorical_column_with_identity("word", MANY)
+VECTORS_OF_IT = embedding_column(COLUMN, 2)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        (linear_model, LINEAR[1] | {"feature_columns": [COLUMN], "sparse_combiner": "sum"}),
+        (dnn_model, DNN[1] | {"feature_columns": [VECTORS_OF_IT]}),
+        (
+            dnn_linear_combined_model,
+            COMBINED | {"linear_feature_columns": [COLUMN], "dnn_feature_columns": [VECTORS_OF_IT]},
+        ),
+    ],
+    ids=["linear", "deep", "wide and deep"],
+)
+def test_it_is_refused_beside_feature_columns_which_have_none(model: Any) -> None:
+    with pytest.raises(InputError, match=r"feature 'word' has admit_after 3.*but feature columns have no lifetimes"):
+        tables_of(model, MANY, 0)
+    assert set(tables_of(model, MANY, 0, RowLifetime()).values()) == {RowLifetime()}
