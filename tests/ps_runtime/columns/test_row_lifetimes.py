@@ -12,7 +12,7 @@ from psflow.ps_runtime.columns.learner import Learner
 from psflow.ps_runtime.columns.options import ColumnOptions
 from psflow.ps_runtime.columns.preprocessing import Preprocessing
 from psflow.ps_runtime.columns.raw import RawColumn
-from psflow.ps_runtime.columns.row_lifetime import RowLifetime
+from psflow.ps_runtime.columns.row_lifetime import RowLifetime, lifetime_faults
 from psflow.ps_runtime.specs.schema import ArraySpec, InputSchema
 
 COLUMNS = [RawColumn("town", "string"), RawColumn("job", "string"), RawColumn("age", "float64")]
@@ -67,3 +67,9 @@ def test_it_is_kept_as_plain_data() -> None:
 def test_plain_data_that_are_none_are_refused(facts: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"expected a whole number >= 1"):
         RowLifetime.from_facts(facts)
+
+
+@pytest.mark.parametrize(("count", "is_fault"), [(2**62 - 1, False), (2**62, True), (0, True)])
+def test_a_count_has_a_bound(count: int, is_fault: bool) -> None:
+    assert bool(list(lifetime_faults(count, None))) is is_fault
+    assert bool(list(lifetime_faults(1, count))) is is_fault
