@@ -159,10 +159,10 @@ def test_a_dask_cluster_has_a_client_and_roles(tmp_path):
 def test_a_job_has_the_roles_of_the_cluster(tmp_path, monkeypatch):
     jobs = []
 
-    def plan(task, model_dir, make_attempt, writer, on_event, *, evaluator):
+    def plan(task, estimator, train_spec, eval_specs, make_attempt, writer, on_event):
         with make_attempt() as attempt:
             job = attempt.job(writer)
-        jobs.append((task, model_dir, job.num_ps, job.num_workers, job.transport, on_event, evaluator))
+        jobs.append((task, estimator, job.num_ps, job.num_workers, job.transport, on_event, bool(eval_specs)))
         return {}
 
     monkeypatch.setattr(training_executor, "run_by_hand", plan)
@@ -170,7 +170,7 @@ def test_a_job_has_the_roles_of_the_cluster(tmp_path, monkeypatch):
     estimator = Estimator(line, str(tmp_path), RunConfig(cluster=task))
     for eval_spec in (EVAL, None):
         assert TrainingExecutor(estimator, TrainSpec(rows), eval_spec, transport="tcp", on_event=print).run() == {}
-    assert jobs == [(task, str(tmp_path), 2, 3, "tcp", print, evaluator) for evaluator in (True, False)]
+    assert jobs == [(task, estimator, 2, 3, "tcp", print, evaluator) for evaluator in (True, False)]
 
 
 def test_a_model_that_cannot_be_exported_is_refused_by_every_process():
