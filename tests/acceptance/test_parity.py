@@ -70,7 +70,7 @@ def psflow_score(project: Project, frames: tuple[pd.DataFrame, pd.DataFrame], la
     assert len(found) == len(test)
     if "classes" in found:
         return float(accuracy_score(test[label], found["classes"]))
-    return float(r2_score(test[label], np.stack(found["predictions"])[:, 0]))
+    return float(r2_score(test[label], found["predictions"]))
 
 
 def sklearn_score(frames: tuple[pd.DataFrame, pd.DataFrame], label: str, keys: list[str], estimator: Any) -> float:

@@ -53,6 +53,14 @@ def free_address() -> str:
         return f"localhost:{listener.getsockname()[1]}"
 
 
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """Have processes take SIGINT as in a terminal: who is started in the background ignores it, and so do its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @dataclass(frozen=True)
 class Started:
     """A process, and the files that it writes to: nobody reads them meanwhile."""
