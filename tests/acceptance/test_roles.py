@@ -55,7 +55,7 @@ def free_address() -> str:
 
 @pytest.fixture(autouse=True)
 def _interruptible() -> Iterator[None]:
-    """Have processes take SIGINT as in a terminal: who is started in the background ignores it, and so do its children."""
+    """Have processes take SIGINT as in a terminal: in the background it is ignored, and so it is by children."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
