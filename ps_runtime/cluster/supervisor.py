@@ -86,7 +86,7 @@ class Supervisor:
 
     Notes
     -----
-    Not thread-safe. What is told of a life that is over, or not yet placed, does nothing.
+    Not thread-safe. Events of a life that is over, or not yet placed, do nothing.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Supervisor:
             life.has_started = True
 
     def leave(self, role: RoleId, incarnation: int) -> None:
-        """Take note that a life runs no longer; how it has ended is told by `finish` or `fail`."""
+        """Take note that a life runs no longer; `finish` or `fail` says how it has ended."""
         if (life := self._life(role, incarnation)) is not None:
             life.has_left = True
 
