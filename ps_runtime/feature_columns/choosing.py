@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any, get_args
 
 from psflow.ps_runtime.feature_columns.kinds import (
     DenseColumn,
     EmbeddingColumn,
     FeatureColumn,
+    Initializer,
     LinearColumn,
     SharedEmbeddingColumn,
 )
@@ -73,6 +75,23 @@ def _sharing_faults(columns: Iterable[DenseColumn], name: str) -> Iterator[str]:
     of_vectors: dict[str, Any] = {}
     for column in columns:
         if isinstance(column, EmbeddingColumn | SharedEmbeddingColumn):
-            facts = (column.categorical_column.num_buckets, column.dimension, column.max_norm, column.trainable)
-            if of_vectors.setdefault(column.collection_name, facts) != facts:
-                yield f"{name} has {column.name!r}, whose vectors {column.collection_name!r} another column has"
+            facts = {
+                "ids": column.categorical_column.num_buckets,
+                "dimension": column.dimension,
+                "max_norm": column.max_norm,
+                "trainable": column.trainable,
+                "initializer": column.initializer and _identity_of(column.initializer),
+            }
+            known = of_vectors.setdefault(column.collection_name, facts)
+            if differ := [fact for fact in facts if known[fact] != facts[fact]]:
+                yield (
+                    f"{name} has {column.name!r}, whose vectors {column.collection_name!r} another column has with "
+                    f"other {' and '.join(differ)}; make them alike, or give another name"
+                )
+
+
+def _identity_of(initializer: Initializer) -> object:
+    """Return what is equal for initializers that are made alike."""
+    if isinstance(initializer, partial):
+        return initializer.func, repr(initializer.args), repr(sorted(initializer.keywords.items()))
+    return initializer

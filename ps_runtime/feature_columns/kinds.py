@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -24,6 +25,7 @@ __all__ = [
     "HashBucketColumn",
     "IdentityColumn",
     "IndicatorColumn",
+    "Initializer",
     "LinearColumn",
     "NumericColumn",
     "SharedEmbeddingColumn",
@@ -74,7 +76,7 @@ class BucketizedColumn:
     @property
     def num_buckets(self) -> int:
         """Buckets of each number, times the numbers of an example."""
-        return (len(self.boundaries) + 1) * self.source_column.shape[0]
+        return (len(self.boundaries) + 1) * math.prod(self.source_column.shape)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from psflow.ps_runtime.columns.computing import hashed_ids
+from psflow.ps_runtime.columns.texts import decoded
 from psflow.ps_runtime.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
@@ -119,10 +120,8 @@ class RawFeatures:
 
     def _words(self, key: str) -> NDArray[Any]:
         """Return a feature of text, ``(batch, n)``; ``""`` for None."""
-        array = self._array(key)
-        if array.dtype.kind == "S":
-            array = np.char.decode(array, "utf-8")
-        elif array.dtype == object and all(word is None or isinstance(word, str) for word in array.flat):
+        array = decoded(self._array(key), f"feature {key!r}")
+        if array.dtype == object and all(word is None or isinstance(word, str) for word in array.flat):
             array = np.array(["" if word is None else word for word in array.flat]).reshape(array.shape)
         if array.dtype.kind != "U":
             raise InputError((f"feature {key!r} is of {array.dtype}, its column expects text",))

@@ -118,6 +118,8 @@ class Transformation:
 
     def _numeric(self, column: NumericColumn) -> NDArray[np.float32]:
         raw = self._raw.numbers(column.key)
+        if not column.shape and raw.shape[1:] == (1,):
+            raw = raw[:, 0]
         if raw.shape[1:] != column.shape:
             shape = (len(raw), *column.shape)
             raise InputError((f"feature {column.key!r} has the shape {raw.shape}, its column expects {shape}",))
@@ -134,6 +136,10 @@ class Transformation:
 
     def _bucketized(self, column: BucketizedColumn) -> IdValues:
         numbers = self.numbers(column.source_column)
+        if (missing := np.isnan(numbers).any(axis=1)).any():
+            fault = f"is NaN in row {int(np.argmax(missing))} of the batch, which lies in no bucket"
+            what = f"feature {column.source_column.key!r} {fault}; fill it, or give its column a default_value"
+            raise InputError((what,))
         # in the precision of the numbers, so that a number that is a boundary lies above it
         buckets = bucket_ids(numbers, np.asarray(column.boundaries, np.float32))
         ids = buckets + np.arange(numbers.shape[1]) * (len(column.boundaries) + 1)
