@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from psflow.ps_runtime.errors import ArgumentTypeError, UsageError, did_you_mean
-from psflow.ps_runtime.feature_columns.kinds import COMBINERS, CategoricalColumn
+from psflow.ps_runtime.feature_columns.kinds import COMBINERS, CategoricalColumn, SequenceCategoricalColumn
 
 __all__ = [
     "STRING",
@@ -36,8 +36,10 @@ def check_key(key: Any, argument: str = "key") -> None:
         raise UsageError(fault)
 
 
-def check_categorical(column: Any, argument: str = "categorical_column") -> None:
-    """Raise ArgumentTypeError if something is no column of ids."""
+def check_categorical(column: Any, argument: str = "categorical_column", *, sequences: bool = False) -> None:
+    """Raise ArgumentTypeError if something is no column of ids; one of sequences is taken if these are."""
+    if sequences and isinstance(column, SequenceCategoricalColumn):
+        return
     if not isinstance(column, get_args(CategoricalColumn)):
         raise ArgumentTypeError((f"{argument} is {column!r}, expected a column of ids",))
 

@@ -13,10 +13,13 @@ from psflow.ps_runtime.feature_columns.kinds import (
     FeatureColumn,
     Initializer,
     LinearColumn,
+    SequenceCategoricalColumn,
+    SequenceDenseColumn,
     SharedEmbeddingColumn,
+    is_sequence,
 )
 
-__all__ = ["as_list", "deep_columns_faults", "has_columns", "linear_columns_faults"]
+__all__ = ["as_list", "deep_columns_faults", "has_columns", "linear_columns_faults", "sequence_columns_faults"]
 
 
 def as_list(columns: Any) -> Any:
@@ -33,7 +36,7 @@ def has_columns(given: Any) -> bool:
 
 def linear_columns_faults(columns: Any, name: str = "feature_columns") -> list[str]:
     """Say what is wrong with the columns of a linear model: columns but embeddings, each name once."""
-    faults = _faults(columns, name)
+    faults = _faults(columns, name) or list(_sequence_faults(columns, name))
     if not faults:
         return [
             f"{name} has {column.name!r}, whose vectors a linear model does not learn; give "
@@ -46,7 +49,7 @@ def linear_columns_faults(columns: Any, name: str = "feature_columns") -> list[s
 
 def deep_columns_faults(columns: Any, name: str = "feature_columns") -> list[str]:
     """Say what is wrong with the columns of a deep network: columns of numbers, each name once."""
-    faults = _faults(columns, name)
+    faults = _faults(columns, name) or list(_sequence_faults(columns, name))
     if not faults:
         faults = [
             f"{name} has {column.name!r}, a column of ids; wrap it in embedding_column or indicator_column"
@@ -54,6 +57,27 @@ def deep_columns_faults(columns: Any, name: str = "feature_columns") -> list[str
             if not isinstance(column, get_args(DenseColumn))
         ]
     return faults or list(_sharing_faults(columns, name))
+
+
+def sequence_columns_faults(columns: Any, name: str = "feature_columns") -> list[str]:
+    """Say what is wrong with the columns of a layer of sequences: columns of numbers for each step, each name once."""
+    faults = _faults(columns, name)
+    if not faults:
+        faults = [
+            f"{name} has {column.name!r}, which is none of sequences; make it by sequence_numeric_column, or of ids by "
+            "sequence_categorical_column_with_vocabulary_list or the like"
+            if not is_sequence(column)
+            else f"{name} has {column.name!r}, a column of ids; wrap it in embedding_column or indicator_column"
+            for column in columns
+            if not is_sequence(column) or isinstance(column, SequenceCategoricalColumn)
+        ]
+    return faults or list(_sharing_faults(columns, name))
+
+
+def _sequence_faults(columns: Iterable[FeatureColumn], name: str) -> Iterator[str]:
+    for column in columns:
+        if is_sequence(column):
+            yield f"{name} has {column.name!r}, a column of sequences, which sequence_input_layer of a model_fn reads"
 
 
 def _faults(columns: Any, name: str) -> list[str]:
@@ -70,7 +94,7 @@ def _faults(columns: Any, name: str) -> list[str]:
     ]
 
 
-def _sharing_faults(columns: Iterable[DenseColumn], name: str) -> Iterator[str]:
+def _sharing_faults(columns: Iterable[DenseColumn | SequenceDenseColumn], name: str) -> Iterator[str]:
     """Yield what is wrong with columns that have the name of their vectors in common."""
     of_vectors: dict[str, Any] = {}
     for column in columns:

@@ -28,6 +28,7 @@ from psflow.ps_runtime.feature_columns.kinds import (
     IndicatorColumn,
     Initializer,
     NumericColumn,
+    SequenceCategoricalColumn,
     SharedEmbeddingColumn,
     WeightedColumn,
 )
@@ -103,7 +104,7 @@ def bucketized_column(source_column: NumericColumn, boundaries: Sequence[float])
     return BucketizedColumn(source_column, tuple(edges))
 
 
-def indicator_column(categorical_column: CategoricalColumn) -> IndicatorColumn:
+def indicator_column(categorical_column: CategoricalColumn | SequenceCategoricalColumn) -> IndicatorColumn:
     """Count how often an example has each id, or add up its weights.
 
     Raises
@@ -111,12 +112,12 @@ def indicator_column(categorical_column: CategoricalColumn) -> IndicatorColumn:
     ArgumentTypeError
         If it is no column of ids.
     """
-    check_categorical(categorical_column)
+    check_categorical(categorical_column, sequences=True)
     return IndicatorColumn(categorical_column)
 
 
 def embedding_column(
-    categorical_column: CategoricalColumn,
+    categorical_column: CategoricalColumn | SequenceCategoricalColumn,
     dimension: int,
     combiner: Combiner = "mean",
     initializer: Initializer | None = None,
@@ -159,14 +160,14 @@ def embedding_column(
     Up to 1,000 vectors are a variable, more of them a sparse table, whose initializer is `normal`, `uniform` around 0,
     a `constant` number, or `zeros`; its default is normal without the cut.
     """
-    check_categorical(categorical_column)
+    check_categorical(categorical_column, sequences=True)
     _check_vectors(dimension, combiner, initializer, max_norm)
     _check_lookup(ckpt_to_load_from, tensor_name_in_ckpt, use_safe_embedding_lookup)
     return EmbeddingColumn(categorical_column, int(dimension), combiner, initializer, max_norm, bool(trainable))
 
 
 def shared_embeddings(
-    categorical_columns: Sequence[CategoricalColumn],
+    categorical_columns: Sequence[CategoricalColumn | SequenceCategoricalColumn],
     dimension: int,
     combiner: Combiner = "mean",
     initializer: Initializer | None = None,
@@ -202,14 +203,14 @@ def shared_embeddings(
     _check_lookup(ckpt_to_load_from, tensor_name_in_ckpt, use_safe_embedding_lookup)
     given = checked_list("categorical_columns", categorical_columns, 1)
     for column in given:
-        check_categorical(column, "one of categorical_columns")
+        check_categorical(column, "one of categorical_columns", sequences=True)
     if shared_embedding_collection_name is not None:
         check_key(shared_embedding_collection_name, "shared_embedding_collection_name")
     in_order = sorted(given, key=lambda column: column.name)
     first = in_order[0]
     for column in in_order[1:]:
-        if type(_unweighted(column)) is not type(_unweighted(first)) or column.num_buckets != first.num_buckets:
-            kinds = (f"{c.name!r} is {type(_unweighted(c)).__name__} of {c.num_buckets} ids" for c in (column, first))
+        if _kind(column) != _kind(first) or column.num_buckets != first.num_buckets:
+            kinds = (f"{c.name!r} is {_kind(c)} of {c.num_buckets} ids" for c in (column, first))
             raise UsageError((f"columns that share vectors are of one kind, with as many ids; {', '.join(kinds)}",))
     shared = shared_embedding_collection_name or "_".join(c.name for c in in_order) + "_shared_embedding"
     return [
@@ -223,8 +224,13 @@ def _is_finite(edge: Any) -> bool:
     return is_number and bool(np.isfinite(edge))
 
 
-def _unweighted(column: CategoricalColumn) -> CategoricalColumn:
-    return _unweighted(column.categorical_column) if isinstance(column, WeightedColumn) else column
+def _kind(column: CategoricalColumn | SequenceCategoricalColumn) -> str:
+    """Return the kind of a column's ids, weighed or not."""
+    if isinstance(column, WeightedColumn):
+        return _kind(column.categorical_column)
+    if isinstance(column, SequenceCategoricalColumn):
+        return f"a sequence of {_kind(column.categorical_column)}"
+    return type(column).__name__
 
 
 def _check_vectors(dimension: Any, combiner: Any, initializer: Any, max_norm: Any) -> None:

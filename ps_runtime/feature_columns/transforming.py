@@ -22,6 +22,7 @@ from psflow.ps_runtime.feature_columns.kinds import (
     NumericColumn,
     VocabularyColumn,
     WeightedColumn,
+    ids_column,
     leaves_of,
 )
 from psflow.ps_runtime.feature_columns.raw_features import RawFeatures, Values
@@ -76,13 +77,19 @@ class Transformation:
                     computed = self._numeric(column)
                 case BucketizedColumn():
                     computed = _counts(self.ids(column), column.num_buckets)
-                case IndicatorColumn(of_ids):
+                case IndicatorColumn():
+                    of_ids = ids_column(column)
                     computed = _counts(self.ids(of_ids), of_ids.num_buckets)
                 case _:
                     assert_never(column)
             self._known["numbers", column] = computed
         numbers: NDArray[np.float32] = self._known["numbers", column]
         return numbers
+
+    def missing(self, key: str) -> NDArray[np.bool_]:
+        """Return which numbers of a feature are NaN, in its shape; InputError if it is none of numbers."""
+        missing: NDArray[np.bool_] = np.isnan(self._raw.numbers(key))
+        return missing
 
     def ids(self, column: CategoricalColumn) -> IdValues:
         """Return a column of ids.

@@ -309,7 +309,7 @@ def test_the_shape_of_a_number_may_be_that_of_none() -> None:
 
 def test_words_that_are_no_utf_8_are_refused_with_their_row() -> None:
     for words in (np.array([b"red", b"\xff"]), np.array(["red", b"\xff"], object)):
-        with pytest.raises(InputError, match="row 1 of feature 'color' is .*no UTF-8"):
+        with pytest.raises(InputError, match=r"row 1 of feature 'color' is .*no UTF-8"):
             ids_of(COLORS, color=words)
     assert ids_of(COLORS, color=np.array([b"red", "green", None], object)) == [[0], [1], []]
 

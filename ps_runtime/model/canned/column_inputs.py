@@ -22,6 +22,7 @@ from psflow.ps_runtime.feature_columns.kinds import (
     SharedEmbeddingColumn,
     VocabularyColumn,
     WeightedColumn,
+    ids_column,
 )
 from psflow.ps_runtime.feature_columns.transforming import IdValues, Transformation
 from psflow.ps_runtime.initializers import normal, truncated_normal
@@ -31,7 +32,7 @@ from psflow.ps_runtime.model.canned.features import MAX_DENSE_IDS, Ids
 from psflow.ps_runtime.model.canned.id_rows import IdRows
 from psflow.ps_runtime.model.scope import read_columns
 
-__all__ = ["Embedded", "deep_inputs", "linear_inputs", "vectors_name"]
+__all__ = ["Embedded", "deep_input", "deep_inputs", "linear_inputs", "vectors_name"]
 
 
 class Embedded(NamedTuple):
@@ -106,17 +107,21 @@ def deep_inputs(
         If this call of model_fn has a layer of the name already.
     """
     read_columns(layer, lambda: column_specs(layer, columns))
-    found: dict[str, FloatArray | Embedded] = {}
-    for column in sorted(columns, key=lambda column: column.name):
-        match column:
-            case NumericColumn() | BucketizedColumn() | IndicatorColumn():
-                found[column.name] = transformation.numbers(column)
-            case EmbeddingColumn() | SharedEmbeddingColumn():
-                ids = _joined(transformation.ids(column.categorical_column), column.categorical_column, column.combiner)
-                found[column.name] = Embedded(_vectors(column, layer), ids)
-            case _:
-                assert_never(column)
-    return found
+    in_order = sorted(columns, key=lambda column: column.name)
+    return {column.name: deep_input(transformation, column, layer) for column in in_order}
+
+
+def deep_input(transformation: Transformation, column: DenseColumn, layer: str) -> FloatArray | Embedded:
+    """Return one column as a deep network reads it; see `deep_inputs`."""
+    match column:
+        case NumericColumn() | BucketizedColumn() | IndicatorColumn():
+            return transformation.numbers(column)
+        case EmbeddingColumn() | SharedEmbeddingColumn():
+            of_ids = ids_column(column)
+            ids = _joined(transformation.ids(of_ids), of_ids, column.combiner)
+            return Embedded(_vectors(column, layer), ids)
+        case _:
+            assert_never(column)
 
 
 def vectors_name(layer: str, collection: str) -> str:
