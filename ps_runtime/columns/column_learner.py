@@ -15,14 +15,18 @@ from psflow.ps_runtime.columns.features import (
     IdentityIds,
     IsBlank,
     LogOnePlus,
+    ManyIds,
     MinMax,
     Normalizer,
     Number,
+    OneId,
     Single,
     Standard,
+    ValueWeights,
     VocabularyIds,
 )
 from psflow.ps_runtime.columns.intents import Becomes, Intent
+from psflow.ps_runtime.columns.lists import values_of
 from psflow.ps_runtime.columns.options import as_word
 from psflow.ps_runtime.columns.reading import Column, split_type
 from psflow.ps_runtime.columns.statistics import Moments, Range, Reservoir, ValueCounts
@@ -70,6 +74,12 @@ class ColumnLearner:
         CellError
             If a number that is to be learned from is infinite, or cannot be normalized.
         """
+        if self._intent.is_many:
+            array = values_of(array).values
+            self._num_values += len(array) - array.null_count
+            if self._intent.becomes.is_word:
+                self._update_words(array, 0)
+            return
         num_blanks = int(np.count_nonzero(blank_rows(array)))
         self._num_blanks += num_blanks
         self._num_values += len(array) - num_blanks
@@ -110,7 +120,8 @@ class ColumnLearner:
     def column(self) -> Column:
         """The column, with what was counted."""
         loses_digits = self._may_lose_digits and self._num_values > 0 and self._range.largest > LARGEST_EXACT
-        return Column(self._intent.raw, self._intent.read_as, self._num_blanks, loses_digits)
+        separator = self._intent.options.separator
+        return Column(self._intent.raw, self._intent.read_as, self._num_blanks, loses_digits, separator)
 
     def features(self) -> tuple[Single, ...]:
         """Return what the column becomes.
@@ -125,6 +136,9 @@ class ColumnLearner:
                 (f"column {self._intent.name!r} has nothing but blanks: nothing can be learned from it; leave it out",)
             )
         feature = self._feature()
+        options = self._intent.options
+        if isinstance(feature, OneId) and options.max_values is not None:
+            return (ManyIds(feature, options.max_values, options.combiner or "mean", options.weights),)
         return (feature, IsBlank(self._intent.name)) if self._intent.options.indicator else (feature,)
 
     def _feature(self) -> Single:
@@ -152,6 +166,9 @@ class ColumnLearner:
             case Becomes.BUCKET_IDS:
                 edges = self._learned_edges() if options.edges is None else options.edges
                 return BucketIds(intent.name, edges, self._fill_number(), options.embedding, options.lifetime)
+            case Becomes.VALUE_WEIGHTS:
+                assert options.max_values is not None
+                return ValueWeights(intent.name, options.max_values)
         assert_never(intent.becomes)
 
     def _normalizer(self) -> Normalizer | None:

@@ -40,7 +40,7 @@ __all__ = [
 ]
 
 Combiner = Literal["sum", "mean", "sqrtn"]
-COMBINERS: tuple[str, ...] = get_args(Combiner)
+COMBINERS: tuple[Combiner, ...] = get_args(Combiner)
 Initializer = Callable[..., NDArray[Any]]
 
 

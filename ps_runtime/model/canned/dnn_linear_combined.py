@@ -45,9 +45,9 @@ def _combined(
         linear_read = linear_inputs(transformation, linear_columns, params["linear_sparse_combiner"], LINEAR_LAYER)
         deep_read = deep_inputs(transformation, dnn_columns, INPUT_LAYER)
     else:
-        inputs = read_features(features, schema)
-        linear_read = _chosen(inputs, linear_columns, "linear_feature_columns")
-        deep_named = _chosen(inputs, dnn_columns, "dnn_feature_columns")
+        for_linear = read_features(features, schema, params["linear_sparse_combiner"])
+        linear_read = _chosen(for_linear, linear_columns, "linear_feature_columns")
+        deep_named = _chosen(read_features(features, schema), dnn_columns, "dnn_feature_columns")
         check_lifetimes(schema, linear_read, deep_named)
         deep_read = deep_named
     wide = LinearPart.of(linear_read, head.logits_dimension)

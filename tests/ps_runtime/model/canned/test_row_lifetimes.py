@@ -28,7 +28,7 @@ HEAD: dict[str, Any] = {"head": RegressionHead(), "linear_sparse_combiner": "sum
 COMBINED = {"dnn_hidden_units": [2], "linear_optimizer": SGD, "dnn_optimizer": SGD} | HEAD
 ALL = {"linear_feature_columns": None, "dnn_feature_columns": None}
 
-LINEAR = (linear_model, {"optimizer": SGD} | HEAD)
+LINEAR = (linear_model, {"optimizer": SGD, "sparse_combiner": "sum"} | HEAD)
 DNN = (dnn_model, {"hidden_units": [2], "optimizer": SGD} | HEAD)
 WIDE_AND_DEEP = (dnn_linear_combined_model, COMBINED | ALL)
 DEEP_ON_NUMBERS = (
@@ -92,7 +92,7 @@ VECTORS_OF_IT = embedding_column(COLUMN, 2)
 @pytest.mark.parametrize(
     "model",
     [
-        (linear_model, LINEAR[1] | {"feature_columns": [COLUMN], "sparse_combiner": "sum"}),
+        (linear_model, LINEAR[1] | {"feature_columns": [COLUMN]}),
         (dnn_model, DNN[1] | {"feature_columns": [VECTORS_OF_IT]}),
         (
             dnn_linear_combined_model,
