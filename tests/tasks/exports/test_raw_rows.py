@@ -34,7 +34,7 @@ COLUMNS = {
     "born": ColumnOptions(type="number", normalize="standard"),
     "secret": ColumnOptions(hash_buckets=8),
 }
-PARAMS = {"hidden_units": (16,), "head": ClassifierSpec(2)}
+PARAMS = {"hidden_units": (16,), "activation_fn": "relu", "dropout": None, "head": ClassifierSpec(2)}
 
 
 @pytest.fixture(scope="module")

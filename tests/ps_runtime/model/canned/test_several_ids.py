@@ -79,7 +79,11 @@ def test_ids_of_another_shape_are_refused() -> None:
 @pytest.mark.parametrize("embedding", [0, 2])
 @pytest.mark.parametrize("model", [linear_model, dnn_model])
 def test_gradients_agree_with_central_differences(model: Any, embedding: int, central_differences: Any) -> None:
-    params = {**COMMON, "sparse_combiner": "sqrtn"} if model is linear_model else {**COMMON, "hidden_units": [3]}
+    params = (
+        {**COMMON, "sparse_combiner": "sqrtn"}
+        if model is linear_model
+        else {**COMMON, "hidden_units": [3], "activation_fn": "relu", "dropout": None}
+    )
     caller = ModelCaller(model, params, None, schema(embedding, "sqrtn"))
     built = caller.build(FEATURES, LABELS, ModeKeys.TRAIN, seed=1)
     random = np.random.default_rng(3)
