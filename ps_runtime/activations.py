@@ -124,14 +124,12 @@ def activation_faults(activation_fn: Any, name: str) -> list[str]:
 
 
 def _of_user(function: Callable[[Any], Any], inputs: FloatArray) -> tuple[FloatArray, Backward]:
-    import autograd.numpy as traced_numpy  # costs an import of its own
-    from autograd.core import VJPNode, backward_pass
+    from autograd.core import VJPNode, backward_pass  # costs an import of its own
     from autograd.tracer import trace
 
     shown = getattr(function, "__name__", repr(function))
-    of_numpy = getattr(traced_numpy, shown, None) if isinstance(function, np.ufunc) else None
     try:
-        found, end = trace(VJPNode.new_root(), of_numpy or function, inputs)
+        found, end = trace(VJPNode.new_root(), function, inputs)
         if end is None:
             raise TypeError("what it gives does not come from its argument, or went through plain numpy")
         outputs = np.asarray(found, inputs.dtype)
