@@ -150,7 +150,7 @@ def test_a_role_that_dask_begins_again_has_failed(tmp_path: Path) -> None:
     with (
         open_cluster(None, 3, 300) as client,
         Attempt(estimator(tmp_path), TrainSpec(endless, 10**8), EVAL) as attempt,
-        ClusterJob(client, attempt.job(), lambda event: None) as run,
+        ClusterJob(client, attempt.job(), lambda event: None, max_restarts=0) as run,
     ):
         run.start(AdmissionPolicy(10))
         again = RoleStarted(role="ps-0", incarnation=run.job.attempt * LIVES_PER_ATTEMPT, number=1)
