@@ -202,12 +202,9 @@ class Watch:
         reached = self._progress.step
         self._progress.handle(event)
         if reached > event.step:
-            self._logger.warning(
-                "training goes on from step %d; at least %d steps after it are lost, and made again",
-                event.step,
-                reached - event.step,
-            )
-            self._lost_steps.append(f"{event.step + 1}-{reached}")
+            lost = f"{event.step + 1}-{reached}"
+            self._logger.warning("training goes on from step %d; steps %s are lost, and made again", event.step, lost)
+            self._lost_steps.append(lost)
             self._tracker.put_tags({"psflow.lost_steps": ", ".join(self._lost_steps)})
 
     def _show(self, event: RecordedEvent) -> None:

@@ -69,9 +69,10 @@ class Started:
     out: Path
     err: Path
 
-    def await_words(self, words: str) -> None:
+    def await_words(self, words: str, times: int = 1) -> None:
         deadline = time.monotonic() + TIMEOUT_SECS
-        while words not in self.err.read_text() and time.monotonic() < deadline:
+        while self.err.read_text().count(words) < times:
+            assert time.monotonic() < deadline, self.err.read_text()
             with pytest.raises(subprocess.TimeoutExpired):
                 self.process.wait(0.1)
 
@@ -178,7 +179,7 @@ def test_a_killed_ps_that_is_started_again_lets_training_go_on_from_the_last_che
     again = started(start, cluster, "ps", 10**9)
     again.await_words("ps-0: PsListening")
     roles["chief"].await_words("chief-0: Restored")
-    roles["worker"].await_words("worker-0: FirstStep.*worker-0: FirstStep")
+    roles["worker"].await_words("worker-0: FirstStep", times=2)
     roles["chief"].process.send_signal(signal.SIGINT)
     found = ends({**roles, "ps": again})
     assert {role: end[0] for role, end in found.items()} == {"ps": 1, "worker": 1, "evaluator": 1, "chief": -2}

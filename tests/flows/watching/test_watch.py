@@ -156,9 +156,9 @@ def test_steps_that_training_has_gone_back_behind_are_told_of(
     assert messages(caplog) == [
         "ps-0 is lost, and is to begin again: its Dask worker tcp://h:1 was lost; all training goes back to the last "
         "checkpoint",
-        "training goes on from step 300; at least 100 steps after it are lost, and made again",
+        "training goes on from step 300; steps 301-400 are lost, and made again",
         "worker-0 is lost, and is to begin again: its Dask worker tcp://h:2 was lost",
-        "training goes on from step 300; at least 20 steps after it are lost, and made again",
+        "training goes on from step 300; steps 301-320 are lost, and made again",
         "step 300/600 (50 %), loss 0.25, restarts 2, lost steps 120",
     ]
     assert [tags["psflow.lost_steps"] for tags in seen.tags if "psflow.lost_steps" in tags] == [
