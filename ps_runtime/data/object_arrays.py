@@ -37,7 +37,7 @@ def plain_objects(objects: NDArray[np.object_], what: str) -> tuple[NDArray[Any]
     kinds = {_kind_of_type(kind) for kind in set(map(type, objects.flat))}
     if len(kinds) > 1 or "" in kinds:
         return None, _fault_of_kinds(objects, what)
-    if kinds == {TEXTS} and any(text.endswith("\0") for text in objects.flat):
+    if kinds == {TEXTS} and any(str(text).endswith("\0") for text in objects.flat):
         return None, f"{what} has a text that ends with a NUL character, which numpy would leave out: remove it"
     array = np.array(objects.tolist()).reshape(objects.shape)
     has_integers = kinds == {NUMBERS} and not any(isinstance(number, float | np.floating) for number in objects.flat)

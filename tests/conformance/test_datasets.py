@@ -700,7 +700,7 @@ def test_batches_are_held_against_the_schema_of_training() -> None:
     told: list[str] = []
     enforcement = Enforcement(schema, "the eval input", on_unused=told.extend)
     opened = open_input(lambda: records().map(features_of(2)).batch(2), enforcement=enforcement)
-    assert opened.read(0, 1, 2)[0].keys() == {"x"}
+    assert opened.read(0, 0, 1)[0].keys() == opened.read(0, 1, 2)[0].keys() == {"x"}
     assert told == ["left"]
     wrong = records().map(lambda n: ({"x": np.zeros(1 if n < 2 else 2)[0 if n < 2 else slice(None)]}, n)).batch(2)
     other = open_input(lambda: wrong, enforcement=Enforcement(schema, "the eval input"))
@@ -729,3 +729,41 @@ def test_one_batch_at_a_time_is_read(records_asked: tuple[int, int, int]) -> Non
     assert (opened.num_records, opened.window_records) == (6, 1)
     with pytest.raises(InputError, match="expected an epoch >= 0 and one of the 6 batches, got epoch"):
         opened.read(*RecordRange(*records_asked))
+
+
+@pytest.mark.parametrize("pipeline_depth", [0, 1])
+def test_the_first_batch_is_computed_to_plan_and_to_train_and_the_others_once(
+    make: Callable[..., Any], pipeline_depth: int
+) -> None:
+    computed: list[int] = []
+
+    def count(n: int) -> dict[str, int]:
+        computed.append(int(n))
+        return named(n)
+
+    estimator = make(counts, pipeline_depth=pipeline_depth)
+    estimator.train(lambda: records().map(count).batch(3))
+    assert sorted(computed) == sorted([0, 1, 2, *range(NUM_RECORDS)])
+    computed.clear()
+    estimator.evaluate(lambda: records().map(count).batch(3))
+    assert computed == list(range(NUM_RECORDS))
+    computed.clear()
+    assert len(list(estimator.predict(lambda: records().map(count).batch(3)))) == NUM_RECORDS
+    assert computed == list(range(NUM_RECORDS))
+
+
+def test_the_batch_that_was_looked_at_is_the_first_that_is_read() -> None:
+    computed: list[int] = []
+    opened = open_input(lambda: Dataset.range(4).map(lambda n: computed.append(n) or n).batch(2).repeat())
+    assert isinstance(opened, SplittableInput)
+    assert computed == []
+    assert (opened.rows_per_record, opened.schema().features[0].dtype) == (2, "int64")
+    assert [opened.read(0, 0, 1)[0].tolist() for _ in range(2)] == [[0, 1], [0, 1]]
+    assert computed == [0, 1, 0, 1]
+    again = open_input(lambda: Dataset.range(4).map(lambda n: n).batch(2).repeat())
+    assert isinstance(again, SplittableInput)
+    assert (again.rows_per_record, again.read(1, 1, 2)[0].tolist(), again.read(0, 0, 1)[0].tolist()) == (
+        2,
+        [2, 3],
+        [0, 1],
+    )
