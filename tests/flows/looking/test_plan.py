@@ -116,7 +116,8 @@ def test_where_each_worker_reads_all_batches_of_a_data_set_by_number_they_are_co
 
 
 def test_of_generators_no_size_is_told() -> None:
-    generators = "input={train: {name: tests.flows.user_models:points, params: {num_batches: 3}}, eval: {name: tests.flows.user_models:held_out}}"
+    train = "train: {name: tests.flows.user_models:points, params: {num_batches: 3}}"
+    generators = f"input={{{train}, eval: {{name: tests.flows.user_models:held_out}}}}"
     answer = plan(["t.yaml", *BY_NUMBER, generators, "input.eval.non_finite=keep", "train.each_worker_reads_all=true"])
     assert answer.facts["faults"] == []
     assert answer.facts["epoch"] == {"each_worker_reads_all": True, "replicas": 2, "examples": None, "batches": None}
