@@ -391,8 +391,7 @@ class Estimator:
     def latest_checkpoint(self) -> str | None:
         """Return the directory of the latest checkpoint; None if there is none."""
         store = CheckpointStore(self.model_dir)
-        latest = store.latest()
-        return None if latest is None else store.path(latest)
+        return None if (latest := store.latest()) is None else store.path(latest)
 
     @contextmanager
     def _reader(self, checkpoint_path: str | None) -> Iterator[CheckpointReader]:
