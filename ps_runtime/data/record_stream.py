@@ -22,6 +22,7 @@ from psflow.ps_runtime.data.transformations import (
     check_seed,
     passes_of,
 )
+from psflow.ps_runtime.data.user_code import misfit
 from psflow.ps_runtime.errors import InputError
 
 __all__ = ["RecordStream"]
@@ -60,6 +61,8 @@ class RecordStream(Transformations):
     def of(cls, generator: Callable[[], Iterable[Any]]) -> RecordStream:
         """Return the elements of the iterable that `generator` returns; it may fill its arrays again."""
         check_callable("from_generator", generator)
+        if sentence := misfit(generator, 0):
+            raise InputError((f"from_generator: {sentence}",))
         name = getattr(generator, "__qualname__", None) or repr(generator)
 
         def begun(epoch: int) -> Iterator[Any]:

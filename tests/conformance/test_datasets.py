@@ -313,6 +313,13 @@ def test_evaluation_and_prediction_read_each_row_once(
     assert [features.tolist() for features, _ in itertools.islice(read, 9)] == expected
 
 
+@pytest.mark.parametrize("make_rows", [records, stream])
+def test_evaluation_reads_rows_again_where_a_zip_with_what_ends_counts_on_it(make_rows: Any) -> None:
+    data = Dataset.zip(make_rows().repeat(), Dataset.range(13)).map(lambda row, n: row)
+    read = batches_of(open_input(lambda: data.batch(20), mode="eval"))
+    assert [features.tolist() for features, _ in itertools.islice(read, 3)] == [[*range(11), 0, 1]]
+
+
 # Shuffling
 
 
@@ -582,6 +589,7 @@ def ragged_of(number: int, pair: Any) -> Any:
         (lambda: Dataset.range(1, 2, 0), r"range\(1, 2, 0\): expected a step that is not 0"),
         (lambda: Dataset.range(10**17), r"range\(10{17}\) does not fit into memory, .* from_generator\(lambda: range"),
         (lambda: Dataset.range(2**63, 2**63 + 1), "does not fit into memory, or into int64"),
+        (lambda: Dataset.from_generator(two), r"from_generator: \S+:two at .* takes .*, but gets 0 arguments"),
         (lambda: Dataset.from_generator(lambda: None), "from_generator: .* returned NoneType, expected an iterable"),
         (lambda: Dataset.from_tensor_slices([[1], [1, 2]]), "from_tensor_slices: tensors is not an array: .*inhomogen"),
         (lambda: Dataset.from_tensor_slices(([1], {"a": [[1], [1, 2]]})), r"tensors\[1\]\['a'\] is not an array: "),
