@@ -102,6 +102,7 @@ if TYPE_CHECKING:
         PsListening,
         Restored,
         RoleEnded,
+        RoleLost,
         RoleStarted,
         SummaryFile,
     )
@@ -198,6 +199,7 @@ _MODULES = {
         "Metrics",
         "PsListening",
         "Restored",
+        "RoleLost",
         "RoleEnded",
         "RoleStarted",
         "SummaryFile",
@@ -295,6 +297,7 @@ __all__ = [
     "RegressionHead",
     "Restored",
     "RoleEnded",
+    "RoleLost",
     "RoleStarted",
     "RunConfig",
     "Saver",

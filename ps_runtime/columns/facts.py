@@ -70,6 +70,7 @@ def column_from(facts: Mapping[str, Any]) -> Column:
         _type_from(facts["read_as"]),
         int(facts["num_blanks"]),
         bool(facts["loses_digits"]),
+        str(facts["looks_like"]),
         _optional(str, facts["separator"]),
     )
 

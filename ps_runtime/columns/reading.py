@@ -59,6 +59,8 @@ class Column:
         How many of its values were blank in the training input.
     loses_digits : bool
         Whether the training input has whole numbers above 2**24, which float32 rounds.
+    looks_like : str
+        What its words look like and are not, as `Lookalikes` says it; empty if they look like words.
     separator : str or None
         What stands between the values of a cell of text; None: a cell is one value, or a list.
     """
@@ -67,6 +69,7 @@ class Column:
     read_as: str
     num_blanks: int = 0
     loses_digits: bool = False
+    looks_like: str = ""
     separator: str | None = None
 
     @property
