@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import UsageError, WaitTimeoutError
+from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
 from psflow.ps_runtime.specs.roles import RoleId
 
 __all__ = ["EventBarrier", "SharedEvent", "arrival", "arrivals"]
@@ -90,8 +90,8 @@ class EventBarrier:
         ------
         WaitTimeoutError
             If some do not come in time; they are named.
-        UsageError
-            If one of them has ended.
+        StoppedError
+            If one of them has ended, of a failure or not.
         """
         phase = self._num_calls % NUM_PHASES
         self._num_calls += 1
@@ -121,4 +121,4 @@ class EventBarrier:
         if gone:
             what = f"{', '.join(map(str, gone))} ended, and did not come to the barrier"
             remedy = "have all workers call wait_for_other_workers as often"
-            raise UsageError((f"{self._role} waits there for the {self._num_calls}. time: {what}; {remedy}",))
+            raise StoppedError(str(self._role), f"{what} that it waits at for the {self._num_calls}. time; {remedy}")

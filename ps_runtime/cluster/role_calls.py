@@ -35,6 +35,8 @@ START_TIMEOUT_SECS = 60.0
 RESULT_TIMEOUT_SECS = 30.0
 """For fetching what a task failed with."""
 SLICE_SECS = 0.2
+OPEN = "open"
+"""The event that is set as long as somebody waits for the tasks."""
 SETTLE_SECS = 1.0
 """After a first failure: how long to wait for the one that caused it."""
 END_TIMEOUT_SECS = 3.0
@@ -108,11 +110,13 @@ class RoleCalls:
         self._futures: dict[RoleId, Future[Any]] = {}
         self._slots: dict[RoleId, str] = {}
         self._not_started = {call.role for call in calls}
+        self._lost: set[RoleId] = set()
         self._presence = Presence(client)
 
     def __enter__(self) -> Self:
         with admission_lock(self._client, AdmissionPolicy(ADMISSION_TIMEOUT_SECS), lambda: None):
             self._slots = _slots_at(self._client, self._calls)
+            self._event(OPEN).set()
             for call in self._calls:
                 self._submit(call)
         return self
@@ -121,6 +125,8 @@ class RoleCalls:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if self._client.status == "running":
+                self._event(OPEN).clear()
             self._client.cancel(list(self._futures.values()), force=True)
             self._await_end()
         finally:
@@ -181,22 +187,26 @@ class RoleCalls:
 
     def _check_lost(self) -> None:
         gone = self._presence.missing(set(self._slots.values()))
-        for role, slot in self._slots.items():
-            if slot in gone and not self._futures[role].done():
-                raise RoleLostError(str(role), f"its Dask worker {slot} is gone; see its log, then start again")
+        self._lost |= {role for role, slot in self._slots.items() if slot in gone and not self._futures[role].done()}
+        if self._lost:
+            role = min(self._lost, key=str)
+            raise RoleLostError(
+                str(role), f"its Dask worker {self._slots[role]} is gone; see its log, then start again"
+            )
 
     def _check_started(self, start: Deadline) -> None:
         self._not_started = {role for role in self._not_started if not self._event(_started(role)).is_set()}
         if self._not_started and start.has_passed:
             late = ", ".join(sorted(map(str, self._not_started)))
-            raise WaitTimeoutError(late, "begin", start.timeout_secs, "their Dask workers do something else")
+            raise WaitTimeoutError(late, "begin", start.timeout_secs, "its Dask worker does something else")
 
     def _await_end(self) -> None:
         """Wait until no task runs, and leave no event behind."""
         if self._client.status != "running":
             return
         deadline = Deadline(min(END_TIMEOUT_SECS, stop_clock.left(ROLES_SECS)))
-        started = [call.role for call in self._calls if self._event(_started(call.role)).is_set()]
+        roles = self._futures.keys() - self._lost
+        started = [role for role in roles if self._event(_started(role)).is_set()]
         late = [str(role) for role in started if not self._event(_ended(role)).wait(deadline.remaining_secs)]
         if late:
             logger.warning("%s did not end within %.1f s", ", ".join(late), deadline.timeout_secs)
@@ -222,6 +232,10 @@ def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId]
     leave_quickly()
     liveness = Liveness.of_this_task(str(role))
     event = partial(_event, get_client(), topic)
+    if not event(OPEN).is_set():  # it was cancelled before the scheduler had heard of it
+        raise StoppedError(str(role), "its client has left")
+    if event(_started(role)).is_set():  # Dask begins again what a process that is gone did
+        raise RoleLostError(str(role), "its Dask worker was lost; start again")
     event(_started(role)).set()
     try:
         barrier = None

@@ -133,8 +133,10 @@ class WorkerContext:
         ------
         WaitTimeoutError
             If one of them does not come; it is named.
+        StoppedError
+            If one of them has ended without.
         UsageError
-            If one of them has ended without; or if there are other workers and no barrier, as in mode
+            If there are other workers and no barrier, as in mode
             ``independent_worker``.
         """
         faults = ArgumentFaults("wait_for_other_workers: ")
