@@ -19,6 +19,7 @@ from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.events import Event, LogMessage, RoleLost
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.specs.worker_context import check_task
 
 __all__ = ["JOIN_TIMEOUT_SECS", "run_by_hand", "serve_by_hand"]
 
@@ -82,7 +83,8 @@ def run_by_hand(
     if role.role is not Role.CHIEF:
         own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None)
         logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
-        join(task.cluster, role, model_dir, own, _log_own if on_event is None else on_event)
+        on_event = _log_own if on_event is None else on_event
+        join(task.cluster, role, model_dir, own, on_event, check=check_task)
         return {}
     if (refusal := JobFile(model_dir).refusal()) is not None:  # before its certificate is replaced
         raise ModelDirError((refusal,))
