@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         PsListening,
         Restored,
         RoleEnded,
+        RoleLost,
         RoleStarted,
         SummaryFile,
     )
@@ -202,6 +203,7 @@ _MODULES = {
         "Metrics",
         "PsListening",
         "Restored",
+        "RoleLost",
         "RoleEnded",
         "RoleStarted",
         "SummaryFile",
@@ -303,6 +305,7 @@ __all__ = [
     "RegressionHead",
     "Restored",
     "RoleEnded",
+    "RoleLost",
     "RoleStarted",
     "RunConfig",
     "Saver",
