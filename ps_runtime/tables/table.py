@@ -238,10 +238,7 @@ class Table:
             counts[young] += 1
             self._pushes[places[young]] = counts[young]
             new = young[counts[young] == enough]
-            self._rows.put(0, places[new], initial_rows(self.spec, ids[new]))
-            for part, name in enumerate(self._rows.part_names[1:], start=1):
-                assert self.optimizer is not None, "only an optimizer has slots"
-                self._rows.fill(part, places[new], self.optimizer.initial_slot(name))
+            self._rows.begin(places[new], initial_rows(self.spec, ids[new]))
             self.num_created += len(new)
             if self._copy is not None:
                 self._copy._back(places[new])
@@ -251,8 +248,7 @@ class Table:
     def _back(self, places: NDArray[np.int64]) -> None:
         """Write what is there already to rows that no push has touched."""
         untouched = places[self._pushes[places] == 0]
-        for part in range(len(self._rows.part_names)):
-            self._rows.fill(part, untouched, 0.0)
+        self._rows.clear(untouched)
         self._pushes[untouched] = 0
         if self._last_push is not None:
             self._last_push[untouched] = 0
@@ -265,4 +261,4 @@ class Table:
     def _forget(self, places: NDArray[np.int64]) -> None:
         self.num_created -= int(np.count_nonzero(self._pushes[places] == self.spec.admit_after))
         self._pushes[places] = 0
-        self._rows.fill(0, places, 0.0)
+        self._rows.clear(places)
