@@ -88,7 +88,10 @@ class Table:
             If an id is outside the table, or lies on another shard; `out` is as it was.
         """
         places = self._places(ids)
-        # a row that is not created holds zeros, which few weights are: so most rows need not be looked up
+        if self.spec.initializer["name"] == "zeros":  # which a row holds that is not created
+            self._rows.take(0, places, out)
+            return
+        # few weights are zero: so most rows need not be looked up
         first = out.view(self._bits)[:, 0]
         num_filled = 0
         for some in self._rows.take_blocks(0, places, out):
