@@ -70,6 +70,8 @@ class Table:
         self._pushes = lazy_zeros(num_rows * count.itemsize).view(count)
         self._bits = np.dtype(f"i{np.dtype(spec.dtype).itemsize}")  # counted faster than floats
         self._copy: Table | None = None
+        self._is_backed = lazy_zeros(self._rows.num_pages).view(np.bool)
+        """Pages of rows that `_back` has written to."""
         self._last_push = None if spec.expire_after_steps is None else lazy_zeros(num_rows * 8).view(np.int64)
 
     def pull(self, ids: NDArray[np.int64], out: FloatArray) -> None:
@@ -249,7 +251,13 @@ class Table:
         return is_created
 
     def _back(self, places: NDArray[np.int64]) -> None:
-        """Write what is there already to rows that no push has touched."""
+        """Write what is there already to rows that no push has touched, on pages where this was not done yet."""
+        pages = self._rows.pages(places)
+        is_new = ~self._is_backed[pages]
+        if not is_new.any():
+            return
+        self._is_backed[pages[is_new]] = True
+        places = places[is_new]
         untouched = places[self._pushes[places] == 0]
         self._rows.clear(untouched)
         self._pushes[untouched] = 0

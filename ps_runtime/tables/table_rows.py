@@ -90,6 +90,7 @@ class TableRows:
         self._whole = memory.view(np.dtype((np.void, num_parts * part_nbytes)))
         slots = [optimizer.initial_slot(name) for name in optimizer.slot_names] if optimizer else []
         self._first_values = np.repeat(np.array([0.0, *slots], item), dim)
+        self.num_pages = -(-memory.nbytes // _PAGE_BYTES)
         self.num_rows_of_page = max(1, _PAGE_BYTES // (num_parts * part_nbytes))
         self._num_cached = max(1, _CACHED_BYTES // ((num_parts + 2) * part_nbytes))
         self._taken = np.empty(TAKEN_ROWS, np.int64)
@@ -173,6 +174,10 @@ class TableRows:
     def copy_into(self, other: TableRows, some: slice | NDArray[np.int64]) -> None:
         """Copy some rows, with all their parts, into those of `other` at the same places."""
         other._whole[some] = self._whole[some]
+
+    def pages(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the pages that some rows begin on, each in ``[0, num_pages)``."""
+        return places * self._whole.itemsize // _PAGE_BYTES
 
     def _positions(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         return places if self._num_parts == 1 else places * self._num_parts
