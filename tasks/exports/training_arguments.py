@@ -23,8 +23,8 @@ def checked_eval_specs(
 
     Raises
     ------
-    ArgumentTypeError
-        If one of them is not.
+    UsageError
+        If one of them is not; an ArgumentTypeError if it is of another kind.
     """
     faults = ArgumentFaults(f"{who}: ")
     for name, given, kind in (("estimator", estimator, Estimator), ("train_spec", train_spec, TrainSpec)):
@@ -36,7 +36,7 @@ def checked_eval_specs(
     elif eval_spec is None and not may_be_none:
         faults.add_type("eval_spec", EXPECTED_EVAL_SPEC, None)
     else:
-        specs = faults.items("eval_spec", eval_spec, EvalSpec, "EvalSpec")
+        specs = faults.items("eval_spec", eval_spec, EvalSpec, "EvalSpec", may_be_empty=False)
     check_writer(faults, writer)
     if on_event is not None:
         faults.callable("on_event", on_event)
@@ -44,8 +44,10 @@ def checked_eval_specs(
     return specs
 
 
-def check_cluster(who: str, client: Any, num_ps: Any, num_workers: Any, *, may_be_none: bool) -> None:
-    """Refuse what is no Dask cluster, or no number of its roles; `may_be_none` says whether there may be no client.
+def check_cluster(
+    who: str, client: Any, num_ps: Any, num_workers: Any, max_restarts: Any, *, may_be_none: bool
+) -> None:
+    """Refuse what is no Dask cluster, or no number of roles or restarts; `may_be_none`: whether there may be no client.
 
     Raises
     ------
@@ -55,7 +57,8 @@ def check_cluster(who: str, client: Any, num_ps: Any, num_workers: Any, *, may_b
     faults = ArgumentFaults(f"{who}: ")
     if not isinstance(client, Client) and not (client is None and may_be_none):
         faults.add_type("client", "a distributed.Client" + (" or None" if may_be_none else ""), client)
-    for name, given, least in (("num_ps", num_ps, 1), ("num_workers", num_workers, 0)):
+    numbers = (("num_ps", num_ps, 1), ("num_workers", num_workers, 0), ("max_restarts", max_restarts, 0))
+    for name, given, least in numbers:
         if not isinstance(given, int) or isinstance(given, bool):
             faults.add_type(name, "an int", given)
         elif given < least:
