@@ -54,14 +54,19 @@ class PulledVariables:
         self._split: dict[str, tuple[NDArray[Any], list[tuple[slice, NDArray[Any]]]]] = {}
         self.variables: Mapping[str, NDArray[Any]] = self._find(model)
 
-    def start(self, log: bytes) -> None:
-        """Ask for what must be asked for; `log` is what other ps than ps-0 may not have heard of.
+    def start(self, log: bytes, *, is_told: bool = False) -> None:
+        """Ask for what must be asked for; nothing else may be asked of the ps before `finish`.
 
-        Nothing else may be asked of the ps before `finish`.
+        Parameters
+        ----------
+        log : bytes
+            What was decided, for the ps other than ps-0.
+        is_told : bool
+            Whether they have carried it out already: then nothing is asked of one whose memory can be read.
         """
         for index, layout in enumerate(self._layouts):
             shard = self._shards[index]
-            if index == 0 and shard.connection.arena is not None:
+            if (is_told or index == 0) and shard.connection.arena is not None:
                 continue
             is_read = shard.connection.arena is not None or not layout.nbytes  # what is asked is the version then
             ask = Message(Kind.PULL, flags=NO_BODY if is_read else 0, body=log if index else b"")

@@ -114,7 +114,7 @@ class TrainingClient:
         """Refresh `variables`, and have the rows that were asked for; return the version of each shard. Blocks."""
         if self._rows_asked:
             self.rows.finish()
-            self._pulled.start(self._log)
+            self._pulled.start(self._log, is_told=True)  # beside the ids
         self._pulled.finish()
         return tuple(self._pulled.versions)
 

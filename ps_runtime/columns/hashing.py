@@ -43,5 +43,10 @@ def hash_ids(words: Iterable[str], num_buckets: int) -> NDArray[np.int64]:
     >>> hash_ids(["red", "green", "1"], 10).tolist()
     [1, 8, 0]
     """
-    digests = [hashlib.blake2b(word.encode(), digest_size=DIGEST_BYTES).digest() for word in words]
+    empty = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    digests = []
+    for word in words:
+        digest = empty.copy()  # sooner made than a new one
+        digest.update(word.encode())
+        digests.append(digest.digest())
     return (np.frombuffer(b"".join(digests), "<u8") % np.uint64(num_buckets)).astype(np.int64)

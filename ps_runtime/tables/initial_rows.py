@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 from numbers import Real
 from typing import Any
 
@@ -86,13 +87,14 @@ def initial_rows(spec: TableSpec, ids: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def _symmetric_numbers(seed: int, ids: NDArray[np.int64], num_pairs: int) -> NDArray[np.float32]:
-    """Return (n, 2 * num_pairs) odd multiples of 1/2 between -(2**22) and 2**22: exact in float32, and never 0."""
-    start = np.array([seed % 2**64], np.uint64)
-    mix_bits(start)  # far apart for neighbouring seeds, so that no two tables share rows
+    """Return odd multiples of 1/2 between -(2**22) and 2**22: exact in float32, and never 0.
+
+    They are ``(num_pairs, 2 * n)``, two numbers of an id side by side: numpy computes along n faster than along a row.
+    """
     keys = ids.astype(np.uint64)
-    keys += start
+    keys += _start_of(seed)
     mix_bits(keys)
-    hashes = keys[:, None] + _GAMMA * np.arange(1, num_pairs + 1, dtype=np.uint64)
+    hashes = keys + _GAMMA * np.arange(1, num_pairs + 1, dtype=np.uint64)[:, np.newaxis]
     mix_bits(hashes)
     halves = hashes.view(np.uint32)
     np.right_shift(halves, np.uint32(9), out=halves)
@@ -101,17 +103,26 @@ def _symmetric_numbers(seed: int, ids: NDArray[np.int64], num_pairs: int) -> NDA
     return numbers
 
 
+@lru_cache(maxsize=1024)  # each table asks for its own at every step
+def _start_of(seed: int) -> np.uint64:
+    """Return what is far apart for neighbouring seeds, so that no two tables share rows."""
+    start = np.array([seed % 2**64], np.uint64)
+    mix_bits(start)
+    return np.uint64(start[0])
+
+
 def _fill_uniform(rows: NDArray[Any], numbers: NDArray[np.float32], scale: float) -> None:
     numbers *= np.float32(scale * 2.0**-22)
-    rows[...] = numbers[:, : rows.shape[1]]
+    rows[:, 0::2] = numbers[:, 0::2].T
+    rows[:, 1::2] = numbers[: rows.shape[1] // 2, 1::2].T
 
 
 def _fill_normal(rows: NDArray[Any], numbers: NDArray[np.float32], scale: float) -> None:
     numbers *= np.float32(2.0**-23)
     u, v = numbers[:, 0::2] + np.float32(0.5), numbers[:, 1::2] * np.float32(2.0 * math.pi)
     radius = np.sqrt(np.float32(-2.0) * np.log(u)) * np.float32(scale)
-    rows[:, 0::2] = radius * np.cos(v)
-    rows[:, 1::2] = (radius * np.sin(v))[:, : rows.shape[1] // 2]
+    rows[:, 0::2] = (radius * np.cos(v)).T
+    rows[:, 1::2] = (radius * np.sin(v))[: rows.shape[1] // 2].T
 
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)

@@ -70,6 +70,8 @@ class Table:
         self._pushes = lazy_zeros(num_rows * count.itemsize).view(count)
         self._bits = np.dtype(f"i{np.dtype(spec.dtype).itemsize}")  # counted faster than floats
         self._copy: Table | None = None
+        self._is_backed = lazy_zeros(self._rows.num_pages).view(np.bool)
+        """Pages of rows that `_back` has written to."""
         self._last_push = None if spec.expire_after_steps is None else lazy_zeros(num_rows * 8).view(np.int64)
 
     def pull(self, ids: NDArray[np.int64], out: FloatArray) -> None:
@@ -88,7 +90,10 @@ class Table:
             If an id is outside the table, or lies on another shard; `out` is as it was.
         """
         places = self._places(ids)
-        # a row that is not created holds zeros, which few weights are: so most rows need not be looked up
+        if self.spec.initializer["name"] == "zeros":  # which a row holds that is not created
+            self._rows.take(0, places, out)
+            return
+        # few weights are zero: so most rows need not be looked up
         first = out.view(self._bits)[:, 0]
         num_filled = 0
         for some in self._rows.take_blocks(0, places, out):
@@ -238,10 +243,7 @@ class Table:
             counts[young] += 1
             self._pushes[places[young]] = counts[young]
             new = young[counts[young] == enough]
-            self._rows.put(0, places[new], initial_rows(self.spec, ids[new]))
-            for part, name in enumerate(self._rows.part_names[1:], start=1):
-                assert self.optimizer is not None, "only an optimizer has slots"
-                self._rows.fill(part, places[new], self.optimizer.initial_slot(name))
+            self._rows.begin(places[new], initial_rows(self.spec, ids[new]))
             self.num_created += len(new)
             if self._copy is not None:
                 self._copy._back(places[new])
@@ -249,10 +251,15 @@ class Table:
         return is_created
 
     def _back(self, places: NDArray[np.int64]) -> None:
-        """Write what is there already to rows that no push has touched."""
+        """Write what is there already to rows that no push has touched, on pages where this was not done yet."""
+        pages = self._rows.pages(places)
+        is_new = ~self._is_backed[pages]
+        if not is_new.any():
+            return
+        self._is_backed[pages[is_new]] = True
+        places = places[is_new]
         untouched = places[self._pushes[places] == 0]
-        for part in range(len(self._rows.part_names)):
-            self._rows.fill(part, untouched, 0.0)
+        self._rows.clear(untouched)
         self._pushes[untouched] = 0
         if self._last_push is not None:
             self._last_push[untouched] = 0
@@ -265,4 +272,4 @@ class Table:
     def _forget(self, places: NDArray[np.int64]) -> None:
         self.num_created -= int(np.count_nonzero(self._pushes[places] == self.spec.admit_after))
         self._pushes[places] = 0
-        self._rows.fill(0, places, 0.0)
+        self._rows.clear(places)

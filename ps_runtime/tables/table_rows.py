@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +21,30 @@ _CACHED_BYTES = 3 << 17
 _PAGE_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(NamedTuple):
     """Some rows in the cache: the views of them that an update needs."""
 
-    rows: list[FloatArray]
+    rows: Sequence[FloatArray]
     """Of each part, (n, dim)."""
-    records: list[NDArray[Any]]
+    records: Sequence[NDArray[Any]]
     """The same as (n,) records."""
     weights: FloatArray
-    slots: dict[str, FloatArray]
+    """All of them, (n * dim,)."""
+    slots: Mapping[str, FloatArray]
+    """The same of each slot."""
     scratch: FloatArray
+    """As large."""
+
+    def first(self, num_rows: int, dim: int) -> _Block:
+        """Return the views of the first rows."""
+        size = num_rows * dim
+        return _Block(
+            [values[:num_rows] for values in self.rows],
+            [values[:num_rows] for values in self.records],
+            self.weights[:size],
+            {name: values[:size] for name, values in self.slots.items()},
+            self.scratch[:size],
+        )
 
 
 class TableRows:
@@ -76,11 +88,20 @@ class TableRows:
         self._record = np.dtype((np.void, part_nbytes))
         self._records = [memory[start:].view(self._record) for start in starts]
         self._whole = memory.view(np.dtype((np.void, num_parts * part_nbytes)))
+        slots = [optimizer.initial_slot(name) for name in optimizer.slot_names] if optimizer else []
+        self._first_values = np.repeat(np.array([0.0, *slots], item), dim)
+        self.num_pages = -(-memory.nbytes // _PAGE_BYTES)
         self.num_rows_of_page = max(1, _PAGE_BYTES // (num_parts * part_nbytes))
         self._num_cached = max(1, _CACHED_BYTES // ((num_parts + 2) * part_nbytes))
-        self._cached = np.empty((num_parts + 1, self._num_cached * dim), item)
         self._taken = np.empty(TAKEN_ROWS, np.int64)
-        self._full_block = self._block(self._num_cached)
+        *parts, scratch = np.empty((num_parts + 1, self._num_cached * dim), item)
+        self._full_block = _Block(
+            [part.reshape(-1, dim) for part in parts],
+            [part.view(self._record) for part in parts],
+            parts[0],
+            dict(zip(self.part_names[1:], parts[1:], strict=True)),
+            scratch,
+        )
 
     def take(self, part: int, places: NDArray[np.int64], out: FloatArray) -> None:
         """Copy a part of some rows into `out` (n, dim), contiguous and of the table's dtype."""
@@ -103,9 +124,16 @@ class TableRows:
         """Copy `values` (n, dim), contiguous and of the table's dtype, into a part of some rows."""
         self._records[part].put(self._positions(places), values.reshape(-1).view(self._record), mode="clip")
 
-    def fill(self, part: int, places: NDArray[np.int64], value: float) -> None:
-        """Set a part of some rows to one number."""
-        self._parts[part][self._positions(places)] = value
+    def begin(self, places: NDArray[np.int64], weights: FloatArray) -> None:
+        """Give some rows their first `weights` (n, dim), and their slots the initial values."""
+        rows = np.empty((len(places), len(self._first_values)), weights.dtype)
+        rows[:] = self._first_values
+        rows[:, : self._dim] = weights
+        self._whole.put(places, rows.reshape(-1).view(self._whole.dtype), mode="clip")
+
+    def clear(self, places: NDArray[np.int64]) -> None:
+        """Set all parts of some rows to 0."""
+        self._whole.put(places, np.zeros(1, self._whole.dtype), mode="clip")
 
     def update(
         self, places: NDArray[np.int64], gradients: FloatArray, *, learning_rate: float, num_updates: int
@@ -127,7 +155,7 @@ class TableRows:
         positions = self._positions(places)
         for start in range(0, len(places), self._num_cached):
             some = positions[start : start + self._num_cached]
-            block = self._full_block if len(some) == self._num_cached else self._block(len(some))
+            block = self._full_block if len(some) == self._num_cached else self._full_block.first(len(some), self._dim)
             for part, values in zip(self._parts, block.rows, strict=True):
                 part.take(some, axis=0, out=values, mode="clip")
             self._optimizer.update(
@@ -147,15 +175,9 @@ class TableRows:
         """Copy some rows, with all their parts, into those of `other` at the same places."""
         other._whole[some] = self._whole[some]
 
+    def pages(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the pages that some rows begin on, each in ``[0, num_pages)``."""
+        return places * self._whole.itemsize // _PAGE_BYTES
+
     def _positions(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         return places if self._num_parts == 1 else places * self._num_parts
-
-    def _block(self, num_rows: int) -> _Block:
-        *parts, scratch = self._cached[:, : num_rows * self._dim]
-        return _Block(
-            [part.reshape(-1, self._dim) for part in parts],
-            [part.view(self._record) for part in parts],
-            parts[0],
-            dict(zip(self.part_names[1:], parts[1:], strict=True)),
-            scratch,
-        )

@@ -59,13 +59,16 @@ def test_ten_million_hashed_ids_cost_what_is_touched_though_the_table_is_small(m
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux for resident memory")
 @pytest.mark.parametrize("is_prepared", [True, False])
-def test_a_prepared_copy_is_backed_before_it_is_made(make_spec, grown, is_prepared):
-    spec = make_spec(num_rows=1_000_000, dim=16, expire_after_steps=10)
-    table, copy = (Table(spec, Adagrad(learning_rate=0.1), allocate=small_pages) for _ in range(2))
+@pytest.mark.parametrize(("dim", "rule"), [(16, Adagrad(learning_rate=0.1)), (1, Ftrl(learning_rate=0.1))])
+def test_a_prepared_copy_is_backed_before_it_is_made(make_spec, grown, is_prepared, dim, rule):
+    spec = make_spec(num_rows=1_000_000, dim=dim, expire_after_steps=10)
+    table, copy = (Table(spec, rule, allocate=small_pages) for _ in range(2))
     if is_prepared:
         table.prepare_copies(copy)
-    ids = np.unique(np.random.default_rng(0).integers(0, spec.num_rows, 2_000))
-    table.push(ids, np.ones((len(ids), 16), np.float32), learning_rate=0.1, num_updates=1)
+    # the second push names rows on pages that the first one has seen, and on others
+    for step in (1, 2):
+        ids = np.unique(np.random.default_rng(step).integers(0, spec.num_rows, 1_000))
+        table.push(ids, np.ones((len(ids), dim), np.float32), learning_rate=0.1, num_updates=step)
     before = grown()
     table.copy_into(copy)
     assert (grown() - before < MB) == is_prepared
