@@ -108,6 +108,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
     from psflow.ps_runtime.specs.run_config import RunConfig
     from psflow.ps_runtime.specs.schema import InputSchema, Scaling
+    from psflow.ps_runtime.specs.step_deadline import StepDeadline
     from psflow.tasks.exports.training import train_and_evaluate
     from psflow.tasks.exports.training_executor import TrainingExecutor
 
@@ -206,6 +207,7 @@ _MODULES = {
     ".ps_runtime.keys": ["Key"],
     ".ps_runtime.specs.run_config": ["RunConfig"],
     ".ps_runtime.specs.schema": ["InputSchema", "Scaling"],
+    ".ps_runtime.specs.step_deadline": ["StepDeadline"],
     ".ps_runtime.model.training": ["EvalSpec", "TrainSpec"],
     ".tasks.exports.training": ["train_and_evaluate"],
     ".tasks.exports.training_executor": ["TrainingExecutor"],
@@ -307,6 +309,7 @@ __all__ = [
     "SessionRunValues",
     "SparseGradient",
     "StepCounterHook",
+    "StepDeadline",
     "StopAtStepHook",
     "SummaryFile",
     "SummarySaverHook",

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from psflow.ps_runtime.errors import ProtocolError, RefusedError
+from psflow.ps_runtime.errors import LifeOverError, ProtocolError, RefusedError
 
 __all__ = [
     "HEADER",
     "IN_MAILBOX",
+    "LIFE_OVER",
     "MAX_JSON_BYTES",
     "NO_BODY",
     "NO_REPLICA",
@@ -38,6 +39,8 @@ MAGIC = b"psf1"
 HEADER = struct.Struct("<4sHHIIQQqQQ")
 """magic, kind, flags, replica, incarnation, sequence, version, step, model digest, body length."""
 
+LIFE_OVER = "incarnation"
+"""Code of the refusal of a life that is over."""
 IN_MAILBOX = 0x8000
 """Flag: the body lies in the mailbox of the connection, and only the header comes by the socket."""
 SECOND_HALF = 0x4000
@@ -244,4 +247,5 @@ def refused_error(peer: str, message: Message) -> RefusedError:
         If its body is not the JSON object that `refusal` makes.
     """
     facts = message.json()
-    return RefusedError(peer, str(facts.get("code", "refused")), str(facts.get("reason", "no reason given")))
+    code, reason = str(facts.get("code", "refused")), str(facts.get("reason", "no reason given"))
+    return (LifeOverError if code == LIFE_OVER else RefusedError)(peer, code, reason)

@@ -13,7 +13,16 @@ from psflow.ps_runtime.errors import CheckpointError, InputError, ProtocolError
 from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.protocol.decisions import decode_entries
 from psflow.ps_runtime.protocol.handler import Reply
-from psflow.ps_runtime.protocol.message import MAX_JSON_BYTES, NO_BODY, NO_REPLICA, Body, Kind, Message, refusal
+from psflow.ps_runtime.protocol.message import (
+    LIFE_OVER,
+    MAX_JSON_BYTES,
+    NO_BODY,
+    NO_REPLICA,
+    Body,
+    Kind,
+    Message,
+    refusal,
+)
 from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.instructions import Refusal
@@ -187,7 +196,7 @@ class PsHandler:
         if self.job_requests is not None:
             return self.job_requests.admit(peer, who)
         if who.incarnation < self._newest.get(who.replica, 0):
-            raise Refusal("incarnation", f"incarnation {who.incarnation} of {who.name} is over")
+            raise Refusal(LIFE_OVER, f"incarnation {who.incarnation} of {who.name} is over")
         self._newest[who.replica] = who.incarnation
         return 0, []
 
