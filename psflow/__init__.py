@@ -102,6 +102,7 @@ if TYPE_CHECKING:
         PsListening,
         Restored,
         RoleEnded,
+        RoleLeaving,
         RoleStarted,
         SummaryFile,
     )
@@ -200,6 +201,7 @@ _MODULES = {
         "PsListening",
         "Restored",
         "RoleEnded",
+        "RoleLeaving",
         "RoleStarted",
         "SummaryFile",
     ],
@@ -297,6 +299,7 @@ __all__ = [
     "RegressionHead",
     "Restored",
     "RoleEnded",
+    "RoleLeaving",
     "RoleStarted",
     "RunConfig",
     "Saver",

@@ -35,6 +35,7 @@ from psflow.ps_runtime.roles.events import (
     RecordedEvent,
     Restored,
     RoleEnded,
+    RoleLeaving,
     RoleLost,
     RoleStarted,
     SummaryFile,
@@ -171,7 +172,7 @@ class Watch:
                 self._tracker.handle(event)
             case SummaryFile():
                 self._tracker.put_file(event.file, b64decode(event.content_base64))
-            case RoleStarted() | PsListening() | Restored() | RoleEnded():
+            case RoleStarted() | PsListening() | Restored() | RoleLeaving() | RoleEnded():
                 pass
             case _:
                 assert_never(event)

@@ -37,6 +37,7 @@ from psflow.ps_runtime.roles.events import (
     PsListening,
     Restored,
     RoleEnded,
+    RoleLeaving,
     RoleLost,
     RoleStarted,
     SummaryFile,
@@ -311,6 +312,8 @@ class ClusterJob:
                 self._supervisor.start(role, event.incarnation)
             case RoleEnded():
                 self._supervisor.leave(role, event.incarnation)
+            case RoleLeaving():
+                self._supervisor.depart(role, event.incarnation)
             case PsListening():
                 self._ps_addresses[role] = event.address
             case Restored() | FirstStep() | Metrics() | SummaryFile() | Checkpoint() | Evaluation() | Export():
@@ -326,7 +329,7 @@ class ClusterJob:
     def _take_cluster_event(self, stamped: tuple[float, Any]) -> None:
         event = stamped[1]
         if isinstance(event, Mapping) and event.get("action") == "remove-worker":
-            self._lose({event["worker"]})
+            self._lose({event["worker"]}, in_order=event["expected"])
 
     def _look(self) -> None:
         """Find out about Dask workers that have left and of which nobody has told."""
@@ -335,9 +338,9 @@ class ClusterJob:
             slots = set(self._supervisor.slots().values())
         self._lose(self._presence.missing(slots))
 
-    def _lose(self, addresses: Collection[str]) -> None:
+    def _lose(self, addresses: Collection[str], *, in_order: bool = False) -> None:
         with self._changed:
-            self._supervisor.lose_slots(addresses)
+            self._supervisor.lose_slots(addresses, in_order=in_order)
             self._changed.notify_all()
 
     def _tell_losses(self) -> None:
@@ -347,7 +350,7 @@ class ClusterJob:
                 continue
             for loss in self._supervisor.losses(role)[self._num_told[role] :]:
                 slot = self._supervisor.slots().get(RoleId(Role.PS, 0))
-                if role.trains and slot is not None:
+                if role.trains and slot is not None and not loss.in_order:
                     send_loss(self._client, self._topic, slot, (role.replica, loss.incarnation))
                 self._num_told[role] += 1
                 if not self._supervisor.has_ended(role):

@@ -1,7 +1,8 @@
 """The lives of the roles of a job as a state machine: what is lost, what begins again, when to give up.
 
-Events in: a life was placed on a Dask worker, started, left, returned, failed; a Dask worker is lost. What follows is
-asked for: which roles wait for a Dask worker to begin again on, and what the job fails of. There is no Dask in it.
+Events in: a life was placed on a Dask worker, started, left, returned, failed; a Dask worker is lost, or closes. What
+follows is asked for: which roles wait for a Dask worker to begin again on, and what the job fails of. There is no Dask
+in it.
 
 ::
 
@@ -19,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, TransportError
+from psflow.ps_runtime.errors import LifeOverError, RoleFailedError, RoleLostError, StoppedError, TransportError
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 __all__ = ["Loss", "Supervisor"]
@@ -34,6 +35,8 @@ class Loss(NamedTuple):
 
     incarnation: int
     error: RoleLostError
+    in_order: bool = False
+    """Its Dask worker was closed, and waited for it; it gives back what it has."""
 
 
 @dataclass(slots=True)
@@ -45,6 +48,7 @@ class _Life:
     placed_at: float
     has_started: bool = False
     has_left: bool = False
+    is_leaving: bool = False
 
 
 @dataclass(slots=True)
@@ -80,7 +84,7 @@ class Supervisor:
     first_incarnation : int
         Of the first life of each role; higher than those of earlier attempts.
     max_restarts : int
-        New lives of one role within an hour, from 0.
+        New lives of one role within an hour, from 0, after those that did not leave in order.
     clock : callable, optional
         Returns seconds that never go back.
 
@@ -124,6 +128,11 @@ class Supervisor:
         if (life := self._life(role, incarnation)) is not None:
             life.has_left = True
 
+    def depart(self, role: RoleId, incarnation: int) -> None:
+        """Take note that a life is about to leave in order, because its Dask worker closes."""
+        if (life := self._life(role, incarnation)) is not None:
+            life.is_leaving = True
+
     def finish(self, role: RoleId, incarnation: int, report: dict[str, Any]) -> None:
         """Take note that a life came to its end, and what it says of itself."""
         if self._life(role, incarnation) is None or self.has_ended(role):
@@ -134,19 +143,28 @@ class Supervisor:
                 state.is_let_go |= other.role is Role.WORKER and state.is_waiting
 
     def fail(self, role: RoleId, incarnation: int, error: BaseException) -> None:
-        """Take note that a life ended with an error; a later one that cannot reach the ps counts as lost."""
-        if self._life(role, incarnation) is None or self.has_ended(role):
+        """Take note that a life ended with an error.
+
+        It counts as lost if the others go on without it, or if it leaves in order. So does a later life that cannot
+        reach the ps.
+        """
+        life = self._life(role, incarnation)
+        if life is None or self.has_ended(role):
             return
-        if self._states[role].losses and isinstance(error, TransportError):
+        is_left = life.is_leaving and isinstance(error, StoppedError)
+        is_cut_off = bool(self._states[role].losses) and isinstance(error, TransportError)
+        if isinstance(error, LifeOverError) or is_left or is_cut_off:
             self._lose(role, str(error))
         else:
             self._states[role].error = error
 
-    def lose_slots(self, addresses: Collection[str]) -> None:
-        """Take note that Dask workers are gone, and the lives on them."""
+    def lose_slots(self, addresses: Collection[str], *, in_order: bool = False) -> None:
+        """Take note that Dask workers are gone, and the lives on them; `in_order` if somebody has retired them."""
         for role, state in self._states.items():
-            if state.life is not None and state.life.slot in addresses and not state.has_ended:
-                self._lose(role, f"its Dask worker {state.life.slot} was lost")
+            life = state.life
+            if life is not None and life.slot in addresses and not state.has_ended:
+                life.is_leaving |= in_order
+                self._lose(role, f"its Dask worker {life.slot} was {'closed' if life.is_leaving else 'lost'}")
 
     def lose_late(self, timeout_secs: float) -> None:
         """Take note of the time: a later life that has not started so long after it was placed is lost."""
@@ -220,12 +238,14 @@ class Supervisor:
     def _lose(self, role: RoleId, reason: str) -> None:
         state = self._states[role]
         assert state.life is not None
+        in_order = state.life.is_leaving
         loss = RoleLostError(str(role), reason)
-        state.losses.append(Loss(state.life.incarnation, loss))
+        state.losses.append(Loss(state.life.incarnation, loss, in_order))
         state.life = None
         now = self._clock()
-        state.lost_at.append(now)
-        while now - state.lost_at[0] >= HOUR_SECS:
+        if not in_order:
+            state.lost_at.append(now)
+        while state.lost_at and now - state.lost_at[0] >= HOUR_SECS:
             state.lost_at.popleft()
         if role.role not in BEGIN_AGAIN:
             state.error = loss

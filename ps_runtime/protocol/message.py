@@ -12,6 +12,7 @@ from typing import Any
 from psflow.ps_runtime.errors import LifeOverError, ProtocolError, RefusedError
 
 __all__ = [
+    "BEGINS_AGAIN",
     "HEADER",
     "IN_MAILBOX",
     "LIFE_OVER",
@@ -52,6 +53,8 @@ TRANSPORT_FLAGS = IN_MAILBOX | SECOND_HALF | REPLY_IN_SECOND_HALF
 MAX_JSON_BYTES = 16 * 1024 * 1024
 NO_BODY = 1
 """Flag of a PULL whose sender reads the parameters by itself."""
+BEGINS_AGAIN = 1
+"""Flag of a LEAVE of a replica that goes on with another life."""
 NO_REPLICA = 0xFFFF_FFFF
 """`replica` of a peer that trains nothing: an evaluator, a watcher."""
 
