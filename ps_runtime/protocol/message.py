@@ -15,7 +15,6 @@ __all__ = [
     "BEGINS_AGAIN",
     "HEADER",
     "IN_MAILBOX",
-    "LIFE_OVER",
     "MAX_JSON_BYTES",
     "NO_BODY",
     "NO_REPLICA",
@@ -40,8 +39,6 @@ MAGIC = b"psf1"
 HEADER = struct.Struct("<4sHHIIQQqQQ")
 """magic, kind, flags, replica, incarnation, sequence, version, step, model digest, body length."""
 
-LIFE_OVER = "incarnation"
-"""Code of the refusal of a life that is over."""
 IN_MAILBOX = 0x8000
 """Flag: the body lies in the mailbox of the connection, and only the header comes by the socket."""
 SECOND_HALF = 0x4000
@@ -251,4 +248,4 @@ def refused_error(peer: str, message: Message) -> RefusedError:
     """
     facts = message.json()
     code, reason = str(facts.get("code", "refused")), str(facts.get("reason", "no reason given"))
-    return (LifeOverError if code == LIFE_OVER else RefusedError)(peer, code, reason)
+    return (LifeOverError if code == "incarnation" else RefusedError)(peer, code, reason)

@@ -15,7 +15,6 @@ from psflow.ps_runtime.protocol.decisions import decode_entries
 from psflow.ps_runtime.protocol.handler import Reply
 from psflow.ps_runtime.protocol.message import (
     BEGINS_AGAIN,
-    LIFE_OVER,
     MAX_JSON_BYTES,
     NO_BODY,
     NO_REPLICA,
@@ -197,7 +196,7 @@ class PsHandler:
         if self.job_requests is not None:
             return self.job_requests.admit(peer, who)
         if who.incarnation < self._newest.get(who.replica, 0):
-            raise Refusal(LIFE_OVER, f"incarnation {who.incarnation} of {who.name} is over")
+            raise Refusal("incarnation", f"incarnation {who.incarnation} of {who.name} is over")
         self._newest[who.replica] = who.incarnation
         return 0, []
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from psflow.ps_runtime.protocol.message import LIFE_OVER, Life
+from psflow.ps_runtime.protocol.message import Life
 from psflow.ps_runtime.server.input_position import InputPosition
 from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.server.peers import replica_name
@@ -79,7 +79,7 @@ class Replicas:
             reason = f"incarnation {incarnation} of {replica_name(replica)} is not part of this job"
             if replica in self._ends and incarnation == self._oldest[replica] - 1:
                 reason += f" any more: {self._ends[replica]}"
-            raise Refusal(LIFE_OVER, reason)
+            raise Refusal("incarnation", reason)
         return life
 
     def must_not_be_over(self, replica: int, incarnation: int) -> None:
@@ -88,7 +88,7 @@ class Replicas:
         oldest = max(self._oldest.get(replica, 0), known.incarnation if known else 0)
         if incarnation < oldest:
             raise Refusal(
-                LIFE_OVER,
+                "incarnation",
                 f"incarnation {incarnation} of {replica_name(replica)} has ended; expected {oldest} or later",
             )
 

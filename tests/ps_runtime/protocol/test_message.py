@@ -10,7 +10,6 @@ from psflow.ps_runtime.errors import LifeOverError, ProtocolError, RefusedError
 from psflow.ps_runtime.protocol.message import (
     HEADER,
     IN_MAILBOX,
-    LIFE_OVER,
     MAX_JSON_BYTES,
     NO_BODY,
     NO_REPLICA,
@@ -85,7 +84,7 @@ def test_a_refusal_becomes_an_error():
 
 
 def test_the_refusal_of_a_life_that_is_over_is_an_error_of_its_own():
-    error = refused_error("ps-0", refusal(LIFE_OVER, "another one goes on"))
+    error = refused_error("ps-0", refusal("incarnation", "another one goes on"))
     assert isinstance(error, LifeOverError)
     assert (error.peer, error.code, error.reason) == ("ps-0", "incarnation", "another one goes on")
 

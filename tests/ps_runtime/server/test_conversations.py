@@ -10,7 +10,7 @@ import pytest
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.protocol.cut import Cut
-from psflow.ps_runtime.protocol.message import BEGINS_AGAIN, LIFE_OVER, NO_BODY, NO_REPLICA, Kind, Message
+from psflow.ps_runtime.protocol.message import BEGINS_AGAIN, NO_BODY, NO_REPLICA, Kind, Message
 from psflow.ps_runtime.protocol.payloads import GRANT, PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.instructions import Phase
@@ -215,7 +215,7 @@ def test_a_worker_that_leaves_to_begin_again_gives_back_what_it_has_and_is_waite
     assert (talk.servers.job.replicas, talk.servers.job.num_given) == ({0: 1}, 1)
     assert talk.servers.handlers[0].left == set(), "a finished ps waits for its good-bye"
     assert not talk.servers.job.input._left
-    assert talk.say(worker, Message(Kind.NEXT), 1).json()["code"] == LIFE_OVER
+    assert talk.say(worker, Message(Kind.NEXT), 1).json()["code"] == "incarnation"
 
 
 # the saver
