@@ -175,15 +175,16 @@ class Supervisor:
     def fail(self, role: RoleId, incarnation: int, error: BaseException) -> None:
         """Take note that a life ended with an error.
 
-        It counts as lost if the others go on without it, or if it leaves in order. So does a later life that cannot
-        reach the ps.
+        It counts as lost if the others go on without it, or if it leaves in order. So does a life that cannot reach the
+        ps, if it is a later one, or nobody needs it any more.
         """
         state = self._states[role]
         life = self._life(role, incarnation)
         if life is None or self.has_ended(role):
             return
         is_left = life.is_leaving and isinstance(error, StoppedError)
-        is_cut_off = bool(state.losses) and isinstance(error, TransportError)
+        is_late = bool(state.losses) or (role.role is Role.WORKER and self.is_trained)
+        is_cut_off = is_late and isinstance(error, TransportError)
         if life.recalled_at is not None:
             state.life = life if life.has_started else None  # who has started leaves
         elif isinstance(error, LifeOverError) or is_left or is_cut_off:

@@ -270,6 +270,16 @@ def test_a_life_that_the_others_go_on_without_counts_as_lost() -> None:
     assert list(scene.errors()) == [WORKER], "it counts as any other loss"
 
 
+def test_a_worker_that_finds_no_ps_after_the_end_of_training_is_let_go() -> None:
+    supervisor = (scene := Scene(max_restarts=0)).supervisor
+    supervisor.finish(CHIEF, FIRST, {})
+    supervisor.finish(PS, FIRST, {})
+    supervisor.fail(WORKER, FIRST, ClosedError("ps-0"))  # it hung until then
+    assert (scene.errors(), supervisor.waiting(), supervisor.has_ended(WORKER)) == ({}, [], True)
+    supervisor.fail(EVALUATOR, FIRST, ClosedError("ps-0"))
+    assert list(scene.errors()) == [EVALUATOR]
+
+
 def closes(scene: Scene, incarnation: int) -> None:
     """Have a worker leave as its Dask worker is told to end: it says so, then it ends."""
     scene.supervisor.depart(WORKER, incarnation)
