@@ -65,18 +65,18 @@ class Deadlines:
         living : mapping of int to Replica
             All replicas.
         waiting : collection of int
-            Those that wait for a ticket.
+            Those that wait for the answer to a push, or for a ticket.
         fetching : collection of int
             Those that wait for a batch of a stream.
         """
         expired = []
         for replica, life in living.items():
-            if not life.tickets or replica == CHIEF or replica in fetching:
-                continue
+            if not life.tickets or replica == CHIEF or replica in fetching or replica in waiting:
+                continue  # who waits may hold a further ticket
             life.step_secs += secs
             batch = self._batch(life.tickets[0])
             allowed_secs = self._allowed_secs(replica, life, batch)
-            if life.step_secs >= allowed_secs and any(other != replica for other in waiting):
+            if life.step_secs >= allowed_secs and waiting:
                 self._num_expired[replica] += 1
                 self._num_expired[batch] += 1
                 num_lives = self._num_expired[batch]

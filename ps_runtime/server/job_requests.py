@@ -259,7 +259,11 @@ class JobRequests:
 
     def _over(self, replica: int, incarnation: int) -> list[Reply]:
         self.absent = {peer: life for peer, life in self.absent.items() if life != (replica, incarnation)}
-        return self.due()
+        former = None if replica in self.job.replicas else self._waiting.pop(replica, None)
+        if former is None:
+            return self.due()
+        reason = f"incarnation {incarnation} of {replica_name(replica)} is over"
+        return [(former, refusal("incarnation", reason)), *self.due()]
 
     def _answer(self, replica: int, message: Message, replies: list[Reply]) -> None:
         peer = self._waiting.pop(replica, None)

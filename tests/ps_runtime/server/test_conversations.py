@@ -206,6 +206,20 @@ def test_after_the_end_everyone_who_asks_is_told(talk):
     assert talk.servers.handlers[0].left == {0, 1}
 
 
+def test_a_life_that_is_lost_while_it_waits_is_told_so_and_a_later_one_is_not(talk):
+    chief, worker = talk.come(), talk.come(1)
+    talk.say(chief, Message(Kind.NEXT))
+    talk.servers.job.request_cut()
+    assert talk.say(worker, Message(Kind.NEXT), 1) is None
+    talk.post(talk.servers.job_requests.lost(1, 1))
+    reply = talk.hears(worker).json()
+    assert reply == {"code": "incarnation", "reason": "incarnation 1 of worker-0 is over"}
+    later = talk.come(1, incarnation=2)
+    assert talk.say(later, Message(Kind.NEXT), 1, incarnation=2) is None
+    talk.post(talk.servers.job_requests.lost(1, 1))
+    assert talk.hears(later) is None
+
+
 def test_a_worker_that_leaves_to_begin_again_gives_back_what_it_has_and_is_waited_for(talk):
     chief, worker = talk.come(), talk.come(1)
     talk.say(chief, Message(Kind.NEXT))

@@ -15,7 +15,7 @@ from psflow.ps_runtime.server.instructions import CutReady, Granted, Phase, Refu
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_requests import JobRequests
 from psflow.ps_runtime.server.shard import Shard
-from psflow.ps_runtime.specs.consistency import Async, Consistency, Sync
+from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Consistency, Sync
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
 from psflow.ps_runtime.specs.layout import place
 from psflow.ps_runtime.specs.step_deadline import StepDeadline
@@ -238,6 +238,20 @@ def test_of_two_tickets_the_second_counts_from_the_push_with_the_first() -> None
     training.at_a_cut([CHIEF, OTHER])
     assert training.tick(1.9) == []
     assert training.job.tick(0.1)[0].replica == WORKER
+
+
+def test_a_worker_whose_push_waits_for_others_is_not_late_with_its_next_ticket() -> None:
+    training = at_the_second_step(consistency=BoundedStaleness(4))
+    job, life = training.job, training.job._replicas.living[WORKER]
+    job.ask(WORKER, 1, num_known=1)
+    job.due()
+    while not job._updates.holds_push_of(WORKER):  # the chief has an old ticket, and holds the others up
+        job.push(WORKER, 1, life.sequence + 1, 1, num_known=len(life.tickets) - 1)
+        job.due()
+    training.push(OTHER)
+    assert life.tickets
+    assert {WORKER, OTHER} <= job._waiting.keys()
+    assert training.tick(1e9) == []
 
 
 def test_a_batch_that_three_lives_were_lost_at_is_named() -> None:
