@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         Restored,
         RoleEnded,
         RoleLeaving,
+        RoleLost,
         RoleStarted,
         SummaryFile,
     )
@@ -200,6 +201,7 @@ _MODULES = {
         "Metrics",
         "PsListening",
         "Restored",
+        "RoleLost",
         "RoleEnded",
         "RoleLeaving",
         "RoleStarted",
@@ -300,6 +302,7 @@ __all__ = [
     "Restored",
     "RoleEnded",
     "RoleLeaving",
+    "RoleLost",
     "RoleStarted",
     "RunConfig",
     "Saver",
