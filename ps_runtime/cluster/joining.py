@@ -7,7 +7,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import dask
@@ -16,10 +16,11 @@ from distributed.core import rpc
 from distributed.utils import get_ip
 
 from psflow.ps_runtime.checkpoint.records import read_finished
+from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.certificate_file import FOLDER, read_certificate
 from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address, listen_fault, resolved
-from psflow.ps_runtime.cluster.leading import describe
+from psflow.ps_runtime.cluster.leading import describe, is_of_cluster
 from psflow.ps_runtime.cluster.own_security import security_of
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
 from psflow.ps_runtime.deadline import Deadline
@@ -45,13 +46,13 @@ class OwnProgram:
 
     Parameters
     ----------
-    facts : mapping of str to str
-        Settings of the program, which must be those of the chief, by name.
+    facts : mapping of str to str or None
+        Settings of the program, which must be those of the chief, by name; None: it has none of its own.
     input_fn : callable or None
         Makes the training input of a replica of this process; None: that of the chief does.
     """
 
-    facts: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] | None = None
     input_fn: Callable[..., Any] | None = None
 
 
@@ -62,6 +63,7 @@ def join(
     own: OwnProgram,
     on_event: Callable[[Event], None],
     timeout_secs: float = JOIN_TIMEOUT_SECS,
+    check: Callable[[], None] = never_stop,
 ) -> None:
     """Be the process of `role` until the chief says that the job is finished. Blocks.
 
@@ -79,6 +81,8 @@ def join(
         Takes the events of the role, in other threads than this one.
     timeout_secs : float
         For the chief to be there.
+    check : callable
+        Called several times a second until this process has joined; raises to end the wait.
 
     Raises
     ------
@@ -98,7 +102,7 @@ def join(
         tempfile.TemporaryDirectory(prefix="psflow-", ignore_cleanup_errors=True) as scratch,
         dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
     ):
-        asyncio.run(_Joining(cluster, role, model_dir, own, Deadline(timeout_secs)).run(host, port, on_event))
+        asyncio.run(_Joining(cluster, role, model_dir, own, Deadline(timeout_secs), check).run(host, port, on_event))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,7 @@ class _Joining:
     model_dir: str
     own: OwnProgram
     deadline: Deadline
+    check: Callable[[], None] = never_stop
 
     async def run(self, host: str | None, port: int, on_event: Callable[[Event], None]) -> None:
         security = await self._meet()
@@ -125,7 +130,7 @@ class _Joining:
             port=port,
             protocol="tls://",
             security=security,
-            death_timeout=max(1.0, self.deadline.remaining_secs),
+            death_timeout=min(JOIN_TIMEOUT_SECS, max(1.0, self.deadline.remaining_secs)),
         )
         try:
             async with worker:
@@ -137,6 +142,7 @@ class _Joining:
     async def _meet(self) -> Security:
         """Wait until the chief answers, and agree with it on the cluster; return what to connect with."""
         while True:
+            self.check()
             pem = read_certificate(self.model_dir)
             why = self._no_certificate
             if pem is not None:
@@ -163,7 +169,10 @@ class _Joining:
         return description
 
     def _compare(self, of_chief: dict[str, str]) -> None:
-        own = describe(self.cluster, self.model_dir, self.own.facts)
+        facts = self.own.facts
+        own = describe(self.cluster, self.model_dir, {} if facts is None else facts)
+        if facts is None:
+            of_chief = {name: value for name, value in of_chief.items() if is_of_cluster(name)}
         faults = [
             f"{name} is {_shown(own.get(name))}, but {_shown(of_chief.get(name))} for {self._chief}; "
             "give all processes the same"

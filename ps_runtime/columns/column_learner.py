@@ -23,6 +23,7 @@ from psflow.ps_runtime.columns.features import (
     VocabularyIds,
 )
 from psflow.ps_runtime.columns.intents import Becomes, Intent
+from psflow.ps_runtime.columns.lookalikes import Lookalikes
 from psflow.ps_runtime.columns.options import as_word
 from psflow.ps_runtime.columns.reading import Column, split_type
 from psflow.ps_runtime.columns.statistics import Moments, Range, Reservoir, ValueCounts
@@ -59,6 +60,8 @@ class ColumnLearner:
         self._moments = Moments()
         self._reservoir = Reservoir(seed, intent.name)
         self._counts = ValueCounts(intent.name)
+        self._looks_for_numbers = intent.becomes.is_word and intent.read_as == "string" and intent.words is None
+        self._lookalikes = Lookalikes()
 
     def update(self, array: pa.Array) -> None:
         """Take in the column of a chunk, as it is read.
@@ -79,6 +82,8 @@ class ColumnLearner:
             self._update_numbers(numbers_of(array))
 
     def _update_words(self, array: pa.Array, num_blanks: int) -> None:
+        if self._looks_for_numbers:
+            self._lookalikes.update(array)
         if not self._intent.needs_counts:
             return
         self._counts.update_words(array)
@@ -110,7 +115,7 @@ class ColumnLearner:
     def column(self) -> Column:
         """The column, with what was counted."""
         loses_digits = self._may_lose_digits and self._num_values > 0 and self._range.largest > LARGEST_EXACT
-        return Column(self._intent.raw, self._intent.read_as, self._num_blanks, loses_digits)
+        return Column(self._intent.raw, self._intent.read_as, self._num_blanks, loses_digits, self._lookalikes.sentence)
 
     def features(self) -> tuple[Single, ...]:
         """Return what the column becomes.

@@ -61,7 +61,8 @@ def label_line(label: Label) -> str:
     else:
         what = f"classes {shown(map(repr, label.classes))}"
     blanks = label.column.num_blanks
-    return f"{label.column.name}: labels, {what}" + (f", {_counted(blanks, 'blank')}" if blanks else "")
+    line = f"{label.column.name}: labels, {what}" + (f", {_counted(blanks, 'blank')}" if blanks else "")
+    return "; ".join(filter(None, (line, label.column.looks_like)))
 
 
 def shown(names: Iterable[str]) -> str:
@@ -127,7 +128,9 @@ def _blanks(feature: Single, column: Column) -> Iterator[str]:
 
 def _note(feature: Single, column: Column) -> str:
     if isinstance(feature, VocabularyIds) and feature.is_learned:
-        return f"the most frequent is {feature.words[0]!r}"
+        return "; ".join(filter(None, (f"the most frequent is {feature.words[0]!r}", column.looks_like)))
+    if isinstance(feature, HashIds):
+        return column.looks_like
     if isinstance(feature, Number) and feature.normalizer is None and column.loses_digits:
         return (
             "it has whole numbers above 2**24, which float32 rounds: set normalize, or vocabulary or hash_buckets if "

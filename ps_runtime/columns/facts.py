@@ -63,7 +63,11 @@ def column_facts(column: Column) -> dict[str, Any]:
 def column_from(facts: Mapping[str, Any]) -> Column:
     """Read what `column_facts` returned; KeyError, TypeError or ValueError where it cannot be."""
     return Column(
-        raw_from(facts["raw"]), _type_from(facts["read_as"]), int(facts["num_blanks"]), bool(facts["loses_digits"])
+        raw_from(facts["raw"]),
+        _type_from(facts["read_as"]),
+        int(facts["num_blanks"]),
+        bool(facts["loses_digits"]),
+        str(facts["looks_like"]),
     )
 
 

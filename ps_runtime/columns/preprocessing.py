@@ -190,6 +190,11 @@ class Preprocessing:
         lines = [*feature_lines(self.features, self._column_of), *map(cross_line, self.crosses)]
         return lines if self.label is None else [*lines, label_line(self.label)]
 
+    def doubts(self) -> list[str]:
+        """Return a sentence for each column whose words are most likely numbers or dates."""
+        read = [*self.columns, *([] if self.label is None else [self.label.column])]
+        return [f"column {column.name!r}: {column.looks_like}" for column in read if column.looks_like]
+
     def differences(self, other: Preprocessing) -> list[str]:
         """Say in sentences how `other` differs from this one in what it computes; empty if it does not."""
         lines = list(column_differences(self._column_of, other._column_of))

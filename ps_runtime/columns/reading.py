@@ -56,12 +56,15 @@ class Column:
         How many of its values were blank in the training input.
     loses_digits : bool
         Whether the training input has whole numbers above 2**24, which float32 rounds.
+    looks_like : str
+        What its words look like and are not, as `Lookalikes` says it; empty if they look like words.
     """
 
     raw: RawColumn
     read_as: str
     num_blanks: int = 0
     loses_digits: bool = False
+    looks_like: str = ""
 
     @property
     def name(self) -> str:

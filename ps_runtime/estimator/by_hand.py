@@ -8,7 +8,7 @@ from typing import Any
 
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.job_file import JobFile
-from psflow.ps_runtime.cluster.joining import OwnProgram, join
+from psflow.ps_runtime.cluster.joining import JOIN_TIMEOUT_SECS, OwnProgram, join
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.cluster.leading import lead
 from psflow.ps_runtime.errors import ModelDirError, UsageError
@@ -19,8 +19,9 @@ from psflow.ps_runtime.model.training import EvalSpec, TrainSpec
 from psflow.ps_runtime.roles.events import Event, LogMessage, RoleLost
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.specs.worker_context import check_task
 
-__all__ = ["run_by_hand"]
+__all__ = ["JOIN_TIMEOUT_SECS", "run_by_hand", "serve_by_hand"]
 
 OnEvent = Callable[[Event], None]
 
@@ -82,7 +83,8 @@ def run_by_hand(
     if role.role is not Role.CHIEF:
         own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None)
         logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
-        join(task.cluster, role, model_dir, own, _log_own if on_event is None else on_event)
+        on_event = _log_own if on_event is None else on_event
+        join(task.cluster, role, model_dir, own, on_event, check=check_task)
         return {}
     if (refusal := JobFile(model_dir).refusal()) is not None:  # before its certificate is replaced
         raise ModelDirError((refusal,))
@@ -94,6 +96,29 @@ def run_by_hand(
         with ClusterJob(led.client, job, of_all) as run:
             run.start_at(slots, led.slot_of, attempt.check)
             return run.join(attempt.check)
+
+
+def serve_by_hand(task: ClusterTask, model_dir: str, timeout_secs: float, check: Callable[[], None]) -> None:
+    """Be one process of a job without a program of its own, until the job has ended: a ps needs none. Blocks.
+
+    Parameters
+    ----------
+    task : ClusterTask
+        This process, which is not the chief.
+    model_dir : str
+        Of the job.
+    timeout_secs : float
+        For the chief to begin a job.
+    check : callable
+        Called several times a second until then; raises to end the wait.
+
+    Raises
+    ------
+    UsageError, WaitTimeoutError, StoppedError
+        As those of `run_by_hand`.
+    """
+    role = _checked_role(task, model_dir)
+    join(task.cluster, role, model_dir, OwnProgram(), _log_own, timeout_secs, check)
 
 
 def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:

@@ -17,6 +17,7 @@ from psflow.ps_runtime.model.listeners import CheckpointSaverListener
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.roles.session import MonitoredSession
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
+from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, SessionCreator, WorkerSessionCreator
 
 __all__ = ["MonitoredTrainingSession"]
 
@@ -42,6 +43,8 @@ class MonitoredTrainingSession:
         Called before and after each checkpoint.
     non_finite : {"error", "drop", "keep"}
         What becomes of rows with a blank, NaN or infinite cell; see TrainSpec.
+    session_creator : ChiefSessionCreator or WorkerSessionCreator, optional
+        How the session begins, as `WorkerContext.session_creator` returns it. Default: as that of a chief.
 
     Raises
     ------
@@ -71,10 +74,13 @@ class MonitoredTrainingSession:
         max_steps: int | None = None,
         saving_listeners: Sequence[CheckpointSaverListener] | None = None,
         non_finite: NonFinite = "error",
+        session_creator: SessionCreator | None = None,
     ) -> None:
         faults = ArgumentFaults("MonitoredTrainingSession: ")
         if not isinstance(estimator, Estimator):
             faults.add_type("estimator", "an Estimator", estimator)
+        elif session_creator is not None:
+            _check_creator(session_creator, estimator.model_dir, faults)
         faults.raise_any()
         spec = TrainSpec(
             input_fn,
@@ -144,6 +150,23 @@ class MonitoredTrainingSession:
 
     def _close(self) -> None:
         self._local = None
+
+
+def _check_creator(given: SessionCreator, model_dir: str, faults: ArgumentFaults) -> None:
+    match given:
+        case ChiefSessionCreator():
+            if given.checkpoint_dir not in (None, model_dir):
+                faults.add(
+                    f"MonitoredTrainingSession: session_creator has checkpoint_dir {given.checkpoint_dir!r}, and the "
+                    f"Estimator has model_dir {model_dir!r}, where its checkpoints are; give both the same"
+                )
+        case WorkerSessionCreator():
+            faults.add(
+                "MonitoredTrainingSession: session_creator is that of a worker, which trains with a chief; call "
+                "train_and_evaluate, which opens a session in each replica"
+            )
+        case _:
+            faults.add_type("session_creator", "what session_creator() of a worker context returns, or None", given)
 
 
 def _finish(local: LocalJob) -> None:

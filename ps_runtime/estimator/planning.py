@@ -61,6 +61,8 @@ class JobPlan:
     """The first call of model_fn, for who trains in this process."""
     ignored: tuple[str, ...] = ()
     """A sentence for each input that has what the model does not read."""
+    doubts: tuple[str, ...] = ()
+    """A sentence for each column of the training input that is most likely something else than it is read as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ def plan_job(
         training.called,
         built,
         _ignored(evaluated),
+        () if schema.preprocessing is None else tuple(f"{training.where}: {d}" for d in schema.preprocessing.doubts()),
     )
 
 

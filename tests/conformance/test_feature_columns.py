@@ -171,6 +171,15 @@ def test_a_vocabulary_of_bytes_or_objects_is_one_of_words(words: Any) -> None:
     assert integers == fc.categorical_column_with_vocabulary_list("code", [9, 3])
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path: Path) -> None:
+    path = tmp_path / "words.txt"
+    path.write_text("\ufeffred\nblue\n")
+    column = fc.categorical_column_with_vocabulary_file("color", str(path))
+    assert column.vocabulary == ("red", "blue")
+    path.write_text("\ufeff7\n")
+    assert fc.categorical_column_with_vocabulary_file("n", str(path), dtype=np.int64).vocabulary == ("7",)
+
+
 def test_a_vocabulary_file_is_held_against_its_arguments(tmp_path: Path) -> None:
     path = tmp_path / "codes.txt"
     path.write_text("7\n07\n-2\n")
