@@ -21,6 +21,7 @@
     ├── TransportError
     │   ├── ProtocolError        the peer broke the protocol
     │   ├── RefusedError         the peer understood the request and refused it
+    │   │   └── LifeOverError    as others go on without this life of the role
     │   ├── ClosedError          this process closed it
     │   └── BrokenPeerError      the peer ended the connection, or cannot be reached
     ├── WaitTimeoutError         something did not happen in time
@@ -33,9 +34,7 @@
     └── NanGradientError         the loss is a number, a gradient is not (RuntimeError)
 
 The error of Python in parentheses is a base, too: programs written for the Estimator catch what they caught there.
-
-Facts are fields and the sentence is ``__str__``, without credentials. Every class survives pickling, keyword arguments
-included.
+Facts are fields and the sentence is ``__str__``, without credentials. Every class survives pickling, facts included.
 """
 
 from __future__ import annotations
@@ -51,9 +50,10 @@ from psflow.ps_runtime.redaction import public_sentence, without_secrets
 __all__ = [
     "ArgumentTypeError", "BrokenPeerError", "CapacityError", "CellError", "CheckpointError", "ClosedError",
     "ClusterError", "ConfigError", "EvaluationFailedError", "FlowFailedError", "InputError", "LabelError",
-    "ModelDirError", "ModelFnError", "ModelFnTypeError", "NanGradientError", "NanLossError", "NoBestError",
-    "NoCheckpointError", "NoClusterError", "ProtocolError", "PsflowError", "RefusedError", "RoleFailedError",
-    "StoppedError", "StorageError", "TransportError", "UsageError", "WaitTimeoutError", "did_you_mean",
+    "LifeOverError", "ModelDirError", "ModelFnError", "ModelFnTypeError", "NanGradientError", "NanLossError",
+    "NoBestError", "NoCheckpointError", "NoClusterError", "ProtocolError", "PsflowError", "RefusedError",
+    "RoleFailedError", "StoppedError", "StorageError", "TransportError", "UsageError", "WaitTimeoutError",
+    "did_you_mean",
 ]
 # fmt: on
 
@@ -248,6 +248,10 @@ class RefusedError(TransportError):
 
     def __str__(self) -> str:
         return f"{self.peer} refused: {self.reason}"
+
+
+class LifeOverError(RefusedError):
+    """The others go on without this life of the role, which was silent for too long or has a later one."""
 
 
 @dataclass(eq=False)

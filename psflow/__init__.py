@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         PsListening,
         Restored,
         RoleEnded,
+        RoleLeaving,
         RoleLost,
         RoleStarted,
         SummaryFile,
@@ -110,6 +111,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
     from psflow.ps_runtime.specs.run_config import RunConfig
     from psflow.ps_runtime.specs.schema import InputSchema, Scaling
+    from psflow.ps_runtime.specs.step_deadline import StepDeadline
     from psflow.ps_runtime.specs.strategy import ParameterServerStrategy
     from psflow.ps_runtime.specs.worker_context import WorkerContext, get_current_worker_context
     from psflow.tasks.exports.training import train_and_evaluate
@@ -205,6 +207,7 @@ _MODULES = {
         "Restored",
         "RoleLost",
         "RoleEnded",
+        "RoleLeaving",
         "RoleStarted",
         "SummaryFile",
     ],
@@ -212,6 +215,7 @@ _MODULES = {
     ".ps_runtime.keys": ["Key"],
     ".ps_runtime.specs.run_config": ["RunConfig"],
     ".ps_runtime.specs.schema": ["InputSchema", "Scaling"],
+    ".ps_runtime.specs.step_deadline": ["StepDeadline"],
     ".ps_runtime.specs.strategy": ["ParameterServerStrategy"],
     ".ps_runtime.specs.worker_context": ["WorkerContext", "get_current_worker_context"],
     ".ps_runtime.model.training": ["EvalSpec", "TrainSpec"],
@@ -305,6 +309,7 @@ __all__ = [
     "RegressionHead",
     "Restored",
     "RoleEnded",
+    "RoleLeaving",
     "RoleLost",
     "RoleStarted",
     "RunConfig",
@@ -318,6 +323,7 @@ __all__ = [
     "SessionRunValues",
     "SparseGradient",
     "StepCounterHook",
+    "StepDeadline",
     "StopAtStepHook",
     "SummaryFile",
     "SummarySaverHook",

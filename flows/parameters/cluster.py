@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from psflow.flows.parameters.base import FlowParameters
 from psflow.flows.parameters.on_resume import OnResume
+from psflow.ps_runtime.errors import UsageError
+from psflow.ps_runtime.specs.step_deadline import StepDeadline
 
 __all__ = ["ClusterParameters", "EvaluateClusterParameters", "PredictClusterParameters"]
 
@@ -30,6 +32,35 @@ class _Address(FlowParameters):
         return value
 
 
+class StepDeadlineParameters(FlowParameters):
+    """How long a worker may take for a step that another replica waits for, before the others go on without it."""
+
+    multiple: Annotated[float, OnResume.FREE] = Field(
+        StepDeadline.multiple, gt=1, description="Of the usual duration of a step of this worker."
+    )
+    min_secs: Annotated[float, OnResume.FREE] = Field(
+        StepDeadline.min_secs, gt=0, description="Seconds that a worker has at least."
+    )
+    max_secs: Annotated[float, OnResume.FREE] = Field(
+        StepDeadline.max_secs,
+        gt=0,
+        allow_inf_nan=False,
+        description="Seconds that a worker has at most, and those that it has for the first step of each life.",
+    )
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        try:
+            self.build()
+        except UsageError as error:
+            raise ValueError("; ".join(error.faults)) from None
+        return self
+
+    def build(self) -> StepDeadline:
+        """Return the setting of a RunConfig."""
+        return StepDeadline(self.multiple, self.min_secs, self.max_secs)
+
+
 class ClusterParameters(_Address):
     """Cluster and number of roles."""
 
@@ -42,6 +73,9 @@ class ClusterParameters(_Address):
     )
     max_restarts: Annotated[int, OnResume.FREE] = Field(
         3, ge=0, description="New lives of a lost role within an hour; beyond them the job ends."
+    )
+    step_deadline: StepDeadlineParameters = Field(
+        StepDeadlineParameters(), description="How long a worker may take for a step that others wait for."
     )
     when_full: Annotated[Literal["wait", "fail"], OnResume.FREE] = Field(
         "wait", description="Whether to wait for slots that other jobs have taken, or to fail at once."

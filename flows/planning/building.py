@@ -63,6 +63,7 @@ def build_training(parameters: TrainParameters) -> Training:
         log_step_count_steps=train.log_step_count_steps,
         consistency=train.consistency.build(),
         pipeline_depth=parameters.pipeline_depth,
+        step_deadline=parameters.cluster.step_deadline.build(),
     )
     training = Training(
         _estimator(parameters, config),

@@ -35,6 +35,7 @@ from psflow.ps_runtime.roles.events import (
     RecordedEvent,
     Restored,
     RoleEnded,
+    RoleLeaving,
     RoleLost,
     RoleStarted,
     SummaryFile,
@@ -175,7 +176,7 @@ class Watch:
                 self._tracker.handle(event)
             case SummaryFile():
                 self._tracker.put_file(event.file, b64decode(event.content_base64))
-            case RoleStarted() | PsListening() | RoleEnded():
+            case RoleStarted() | PsListening() | RoleLeaving() | RoleEnded():
                 pass
             case _:
                 assert_never(event)

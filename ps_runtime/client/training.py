@@ -15,7 +15,7 @@ from psflow.ps_runtime.client.rows import RowClient
 from psflow.ps_runtime.client.shard_client import ShardClients
 from psflow.ps_runtime.client.splitting import Splits
 from psflow.ps_runtime.errors import InputError, NanGradientError, RefusedError
-from psflow.ps_runtime.protocol.message import NO_BODY, Kind, Message
+from psflow.ps_runtime.protocol.message import BEGINS_AGAIN, NO_BODY, Kind, Message
 from psflow.ps_runtime.protocol.payloads import GRANT
 from psflow.ps_runtime.specs.input import RecordRange
 from psflow.ps_runtime.specs.layout import place
@@ -228,10 +228,17 @@ class TrainingClient:
         """Tell ps-0 that the stream which this replica reads for itself has ended after `num_batches`. Blocks."""
         self._shards[0].request(Message(Kind.INPUT_ENDED, step=num_batches), "take the end", REPLY_TIMEOUT_SECS)
 
-    def leave(self) -> None:
-        """Tell every ps that this replica will not come back. The job is over: a ps that is gone is no error."""
+    def leave(self, *, begins_again: bool = False) -> None:
+        """Tell every ps that this life of the replica is over; a ps that is gone is no error. Not within a step.
+
+        Parameters
+        ----------
+        begins_again : bool, optional
+            Whether the replica goes on with another life; else the job is over.
+        """
+        flags = BEGINS_AGAIN if begins_again else 0
         for index in range(len(self._shards)):
-            self._shards[index].say_last(Message(Kind.LEAVE), GOOD_BYE_SECS)
+            self._shards[index].say_last(Message(Kind.LEAVE, flags=flags), GOOD_BYE_SECS)
 
     def statistics(self) -> dict[str, Any]:
         """Return counters, as plain data."""

@@ -19,6 +19,8 @@ from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
 
 __all__ = ["AdmissionPolicy", "admission", "admission_lock", "check_capacity", "free_slots"]
 
+CLOSES = ("closing_gracefully", "closing")
+"""What the scheduler says of a Dask worker that is about to end."""
 RESOURCE = "psflow"
 POLL_SECS = 0.2
 LOCK_SLICE_SECS = 1.0
@@ -173,7 +175,8 @@ def _where(client: Client) -> str:
 
 def free_slots(workers: Mapping[str, Any], processing: Mapping[str, Any]) -> list[str]:
     """Return the free slots of `workers` (as ``scheduler_info`` tells them), best first."""
-    free = {address: workers[address]["nthreads"] - len(processing.get(address, ())) for address in sorted(workers)}
+    stay = sorted(address for address, worker in workers.items() if worker["status"] not in CLOSES)
+    free = {address: workers[address]["nthreads"] - len(processing.get(address, ())) for address in stay}
     rounds = [[address for address in free if free[address] > i] for i in range(max(free.values(), default=0))]
     preferred = itertools.chain.from_iterable(rounds)
     return sorted(preferred, key=lambda address: RESOURCE not in workers[address]["resources"])

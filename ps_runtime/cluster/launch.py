@@ -34,6 +34,7 @@ from psflow.ps_runtime.roles.events import (
     PsListening,
     Restored,
     RoleEnded,
+    RoleLeaving,
     RoleLost,
     RoleStarted,
     SummaryFile,
@@ -290,6 +291,8 @@ class ClusterJob:
                 self._supervisor.start(role, event.incarnation)
             case RoleEnded():
                 self._supervisor.leave(role, event.incarnation)
+            case RoleLeaving():
+                self._supervisor.depart(role, event.incarnation)
             case PsListening():
                 if is_current:
                     self._ps_addresses[role] = event.address
@@ -307,7 +310,7 @@ class ClusterJob:
     def _take_cluster_event(self, stamped: tuple[float, Any]) -> None:
         event = stamped[1]
         if isinstance(event, Mapping) and event.get("action") == "remove-worker":
-            self._lose({event["worker"]})
+            self._lose({event["worker"]}, in_order=event["expected"])
 
     def _look(self) -> None:
         """Find out about Dask workers that have left and of which nobody has told."""
@@ -319,9 +322,9 @@ class ClusterJob:
             slots = set(self._supervisor.slots().values())
         self._lose(self._presence.missing(slots))
 
-    def _lose(self, addresses: Collection[str]) -> None:
+    def _lose(self, addresses: Collection[str], *, in_order: bool = False) -> None:
         with self._changed:
-            self._supervisor.lose_slots(addresses)
+            self._supervisor.lose_slots(addresses, in_order=in_order)
             self._changed.notify_all()
 
     def _tell_losses(self) -> None:
@@ -336,7 +339,7 @@ class ClusterJob:
 
     def _tell_loss(self, role: RoleId, loss: Loss) -> None:
         slot = self._supervisor.slots().get(RoleId(Role.PS, 0))
-        if role.role is Role.WORKER and slot is not None:
+        if role.role is Role.WORKER and slot is not None and not loss.in_order:
             send_loss(self._client, self._futures.topic, slot, (role.replica, loss.incarnation))
         if not self._supervisor.has_ended(role):
             goes_back = role.role in SAVING

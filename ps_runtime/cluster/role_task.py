@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -12,6 +13,7 @@ from distributed import Worker, get_worker
 from distributed.core import Status
 
 from psflow.ps_runtime.client.shard_client import Dial
+from psflow.ps_runtime.cluster.departure import Departure, departure_of
 from psflow.ps_runtime.cluster.leaving import leave_quickly
 from psflow.ps_runtime.cluster.loss_messages import receiving
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
@@ -21,7 +23,7 @@ from psflow.ps_runtime.roles.chief import run_chief
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.evaluator import run_evaluator
 from psflow.ps_runtime.roles.event_codec import encode_event
-from psflow.ps_runtime.roles.events import RoleEnded, RoleStarted
+from psflow.ps_runtime.roles.events import RoleEnded, RoleLeaving, RoleStarted
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.logs import told_logs
 from psflow.ps_runtime.roles.ps import run_ps
@@ -61,18 +63,30 @@ def run_role(
     job: JobSpec = cloudpickle.loads(pickled)
     worker = get_worker()
     job = _as_seen_by(job, role, worker)
-    liveness = Liveness.of_this_task(str(role))
-    context = RoleContext(role, incarnation, liveness.check, lambda event: worker.log_event(topic, encode_event(event)))
-    context.emit(RoleStarted())
-    try:
-        with one_thread(), told_logs(context):
-            if role.role is Role.PS:
-                with receiving(topic, context.lost_replicas):
-                    return run_ps(job, context, str(urlsplit(worker.contact_address).hostname), is_alone=is_alone)
-            dials = [ps_dial(address, job.transport, f"ps-{i}") for i, address in enumerate(addresses)]
-            return LOOPS[role.role](job, context, dials)
-    finally:
-        context.emit(RoleEnded())
+    with _departure(f"psflow-{topic}-{role}", worker, lambda: context.emit(RoleLeaving())) as departure:
+        liveness = Liveness.of_this_task(str(role), departure if role.role is Role.WORKER else None)
+        context = RoleContext(
+            role,
+            incarnation,
+            liveness.check,
+            lambda event: worker.log_event(topic, encode_event(event)),
+            liveness.is_leaving,
+        )
+        context.emit(RoleStarted())
+        try:
+            with one_thread(), told_logs(context):
+                if role.role is Role.PS:
+                    with receiving(topic, context.lost_replicas):
+                        return run_ps(job, context, str(urlsplit(worker.contact_address).hostname), is_alone=is_alone)
+                dials = [ps_dial(address, job.transport, f"ps-{i}") for i, address in enumerate(addresses)]
+                return LOOPS[role.role](job, context, dials)
+        finally:
+            context.emit(RoleEnded())
+
+
+def _departure(name: str, worker: Worker, tell: Callable[[], None]) -> AbstractContextManager[Departure | None]:
+    """Return what has a Dask worker wait for its role; a process that is one role by hand closes after the job."""
+    return nullcontext() if isinstance(worker, RoleWorker) else departure_of(name, worker, tell)
 
 
 def _as_seen_by(job: JobSpec, role: RoleId, worker: Worker) -> JobSpec:
@@ -101,22 +115,39 @@ class Liveness:
     """Decides whether a role may go on: its task is executing, and its Dask worker is running.
 
     When the flow dies, the scheduler cancels its tasks; when the scheduler dies, the worker stops running.
+
+    Parameters
+    ----------
+    worker : Worker
+        That the role runs on.
+    key : object
+        Of its task.
+    role : str
+        What error texts call it.
+    departure : Departure, optional
+        Of a role that may finish its step while its Dask worker closes.
     """
 
-    def __init__(self, worker: Worker, key: Any, role: str) -> None:
+    def __init__(self, worker: Worker, key: Any, role: str, departure: Departure | None = None) -> None:
         self._worker = worker
         self._key = key
         self._role = role
+        self._departure = departure
 
     @classmethod
-    def of_this_task(cls, role: str) -> Self:
-        """Return that of the Dask task in which this thread is; `role` is what error texts call it."""
+    def of_this_task(cls, role: str, departure: Departure | None = None) -> Self:
+        """Return that of the Dask task in which this thread is."""
         worker = get_worker()
-        return cls(worker, worker.get_current_task(), role)
+        return cls(worker, worker.get_current_task(), role, departure)
+
+    def is_leaving(self) -> bool:
+        """Return whether the role is to leave before its next step, because its Dask worker closes."""
+        return self._departure is not None and self._departure.is_due()
 
     def check(self) -> None:
         """Raise StoppedError if the role is to end."""
-        if self._worker.status not in (Status.running, Status.paused):
+        may_finish = self._departure is not None and self._departure.has_time()
+        if self._worker.status not in (Status.running, Status.paused) and not may_finish:
             raise StoppedError(self._role, f"its Dask worker is {self._worker.status.name}")
         task = self._worker.state.tasks.get(self._key)
         if task is None or task.state not in ("executing", "long-running"):

@@ -1,8 +1,8 @@
 """The lives of the roles of a job as a state machine: what is lost, what begins again, when to give up.
 
-Events in: a life was placed on a Dask worker, started, listens, left, returned, failed; a Dask worker is lost. What
-follows is asked for: which lives are to end, which roles are to be placed on a Dask worker next, and what the job fails
-of. There is no Dask in it.
+Events in: a life was placed on a Dask worker, started, listens, left, returned, failed; a Dask worker is lost, or
+closes. What follows is asked for: which lives are to end, which roles are to be placed on a Dask worker next, and what
+the job fails of. There is no Dask in it.
 
 ::
 
@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, TransportError
+from psflow.ps_runtime.errors import LifeOverError, RoleFailedError, RoleLostError, StoppedError, TransportError
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
 __all__ = ["SAVING", "Loss", "Supervisor"]
@@ -42,6 +42,8 @@ class Loss(NamedTuple):
     error: RoleLostError
     is_recall: bool
     """It ended because another role was lost."""
+    in_order: bool
+    """Its Dask worker was closed, and waited for it; it gives back what it has."""
 
 
 @dataclass(slots=True)
@@ -54,6 +56,7 @@ class _Life:
     has_started: bool = False
     is_listening: bool = False
     has_left: bool = False
+    is_leaving: bool = False
     recalled_at: float | None = None
 
 
@@ -94,7 +97,7 @@ class Supervisor:
     first_incarnation : int
         Of the first life of each role; higher than those of earlier attempts.
     max_restarts : int
-        New lives of one role within an hour, from 0; those of roles that were recalled do not count.
+        New lives of one role within an hour, from 0; those of roles that were recalled, or left in order, do not count.
     goes_back : bool
         Whether there are checkpoints to go back to; else a lost ps or chief ends the job.
     clock : callable, optional
@@ -152,6 +155,11 @@ class Supervisor:
             if life.recalled_at is not None:
                 self._states[role].life = None
 
+    def depart(self, role: RoleId, incarnation: int) -> None:
+        """Take note that a life is about to leave in order, because its Dask worker closes."""
+        if (life := self._life(role, incarnation)) is not None:
+            life.is_leaving = True
+
     def finish(self, role: RoleId, incarnation: int, report: dict[str, Any]) -> None:
         """Take note that a life came to its end, and what it says of itself."""
         state = self._states[role]
@@ -165,23 +173,32 @@ class Supervisor:
                 state.is_let_go |= other.role is not Role.EVALUATOR and (state.is_waiting or state.is_recalled)
 
     def fail(self, role: RoleId, incarnation: int, error: BaseException) -> None:
-        """Take note that a life ended with an error; a later one that cannot reach the ps counts as lost."""
+        """Take note that a life ended with an error.
+
+        It counts as lost if the others go on without it, or if it leaves in order. So does a life that cannot reach the
+        ps, if it is a later one, or nobody needs it any more.
+        """
         state = self._states[role]
         life = self._life(role, incarnation)
         if life is None or self.has_ended(role):
             return
+        is_left = life.is_leaving and isinstance(error, StoppedError)
+        is_late = bool(state.losses) or (role.role is Role.WORKER and self.is_trained)
+        is_cut_off = is_late and isinstance(error, TransportError)
         if life.recalled_at is not None:
             state.life = life if life.has_started else None  # who has started leaves
-        elif state.losses and isinstance(error, TransportError):
+        elif isinstance(error, LifeOverError) or is_left or is_cut_off:
             self._lose(role, str(error))
         else:
             state.error = error
 
-    def lose_slots(self, addresses: Collection[str]) -> None:
-        """Take note that Dask workers are gone, and the lives on them."""
+    def lose_slots(self, addresses: Collection[str], *, in_order: bool = False) -> None:
+        """Take note that Dask workers are gone, and the lives on them; `in_order` if somebody has retired them."""
         for role, state in self._states.items():
-            if state.life is not None and state.life.slot in addresses and not state.has_ended:
-                self._lose(role, f"its Dask worker {state.life.slot} was lost")
+            life = state.life
+            if life is not None and life.slot in addresses and not state.has_ended:
+                life.is_leaving |= in_order
+                self._lose(role, f"its Dask worker {life.slot} was {'closed' if life.is_leaving else 'lost'}")
 
     def lose_late(self, timeout_secs: float) -> None:
         """Take note of the time: a later life that has not started so long after it was placed is lost."""
@@ -299,16 +316,17 @@ class Supervisor:
     def _lose(self, role: RoleId, reason: str) -> None:
         state = self._states[role]
         assert state.life is not None
-        is_recalled = state.is_recalled
+        is_recalled, in_order = state.is_recalled, state.life.is_leaving
         loss = RoleLostError(str(role), reason)
         if not is_recalled:
-            state.losses.append(Loss(state.life.incarnation, loss, is_recall=False))
+            state.losses.append(Loss(state.life.incarnation, loss, is_recall=False, in_order=in_order))
         state.life = None
         if is_recalled:  # it was over already
             return
         now = self._clock()
-        state.lost_at.append(now)
-        while now - state.lost_at[0] >= HOUR_SECS:
+        if not in_order:
+            state.lost_at.append(now)
+        while state.lost_at and now - state.lost_at[0] >= HOUR_SECS:
             state.lost_at.popleft()
         if role.role is not Role.EVALUATOR and self.is_trained:
             state.is_let_go = True
@@ -327,7 +345,9 @@ class Supervisor:
                 continue
             state.report = None
             reason = f"training goes back to the last checkpoint, as {lost} was lost"
-            state.losses.append(Loss(life.incarnation, RoleLostError(str(role), reason), is_recall=True))
+            state.losses.append(
+                Loss(life.incarnation, RoleLostError(str(role), reason), is_recall=True, in_order=False)
+            )
             life.recalled_at = self._clock()
             if life.has_left or not life.has_started:
                 state.life = None

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from psflow.ps_runtime.errors import ProtocolError, RefusedError
+from psflow.ps_runtime.errors import LifeOverError, ProtocolError, RefusedError
 
 __all__ = [
+    "BEGINS_AGAIN",
     "HEADER",
     "IN_MAILBOX",
     "MAX_JSON_BYTES",
@@ -49,6 +50,8 @@ TRANSPORT_FLAGS = IN_MAILBOX | SECOND_HALF | REPLY_IN_SECOND_HALF
 MAX_JSON_BYTES = 16 * 1024 * 1024
 NO_BODY = 1
 """Flag of a PULL whose sender reads the parameters by itself."""
+BEGINS_AGAIN = 1
+"""Flag of a LEAVE of a replica that goes on with another life."""
 NO_REPLICA = 0xFFFF_FFFF
 """`replica` of a peer that trains nothing: an evaluator, a watcher."""
 
@@ -244,4 +247,5 @@ def refused_error(peer: str, message: Message) -> RefusedError:
         If its body is not the JSON object that `refusal` makes.
     """
     facts = message.json()
-    return RefusedError(peer, str(facts.get("code", "refused")), str(facts.get("reason", "no reason given")))
+    code, reason = str(facts.get("code", "refused")), str(facts.get("reason", "no reason given"))
+    return (LifeOverError if code == "incarnation" else RefusedError)(peer, code, reason)

@@ -33,6 +33,8 @@ class RoleContext:
         Raises StoppedError when the role is to end.
     send : callable
         Takes the events of the role in their order; they may get lost with the process.
+    is_leaving : callable
+        Returns whether a role that trains is to leave before its next step.
     lost_replicas : queue
         Replicas of which the owner of the job says that they are lost; for ps-0.
     """
@@ -41,6 +43,7 @@ class RoleContext:
     incarnation: int
     check_liveness: Callable[[], None]
     send: Callable[[Event], None]
+    is_leaving: Callable[[], bool] = lambda: False
     lost_replicas: SimpleQueue[Life] = field(default_factory=SimpleQueue)
     _number: int = field(default=0, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)

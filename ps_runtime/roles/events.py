@@ -13,6 +13,7 @@
     ├── Evaluation       a checkpoint was evaluated
     ├── Export           an exporter wrote a model
     ├── LogMessage       the process of a role logged something
+    ├── RoleLeaving      a role leaves in order
     ├── RoleEnded        a role runs no longer
     └── RoleLost         the process of a role is gone
 """
@@ -39,6 +40,7 @@ __all__ = [
     "Restored",
     "RoleEnded",
     "RoleEvent",
+    "RoleLeaving",
     "RoleLost",
     "RoleStarted",
     "SummaryFile",
@@ -238,6 +240,11 @@ class LogMessage(RoleEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class RoleLeaving(RoleEvent):
+    """A role is about to end because its Dask worker closes, and is to begin again on another one."""
+
+
+@dataclass(frozen=True, slots=True)
 class RoleEnded(RoleEvent):
     """A role runs no longer, whatever the reason. The last event of a life that was not cut off."""
 
@@ -261,6 +268,15 @@ class RoleLost(RoleEvent):
 RecordedEvent: TypeAlias = Metrics | Checkpoint | Evaluation | Export
 """What is kept in MLflow."""
 Event: TypeAlias = (
-    RoleStarted | PsListening | Restored | FirstStep | RecordedEvent | SummaryFile | LogMessage | RoleEnded | RoleLost
+    RoleStarted
+    | PsListening
+    | Restored
+    | FirstStep
+    | RecordedEvent
+    | SummaryFile
+    | LogMessage
+    | RoleLeaving
+    | RoleEnded
+    | RoleLost
 )
 """Any event; a `match` over it handles every type and ends in ``assert_never``."""

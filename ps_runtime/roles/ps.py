@@ -34,6 +34,7 @@ from psflow.ps_runtime.transport.socket_server import SocketServer
 __all__ = ["Post", "PsParts", "run_ps"]
 
 SLICE_SECS = 0.2
+MAX_TICK_SECS = 2 * SLICE_SECS
 AWAKE_SECS = 0.001
 """A step of a small model: whoever takes longer can wait until a ps wakes up."""
 LOST_AFTER_SECS = 15.0
@@ -99,6 +100,7 @@ def _job_machine(job: JobSpec) -> Job:
         job.config.consistency,
         num_replicas=job.num_workers + 1,
         num_shards=job.num_ps,
+        step_deadline=job.config.step_deadline,
     )
     if (end := take_up_end(job.model_dir)) is not None:
         machine.stop(end.reason)
@@ -175,7 +177,7 @@ def _arena_for(transport: Transport) -> Callable[[int], Arena]:
 def _serve(server: SocketServer, handler: PsHandler, context: RoleContext, num_replicas: int) -> None:
     """Serve until the job is over; look around now and then, and not for each message."""
     absent_since: dict[int, float] = {}
-    look_at, leave_at = 0.0, math.inf
+    looked_at, look_at, leave_at = time.monotonic(), 0.0, math.inf
     while True:
         server.run_once(SLICE_SECS)
         now = time.monotonic()
@@ -187,6 +189,9 @@ def _serve(server: SocketServer, handler: PsHandler, context: RoleContext, num_r
             look_at = now + SLICE_SECS
             context.check()
             if handler.job_requests is not None:
+                # of a longer time this ps has not seen what its peers did: it was stopped, or busy itself
+                secs, looked_at = min(now - looked_at, MAX_TICK_SECS), now
+                server.post(partial(handler.job_requests.tick, secs))
                 _declare_lost(server, handler.job_requests, absent_since)
                 while not context.lost_replicas.empty():
                     server.post(partial(handler.job_requests.lost, *context.lost_replicas.get()))

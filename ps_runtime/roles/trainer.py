@@ -9,13 +9,13 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients
+from psflow.ps_runtime.client.shard_client import Dial, Identity, ShardClients, never_stop
 from psflow.ps_runtime.client.training import HOLD_TIMEOUT_SECS, TrainingClient
 from psflow.ps_runtime.data.enforcement import Enforcement
 from psflow.ps_runtime.data.input_pipeline import InputContext, open_input
 from psflow.ps_runtime.data.splittable import SplittableInput
 from psflow.ps_runtime.deadline import Deadline
-from psflow.ps_runtime.errors import InputError
+from psflow.ps_runtime.errors import InputError, StoppedError
 from psflow.ps_runtime.model.basic_hooks import GlobalStepWaiterHook, NanTensorHook
 from psflow.ps_runtime.model.caller import BuiltModel, ModelCaller
 from psflow.ps_runtime.model.hooks import SessionRunHook
@@ -60,16 +60,24 @@ def run_worker(job: JobSpec, context: RoleContext, dials: Sequence[Dial]) -> dic
         session = open_session(job, context, client, on_step=lambda session: _tell_first_step(context, session))
         context.watch(lambda: sample_of(session, shards))
         _await_first_step(job, context, client)
-        train(session)
+        train(session, lambda: _leave_if_due(context, client))
         client.leave()
         return context.report(shards.transport, client.statistics() | {"steps": session.step_session.num_steps})
 
 
-def train(session: MonitoredSession) -> None:
-    """Make steps until the job has ended, or a hook asked to stop. Blocks."""
+def train(session: MonitoredSession, look_up: Callable[[], None] = never_stop) -> None:
+    """Make steps until the job has ended, or a hook asked to stop, or `look_up` raises before a step. Blocks."""
     with session:
         while not session.should_stop():
+            look_up()
             session.run()
+
+
+def _leave_if_due(context: RoleContext, client: TrainingClient) -> None:
+    """Give back all tickets, and raise StoppedError, if this worker is to leave in order."""
+    if context.is_leaving():
+        client.leave(begins_again=True)
+        raise StoppedError(str(context.role), "its Dask worker closes; what it was to do goes to other replicas")
 
 
 def open_shards(

@@ -13,7 +13,16 @@ from psflow.ps_runtime.errors import CheckpointError, InputError, ProtocolError
 from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.protocol.decisions import decode_entries
 from psflow.ps_runtime.protocol.handler import Reply
-from psflow.ps_runtime.protocol.message import MAX_JSON_BYTES, NO_BODY, NO_REPLICA, Body, Kind, Message, refusal
+from psflow.ps_runtime.protocol.message import (
+    BEGINS_AGAIN,
+    MAX_JSON_BYTES,
+    NO_BODY,
+    NO_REPLICA,
+    Body,
+    Kind,
+    Message,
+    refusal,
+)
 from psflow.ps_runtime.protocol.payloads import PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.instructions import Refusal
@@ -301,11 +310,15 @@ class PsHandler:
 
     def _leave(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         done = [(peer, Message(Kind.DONE))]
-        if who.purpose is Purpose.TRAIN:
-            self.left.add(who.replica)
-        if self.job_requests is None or who.purpose is not Purpose.TRAIN:
+        if who.purpose is not Purpose.TRAIN:
             return done
-        return [*done, *self.job_requests.left(who.replica, who.incarnation)]
+        begins_again = message.flags == BEGINS_AGAIN
+        if not begins_again:
+            self.left.add(who.replica)
+        if self.job_requests is None:
+            return done
+        is_over = self.job_requests.lost if begins_again else self.job_requests.left
+        return [*done, *is_over(who.replica, who.incarnation)]
 
     def _statistics(self, peer: int, who: Peer, message: Message) -> Iterable[Reply]:
         return [(peer, Message.of(Kind.DONE, self.statistics()))]

@@ -10,7 +10,7 @@ from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.protocol.decisions import Entry
 from psflow.ps_runtime.specs.input import RecordRange
 
-__all__ = ["CutReady", "Decided", "Granted", "Instruction", "JobFinished", "NoTicket", "Phase", "Refusal"]
+__all__ = ["CutReady", "Decided", "Expired", "Granted", "Instruction", "JobFinished", "NoTicket", "Phase", "Refusal"]
 
 
 class Phase(StrEnum):
@@ -72,6 +72,19 @@ class JobFinished(NamedTuple):
 
     replica: int
     global_step: int
+
+
+class Expired(NamedTuple):
+    """A life of `replica` is over: others waited, and it made no push of the batch `records` within `secs`.
+
+    `num_lives` says how many lives have ended so at this batch.
+    """
+
+    replica: int
+    incarnation: int
+    records: RecordRange
+    secs: float
+    num_lives: int
 
 
 class CutReady(NamedTuple):

@@ -9,27 +9,30 @@ holds, and tickets flow again. `cut_protocol.py` has the phases of that.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from psflow.ps_runtime.protocol.cut import Cut
 from psflow.ps_runtime.server.cut_protocol import CutProtocol
+from psflow.ps_runtime.server.deadlines import Deadlines
 from psflow.ps_runtime.server.input_positions import InputPositions
 from psflow.ps_runtime.server.instructions import (
     CutReady,
     Decided,
+    Expired,
     Granted,
     Instruction,
     JobFinished,
     NoTicket,
     Phase,
-    Refusal,
 )
-from psflow.ps_runtime.server.peers import CHIEF, replica_name
+from psflow.ps_runtime.server.peers import CHIEF
 from psflow.ps_runtime.server.replicas import Replica, Replicas
 from psflow.ps_runtime.server.updates import BatchTicket, Updates
 from psflow.ps_runtime.specs.consistency import Async, Consistency
 from psflow.ps_runtime.specs.input import InputSpec, RecordRange
+from psflow.ps_runtime.specs.step_deadline import StepDeadline
 
 __all__ = ["Job"]
 
@@ -52,6 +55,8 @@ class Job:
         How gradients of several replicas become updates.
     num_replicas, num_shards : int
         Training replicas and ps of the job.
+    step_deadline : StepDeadline
+        How long a worker may be at a step that others wait for.
     """
 
     input_spec: InputSpec
@@ -61,6 +66,7 @@ class Job:
     consistency: Consistency = field(default_factory=Async)
     num_replicas: int = 1
     num_shards: int = 1
+    step_deadline: StepDeadline = field(default_factory=StepDeadline)
     stop_reason: str | None = field(default=None, init=False)
     num_examples: int = field(default=0, init=False)
     input: InputPositions = field(init=False)
@@ -69,6 +75,7 @@ class Job:
         self.input = InputPositions(self.input_spec, self.num_replicas)
         self._updates = Updates(self.consistency, self.num_replicas, self.num_shards)
         self._replicas = Replicas()
+        self._deadlines = Deadlines(self.step_deadline, own_queues=self.input_spec.each_worker_reads_all)
         self._waiting: dict[int, None] = {}
         self._cuts = CutProtocol(self.max_steps, self.save_steps)
 
@@ -102,6 +109,10 @@ class Job:
             self.input.came(replica)
             self._tell_living()
         return known.sequence
+
+    def must_live(self, replica: int, incarnation: int) -> None:
+        """Refuse a life that is over."""
+        self._replicas.get(replica, incarnation)
 
     def ask(self, replica: int, incarnation: int, num_known: int = 0) -> None:
         """Take note that `replica`, which holds `num_known` tickets, asks for one more.
@@ -148,18 +159,8 @@ class Job:
         if sequence == life.sequence:
             self.ask(replica, incarnation, num_known)
             return None
-        if sequence != life.sequence + 1:
-            raise Refusal(
-                "sequence",
-                f"push {sequence} of {replica_name(replica)} is out of turn; push {life.sequence} was the last",
-            )
-        if self._updates.holds_push_of(replica):
-            raise Refusal(
-                "sequence", f"push {sequence} of {replica_name(replica)} came before the answer to the last one"
-            )
-        if not life.tickets:
-            raise Refusal("ticket", f"{replica_name(replica)} has no ticket for push {sequence}")
-        ticket = life.tickets.popleft()
+        ticket = life.next_ticket(replica, sequence, awaits_decision=self._updates.holds_push_of(replica))
+        self._deadlines.pushed(life, ticket)
         life.sequence = sequence
         self._updates.log.forget(life.log_told)  # it has handed that on before it pushed
         self._updates.take(ticket, incarnation, sequence, self.global_step if version is None else version)
@@ -171,15 +172,32 @@ class Job:
         self.num_examples += num_examples
         return records
 
-    def lost(self, replica: int, incarnation: int) -> None:
-        """Take note that a life of `replica` is over; its tickets and its split return. Repeats do nothing."""
+    def lost(self, replica: int, incarnation: int, why: str | None = None) -> None:
+        """Take note that a life of `replica` is over, and `why`; its tickets and split return. Repeats do nothing."""
         life = self._replicas.living.get(replica)
         if life is None or life.incarnation != incarnation:
             return
-        self._take_back(replica, life)
-        self._replicas.bury(replica)
+        life.return_all(replica, self._updates, self.input.of(replica))
+        self._replicas.bury(replica, why)
         self._waiting.pop(replica, None)
         self._tell_living()
+
+    def tick(self, secs: float, fetching: Collection[int] = ()) -> list[Expired]:
+        """Take note that time has passed; a worker that others have waited for too long is lost.
+
+        Parameters
+        ----------
+        secs : float
+            Since the last tick, as far as this ps was able to take messages.
+        fetching : collection of int
+            Replicas that themselves wait for a batch of a stream.
+        """
+        if self.phase not in (Phase.TRAINING, Phase.CUT_REQUESTED):
+            return []
+        expired = self._deadlines.tick(secs, self._replicas.living, self._waiting, fetching)
+        for end in expired:
+            self.lost(end.replica, end.incarnation, f"it made no push within {end.secs:g} s, and others waited for it")
+        return expired
 
     def left(self, replica: int, incarnation: int) -> None:
         """Take note that `replica` will not come back: nobody waits for what only it would read."""
@@ -192,17 +210,17 @@ class Job:
         """Take note that the stream that all share has ended: tickets for records beyond its end return."""
         self.input.of(CHIEF).end_stream(num_records)
         for life in self._replicas.living.values():
-            self._return_beyond(life, num_records)
+            life.return_beyond(num_records, self._updates)
 
     def end_own_stream(self, replica: int, incarnation: int, num_records: int) -> None:
         """Take note that the stream that `replica` reads for itself has ended. Repeats do nothing."""
         life = self._replicas.get(replica, incarnation)
         self.input.of(replica).end_stream(num_records)
-        self._return_beyond(life, num_records)
+        life.return_beyond(num_records, self._updates)
 
     def return_tickets(self, replica: int, incarnation: int) -> None:
         """Take back the tickets of a replica that will not use them; the replica waits."""
-        self._take_back(replica, self._replicas.get(replica, incarnation))
+        self._replicas.get(replica, incarnation).return_all(replica, self._updates, self.input.of(replica))
         self.ask(replica, incarnation)
 
     def stop(self, reason: str) -> None:
@@ -258,14 +276,8 @@ class Job:
 
     def cut(self) -> Cut:
         """Return what a cut made now holds of the job."""
-        return Cut(
-            self.global_step,
-            self._replicas.lives(),
-            self.input.to_facts(),
-            self.num_examples,
-            self._updates.log.start,
-            tuple(self._updates.log.entries),
-        )
+        log, lives, position = self._updates.log, self._replicas.lives(), self.input.to_facts()
+        return Cut(self.global_step, lives, position, self.num_examples, log.start, tuple(log.entries))
 
     @property
     def phase(self) -> Phase:
@@ -311,19 +323,6 @@ class Job:
     def _tell_living(self) -> None:
         here_or_to_come = self.num_replicas - len(self._replicas.gone)
         self._updates.living(max(here_or_to_come, len(self._replicas.living)))
-
-    def _take_back(self, replica: int, life: Replica) -> None:
-        for ticket in life.tickets:
-            self._updates.unused(ticket)
-            self.input.of(replica).give_back(replica, None if ticket.is_void else ticket.records)
-        self.input.of(replica).give_back(replica, None)
-        life.tickets.clear()
-
-    def _return_beyond(self, life: Replica, num_records: int) -> None:
-        """Take back the tickets for records beyond the end of a stream."""
-        for ticket in [t for t in life.tickets if t.records.start >= num_records]:
-            life.tickets.remove(ticket)
-            self._updates.unused(ticket)
 
     def _settle(self, decided: list[Decided], void: list[BatchTicket]) -> list[Instruction]:
         for ticket in void:
@@ -378,6 +377,8 @@ class Job:
             return False
         ticket = BatchTicket(replica, self.global_step, records)
         self._updates.give(ticket)
+        if not life.tickets:
+            life.step_secs = 0.0
         life.tickets.append(ticket)
         return True
 

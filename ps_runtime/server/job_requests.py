@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
-from psflow.ps_runtime.errors import ProtocolError
+from psflow.ps_runtime.errors import ProtocolError, WaitTimeoutError
 from psflow.ps_runtime.protocol.handler import Reply
 from psflow.ps_runtime.protocol.message import Kind, Life, Message, refusal
 from psflow.ps_runtime.protocol.payloads import GRANT
 from psflow.ps_runtime.protocol.purpose import Purpose
-from psflow.ps_runtime.server.instructions import CutReady, Decided, Granted, JobFinished, NoTicket, Refusal
+from psflow.ps_runtime.server.instructions import CutReady, Decided, Expired, Granted, JobFinished, NoTicket, Refusal
 from psflow.ps_runtime.server.job import Job
-from psflow.ps_runtime.server.peers import CHIEF, Peer
+from psflow.ps_runtime.server.peers import CHIEF, Peer, replica_name
 from psflow.ps_runtime.server.shard import Shard
 
 __all__ = ["JobRequests", "Stream"]
 
 MAX_REASON_CHARS = 500
+MAX_LIVES = 3
+"""That one batch may cost."""
+
+logger = logging.getLogger(__name__)
 
 
 class Stream(Protocol):
@@ -107,6 +112,21 @@ class JobRequests:
         self.job.lost(replica, incarnation)
         return self._over(replica, incarnation)
 
+    def tick(self, secs: float) -> list[Reply]:
+        """Take note that time has passed, as far as this ps was able to take messages.
+
+        Raises
+        ------
+        WaitTimeoutError
+            If three lives of replicas have ended at the same records, because they took too long.
+        """
+        fetching = {replica for replica, peer in self._connections.items() if peer in self._fetching}
+        replies: list[Reply] = []
+        for expired in self.job.tick(secs, fetching):
+            _tell(expired)
+            replies += self._over(expired.replica, expired.incarnation)
+        return replies
+
     def left(self, replica: int, incarnation: int) -> list[Reply]:
         """Take note that a life of a replica is over: it said good-bye."""
         self.job.left(replica, incarnation)
@@ -187,6 +207,7 @@ class JobRequests:
         index = message.step
         if self._stream is None or index < 0:
             raise ProtocolError(who.name, f"FETCH of batch {index}, but the input of this job has no such batch")
+        self.job.must_live(who.replica, who.incarnation)
         position = self.job.input.of(who.replica)
         if position.was_used(index) or not position.was_handed_out(index):
             raise Refusal("batch", f"batch {index} of the input is not for {who.name}")
@@ -238,7 +259,11 @@ class JobRequests:
 
     def _over(self, replica: int, incarnation: int) -> list[Reply]:
         self.absent = {peer: life for peer, life in self.absent.items() if life != (replica, incarnation)}
-        return self.due()
+        former = None if replica in self.job.replicas else self._waiting.pop(replica, None)
+        if former is None:
+            return self.due()
+        reason = f"incarnation {incarnation} of {replica_name(replica)} is over"
+        return [(former, refusal("incarnation", reason)), *self.due()]
 
     def _answer(self, replica: int, message: Message, replies: list[Reply]) -> None:
         peer = self._waiting.pop(replica, None)
@@ -277,3 +302,20 @@ class JobRequests:
 
 def _turned_away(former: int | None, who: Peer) -> list[Reply]:
     return [] if former is None else [(former, refusal("connection", f"{who.name} has opened another connection"))]
+
+
+def _tell(expired: Expired) -> None:
+    """Log that a life is over because of its deadline, or raise what the job ends with."""
+    name, records = replica_name(expired.replica), expired.records
+    what = f"records {records.start} to {records.stop - 1} of epoch {records.epoch}"
+    if expired.num_lives >= MAX_LIVES:
+        subject = f"{name}, as {expired.num_lives - 1} lives of replicas before it,"
+        remedy = "look at what input_fn and model_fn do with these, or allow a step more time (step_deadline.max_secs)"
+        raise WaitTimeoutError(subject, f"push a gradient of {what}", expired.secs, remedy)
+    logger.warning(
+        "%s did not push a gradient of %s within %g s, and others wait: they go on without it, and it begins a new "
+        "life when it notices",
+        name,
+        what,
+        expired.secs,
+    )

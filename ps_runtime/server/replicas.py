@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from psflow.ps_runtime.protocol.message import Life
+from psflow.ps_runtime.server.input_position import InputPosition
 from psflow.ps_runtime.server.instructions import Refusal
 from psflow.ps_runtime.server.peers import replica_name
-from psflow.ps_runtime.server.updates import BatchTicket
+from psflow.ps_runtime.server.updates import BatchTicket, Updates
 
 __all__ = ["Replica", "Replicas"]
 
@@ -26,6 +27,37 @@ class Replica:
     """Tickets that it says it holds; a further one may be on its way."""
     log_told: int = 0
     """Where the log ended that came with its last ticket."""
+    step_secs: float = 0.0
+    """How long it has been at its step: since its last push, or since it got a ticket where it had none."""
+
+    def next_ticket(self, replica: int, sequence: int, *, awaits_decision: bool) -> BatchTicket:
+        """Return the ticket that push `sequence` uses, its oldest one; a Refusal if the push is out of turn."""
+        if sequence != self.sequence + 1:
+            raise Refusal(
+                "sequence",
+                f"push {sequence} of {replica_name(replica)} is out of turn; push {self.sequence} was the last",
+            )
+        if awaits_decision:
+            raise Refusal(
+                "sequence", f"push {sequence} of {replica_name(replica)} came before the answer to the last one"
+            )
+        if not self.tickets:
+            raise Refusal("ticket", f"{replica_name(replica)} has no ticket for push {sequence}")
+        return self.tickets.popleft()
+
+    def return_all(self, replica: int, updates: Updates, position: InputPosition) -> None:
+        """Take back all its tickets, and its input split."""
+        for ticket in self.tickets:
+            updates.unused(ticket)
+            position.give_back(replica, None if ticket.is_void else ticket.records)
+        position.give_back(replica, None)
+        self.tickets.clear()
+
+    def return_beyond(self, num_records: int, updates: Updates) -> None:
+        """Take back the tickets for records beyond the end of a stream."""
+        for ticket in [t for t in self.tickets if t.records.start >= num_records]:
+            self.tickets.remove(ticket)
+            updates.unused(ticket)
 
 
 class Replicas:
@@ -37,14 +69,17 @@ class Replicas:
         """Replicas whose last life is over."""
         self._past: dict[Life, int] = {}
         self._oldest: dict[int, int] = {}
+        self._ends: dict[int, str] = {}
+        """Why the last buried life of a replica is over, where it was not gone by itself."""
 
     def get(self, replica: int, incarnation: int) -> Replica:
         """Return a living replica; a Refusal if this life of it is none."""
         life = self.living.get(replica)
         if life is None or life.incarnation != incarnation:
-            raise Refusal(
-                "incarnation", f"incarnation {incarnation} of {replica_name(replica)} is not part of this job"
-            )
+            reason = f"incarnation {incarnation} of {replica_name(replica)} is not part of this job"
+            if replica in self._ends and incarnation == self._oldest[replica] - 1:
+                reason += f" any more: {self._ends[replica]}"
+            raise Refusal("incarnation", reason)
         return life
 
     def must_not_be_over(self, replica: int, incarnation: int) -> None:
@@ -63,9 +98,12 @@ class Replicas:
         self.gone.discard(replica)
         return life
 
-    def bury(self, replica: int) -> None:
-        """End the present life of a replica."""
+    def bury(self, replica: int, why: str | None = None) -> None:
+        """End the present life of a replica; `why` is for the role, should it not know."""
         life = self.living.pop(replica)
+        self._ends.pop(replica, None)
+        if why is not None:
+            self._ends[replica] = why
         self._past[(replica, life.incarnation)] = life.sequence
         self._oldest[replica] = life.incarnation + 1
         self.gone.add(replica)

@@ -12,6 +12,7 @@ from psflow.ps_runtime.errors import UsageError, did_you_mean
 from psflow.ps_runtime.specs.arguments import ArgumentFaults, whole_number
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, Consistency
+from psflow.ps_runtime.specs.step_deadline import StepDeadline
 from psflow.ps_runtime.specs.task_facts import ClusterSpec, TaskFacts
 from psflow.ps_runtime.specs.tf_config import parse_tf_config
 from psflow.ps_runtime.specs.worker_context import get_current_worker_context
@@ -54,6 +55,8 @@ class RunConfig:
     pipeline_depth : int
         0: pull, compute and push in turn; 1: the next batch is read and its values pulled while this one is computed,
         which makes each gradient staler by one.
+    step_deadline : StepDeadline
+        How long a worker may take for a step while other replicas wait for it.
     cluster : ClusterTask or None
         Which process of which cluster this one is. Default: what the distribute coordinator says within a `worker_fn`,
         else what TF_CONFIG says, which is read once, here. None: none.
@@ -77,6 +80,7 @@ class RunConfig:
     session_creation_timeout_secs: float = 7200
     consistency: Consistency = field(default_factory=Async)
     pipeline_depth: int = 0
+    step_deadline: StepDeadline = field(default_factory=StepDeadline)
     cluster: ClusterTask | None = field(default=_UNSET, compare=False)
     _task: TaskFacts = field(default_factory=TaskFacts, init=False, repr=False, compare=False)
 
@@ -147,6 +151,8 @@ class RunConfig:
             self._set(name, number)
 
     def _check_consistency(self, faults: ArgumentFaults) -> None:
+        if not isinstance(self.step_deadline, StepDeadline):
+            faults.add_type("step_deadline", "a StepDeadline", self.step_deadline)
         self._set_whole("pipeline_depth", faults, "0 or 1")
         if whole_number(self.pipeline_depth) not in (None, 0, 1):
             faults.add(f"pipeline_depth should be 0 or 1, got {self.pipeline_depth}")

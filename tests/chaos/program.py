@@ -21,6 +21,7 @@ from psflow import (
     ModeKeys,
     RunConfig,
     SparseGradient,
+    StepDeadline,
     Sync,
     TrainSpec,
     embedding_lookup,
@@ -32,7 +33,7 @@ from psflow.ps_runtime.client.shard_client import ShardClient
 from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.specs.consistency import Consistency
 from tests.chaos.gates import Gates
-from tests.chaos.trials import NUM_WORKERS, Input, Parameters, Phase, Trial, Update
+from tests.chaos.trials import NUM_WORKERS, Fault, Input, Parameters, Phase, Trial, Update
 
 MAX_STEPS = 200
 SAVE_STEPS = 40
@@ -53,6 +54,10 @@ TABLE = "records"
 NUM_ROWS = NUM_RECORDS + 2
 """A row of the table counts each record, and the last two, one of each ps, count the updates."""
 EXPORTER = "best"
+BRIEF = StepDeadline(min_secs=0.5)
+"""Where a worker that is stopped is to be found out."""
+AMPLE = StepDeadline(min_secs=600.0, max_secs=600.0)
+"""Where the gates alone make steps long."""
 
 CHIEF = "chief-0"
 TRAINERS = (CHIEF, *(f"worker-{i}" for i in range(NUM_WORKERS)))
@@ -187,6 +192,7 @@ def job_of(trial: Trial, model_dir: Path, gates: Gates) -> tuple[Estimator, Trai
         keep_checkpoint_max=None,
         consistency=_consistency(trial.update),
         pipeline_depth=trial.pipeline_depth,
+        step_deadline=BRIEF if trial.fault is Fault.STOP else AMPLE,
     )
     train_spec = TrainSpec(
         _input_fn(trial.input),

@@ -93,6 +93,8 @@ def test_reports_of_another_end_are_found(changed: dict[str, int], exit_of_worke
         (replace(TRIAL, target=Target.PS_AND_WORKER), ["ps-0"], True),  # which recalls the other one
         (replace(TRIAL, target=Target.PS_AND_WORKER), [], False),
         (replace(TRIAL, fault=Fault.STOP), [], True),
+        (replace(TRIAL, fault=Fault.STOP), ["worker-0", "worker-0"], True),
+        (replace(TRIAL, fault=Fault.STOP), ["chief-0", "worker-0"], False),
         (replace(TRIAL, fault=Fault.TERM), ["worker-0"], False),
     ],
 )

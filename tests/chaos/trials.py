@@ -66,7 +66,7 @@ class Fault(Enum):
     TERM = signal.SIGTERM
     """Which the workers of a local cluster ignore: their owner ends them."""
     STOP = signal.SIGSTOP
-    """Followed by SIGCONT after some seconds."""
+    """Followed by SIGCONT after some seconds: too late for a worker that others wait for, and for nobody else."""
 
 
 class Update(Enum):

@@ -10,7 +10,7 @@ from psflow.ps_runtime.cluster.admission import free_slots
 
 
 def worker(num_threads: int = 1, **resources: float) -> dict[str, Any]:
-    return {"nthreads": num_threads, "resources": resources}
+    return {"nthreads": num_threads, "resources": resources, "status": "running"}
 
 
 @pytest.mark.parametrize("declares", ["a", "b", "c"])
@@ -35,3 +35,8 @@ def test_a_slot_where_something_runs_is_not_free() -> None:
 
 def test_a_cluster_without_workers_has_no_slots() -> None:
     assert free_slots({}, {}) == []
+
+
+@pytest.mark.parametrize("status", ["closing", "closing_gracefully"])
+def test_a_worker_that_closes_has_no_slot(status: str) -> None:
+    assert free_slots({"a": worker() | {"status": status}, "b": worker()}, {}) == ["b"]

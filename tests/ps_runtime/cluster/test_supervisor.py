@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psflow.ps_runtime.cluster.supervisor import HOUR_SECS, Supervisor
-from psflow.ps_runtime.errors import ClosedError, RoleFailedError, RoleLostError, StoppedError
+from psflow.ps_runtime.errors import ClosedError, LifeOverError, RoleFailedError, RoleLostError, StoppedError
 from psflow.ps_runtime.specs.roles import Role, RoleId, job_roles
 
 PS, CHIEF, WORKER, OTHER, EVALUATOR = job_roles(1, 2, evaluator=True)
@@ -259,6 +259,68 @@ def test_a_later_life_that_cannot_reach_the_ps_counts_as_lost() -> None:
     assert list(scene.errors()) == [OTHER]
 
 
+def test_a_life_that_the_others_go_on_without_counts_as_lost() -> None:
+    supervisor = (scene := Scene(max_restarts=1)).supervisor
+    over = LifeOverError("ps-0", "incarnation", "it made no push within 1 s, and others waited for it")
+    supervisor.fail(WORKER, FIRST, over)
+    assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER])
+    [loss] = supervisor.losses(WORKER)
+    assert (str(loss.error), loss.in_order) == (f"worker-0 failed: {over}", False)
+    supervisor.fail(WORKER, scene.begin(WORKER, "elsewhere"), over)
+    assert list(scene.errors()) == [WORKER], "it counts as any other loss"
+
+
+def test_a_worker_that_finds_no_ps_after_the_end_of_training_is_let_go() -> None:
+    supervisor = (scene := Scene(max_restarts=0)).supervisor
+    supervisor.finish(CHIEF, FIRST, {})
+    supervisor.finish(PS, FIRST, {})
+    supervisor.fail(WORKER, FIRST, ClosedError("ps-0"))  # it hung until then
+    assert (scene.errors(), supervisor.waiting(), supervisor.has_ended(WORKER)) == ({}, [], True)
+    supervisor.fail(EVALUATOR, FIRST, ClosedError("ps-0"))
+    assert list(scene.errors()) == [EVALUATOR]
+
+
+def closes(scene: Scene, incarnation: int) -> None:
+    """Have a worker leave as its Dask worker is told to end: it says so, then it ends."""
+    scene.supervisor.depart(WORKER, incarnation)
+    scene.supervisor.lose_slots({scene.supervisor.slots()[WORKER]})
+
+
+def stops(scene: Scene, incarnation: int) -> None:
+    """Have a worker leave though its Dask worker does not end in the end."""
+    scene.supervisor.depart(WORKER, incarnation)
+    scene.supervisor.fail(WORKER, incarnation, StoppedError("worker-0", "its Dask worker closes"))
+
+
+def is_retired(scene: Scene, incarnation: int) -> None:
+    """Have the Dask worker of a worker retired: it is gone before its role has said anything."""
+    slot = scene.supervisor.slots()[WORKER]
+    scene.supervisor.lose_slots({slot}, in_order=True)
+    scene.supervisor.depart(WORKER, incarnation)
+    scene.supervisor.lose_slots({slot})
+
+
+@pytest.mark.parametrize("leaves", [closes, stops, is_retired])
+def test_who_leaves_in_order_begins_again_however_often(leaves: Callable[[Scene, int], None]) -> None:
+    supervisor = (scene := Scene(max_restarts=0)).supervisor
+    for number in range(5):
+        leaves(scene, FIRST + number)
+        assert (scene.errors(), supervisor.waiting()) == ({}, [WORKER])
+        assert supervisor.losses(WORKER)[number].in_order
+        scene.begin(WORKER, f"elsewhere {number}")
+    supervisor.lose_slots({"elsewhere 4"})
+    assert scene.errors() == {WORKER: "worker-0 failed: its Dask worker elsewhere 4 was lost"}
+
+
+def test_an_error_of_a_role_that_is_about_to_leave_is_an_error() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.depart(WORKER, FIRST - 1)  # of a past life
+    supervisor.fail(OTHER, FIRST, StoppedError("worker-1", "it was cancelled"))
+    supervisor.depart(WORKER, FIRST)
+    supervisor.fail(WORKER, FIRST, ValueError("of model_fn"))
+    assert scene.errors() == {WORKER: "of model_fn", OTHER: "worker-1 was stopped: it was cancelled"}
+
+
 def test_a_later_life_that_does_not_start_in_time_is_lost_and_a_first_one_is_waited_for_by_who_starts_the_job() -> None:
     scene = Scene()
     supervisor = Supervisor([PS, WORKER], FIRST, 3, clock=lambda: scene.now)
@@ -278,7 +340,7 @@ def test_a_later_life_that_does_not_start_in_time_is_lost_and_a_first_one_is_wai
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["place", "start", "listen", "leave", "finish", "fail", "break", "lose"]),
+        st.sampled_from(["place", "start", "listen", "leave", "finish", "fail", "break", "lose", "hang", "depart"]),
         st.integers(0, 4),
         st.integers(0, 3),
     ),
@@ -309,6 +371,10 @@ def test_whatever_happens_no_role_has_two_ends_or_two_lives(events: Sequence[tup
                 supervisor.fail(role, incarnation, ValueError())
             case "break":
                 supervisor.fail(role, incarnation, ClosedError("ps-0"))
+            case "hang":
+                supervisor.fail(role, incarnation, LifeOverError("ps-0", "incarnation", ""))
+            case "depart":
+                supervisor.depart(role, incarnation)
             case "lose":
                 supervisor.lose_slots({f"{role} {life}", str(role)})
         if not any(not loss.is_recall and r in (PS, CHIEF) for r in roles for loss in supervisor.losses(r)):
@@ -318,7 +384,8 @@ def test_whatever_happens_no_role_has_two_ends_or_two_lives(events: Sequence[tup
             states = [one in supervisor.slots(), one in supervisor.waiting(), supervisor.has_ended(one)]
             assert states.count(True) == 1
             assert (supervisor.error(one) is None) or one not in supervisor.reports()
-            assert sum(not loss.is_recall for loss in supervisor.losses(one)) <= limit + 1
+            counted = [loss for loss in supervisor.losses(one) if not (loss.is_recall or loss.in_order)]
+            assert len(counted) <= limit + 1
             assert [loss.incarnation for loss in supervisor.losses(one)] == sorted(
                 {loss.incarnation for loss in supervisor.losses(one)}
             )

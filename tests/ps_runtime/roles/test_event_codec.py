@@ -25,6 +25,7 @@ from psflow.ps_runtime.roles.events import (
     PsListening,
     Restored,
     RoleEnded,
+    RoleLeaving,
     RoleLost,
     RoleStarted,
     SummaryFile,
@@ -45,6 +46,7 @@ EVENTS: list[Event] = [
     Evaluation(300, {}, 0.0, **SENT),
     Export("best", 300, 2, "/m/export/best/2", True, {"accuracy": 0.5}, **SENT),
     LogMessage(30, "mine", "x" * MAX_CHARS, **SENT),
+    RoleLeaving(**SENT),
     RoleEnded(**SENT),
     RoleLost("its Dask worker tcp://h:1 was lost", **SENT),
 ]

@@ -12,7 +12,7 @@ from psflow.ps_runtime.protocol.message import Kind, Message
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.roles import ps as module
 from psflow.ps_runtime.roles.context import RoleContext
-from psflow.ps_runtime.roles.ps import LINGER_SECS, LOST_AFTER_SECS, SLICE_SECS
+from psflow.ps_runtime.roles.ps import LINGER_SECS, LOST_AFTER_SECS, MAX_TICK_SECS, SLICE_SECS
 from psflow.ps_runtime.server.handler import JobKey, PsHandler
 from psflow.ps_runtime.server.job import Job
 from psflow.ps_runtime.server.job_requests import JobRequests
@@ -125,6 +125,19 @@ def test_the_wait_begins_anew_with_each_connection_that_breaks(server, handler):
     serve(server, handler, until=at + LOST_AFTER_SECS + 3 * SLICE_SECS)
     assert seen == [{1: 3}]
     assert handler.job_requests.job.replicas == {}
+
+
+def test_time_in_which_a_ps_was_stopped_is_not_that_of_its_replicas(server, handler):
+    seen = []
+    handler.job_requests.tick = lambda secs: seen.append(secs) or []
+
+    def sleep():
+        server.now += 3600
+
+    server.plan = [(1.0, sleep)]
+    serve(server, handler, until=3602.0)
+    assert max(seen) == MAX_TICK_SECS
+    assert sum(seen) == pytest.approx(2.0, abs=2 * MAX_TICK_SECS)
 
 
 def test_a_ps_serves_on_while_nobody_ends_the_job(server, handler):

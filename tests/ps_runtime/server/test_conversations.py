@@ -10,7 +10,7 @@ import pytest
 from psflow.ps_runtime.errors import ProtocolError
 from psflow.ps_runtime.optimizers.gradient_descent import GradientDescent
 from psflow.ps_runtime.protocol.cut import Cut
-from psflow.ps_runtime.protocol.message import NO_BODY, NO_REPLICA, Kind, Message
+from psflow.ps_runtime.protocol.message import BEGINS_AGAIN, NO_BODY, NO_REPLICA, Kind, Message
 from psflow.ps_runtime.protocol.payloads import GRANT, PushBuffer
 from psflow.ps_runtime.protocol.purpose import Purpose
 from psflow.ps_runtime.server.instructions import Phase
@@ -204,6 +204,32 @@ def test_after_the_end_everyone_who_asks_is_told(talk):
     for replica, peer in enumerate((chief, worker)):
         assert talk.say(peer, Message(Kind.LEAVE), replica).kind is Kind.DONE
     assert talk.servers.handlers[0].left == {0, 1}
+
+
+def test_a_life_that_is_lost_while_it_waits_is_told_so_and_a_later_one_is_not(talk):
+    chief, worker = talk.come(), talk.come(1)
+    talk.say(chief, Message(Kind.NEXT))
+    talk.servers.job.request_cut()
+    assert talk.say(worker, Message(Kind.NEXT), 1) is None
+    talk.post(talk.servers.job_requests.lost(1, 1))
+    reply = talk.hears(worker).json()
+    assert reply == {"code": "incarnation", "reason": "incarnation 1 of worker-0 is over"}
+    later = talk.come(1, incarnation=2)
+    assert talk.say(later, Message(Kind.NEXT), 1, incarnation=2) is None
+    talk.post(talk.servers.job_requests.lost(1, 1))
+    assert talk.hears(later) is None
+
+
+def test_a_worker_that_leaves_to_begin_again_gives_back_what_it_has_and_is_waited_for(talk):
+    chief, worker = talk.come(), talk.come(1)
+    talk.say(chief, Message(Kind.NEXT))
+    talk.say(worker, Message(Kind.NEXT), 1)
+    assert talk.servers.job.num_given == 2
+    assert talk.say(worker, Message(Kind.LEAVE, flags=BEGINS_AGAIN), 1).kind is Kind.DONE
+    assert (talk.servers.job.replicas, talk.servers.job.num_given) == ({0: 1}, 1)
+    assert talk.servers.handlers[0].left == set(), "a finished ps waits for its good-bye"
+    assert not talk.servers.job.input._left
+    assert talk.say(worker, Message(Kind.NEXT), 1).json()["code"] == "incarnation"
 
 
 # the saver

@@ -169,6 +169,23 @@ class JobMachine(RuleBasedStateMachine):
         self.newest[replica] += 1
         self.settle()
 
+    @rule(secs=st.sampled_from([0.2, 0.8, 700.0, 1e9]), fetching=st.sets(REPLICAS))
+    def tick(self, secs, fetching):
+        """Let time pass: whom others wait for is lost, but neither the chief nor who waits for a batch itself."""
+        world, phase = self.world, self.job.phase
+        is_training = phase in (Phase.TRAINING, Phase.CUT_REQUESTED)
+        late = {m for m in world.tickets if m and m not in fetching and world.asking - {m}} if is_training else set()
+        expired = self.job.tick(secs, fetching)
+        assert {end.replica for end in expired} <= late
+        assert secs < 1e9 or len(expired) == len(late)
+        for end in expired:
+            assert (end.incarnation, end.records) == (world.incarnations[end.replica], world.tickets[end.replica])
+            with pytest.raises(Refusal, match="not part of this job any more: it made no push within"):
+                self.job.push(end.replica, end.incarnation, world.sequences[end.replica, end.incarnation] + 1, 1)
+            self.drop(end.replica)
+            self.newest[end.replica] += 1
+        self.settle()
+
     def keys(self, replica, records):
         """Yield what a batch uses up: records of the queue of `replica`, which may be that of all."""
         for record in range(records.start, records.stop):

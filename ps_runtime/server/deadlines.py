@@ -1,0 +1,95 @@
+"""How long the steps of replicas take, and who is at one for too long. There is no clock: seconds are told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from psflow.ps_runtime.server.instructions import Expired
+from psflow.ps_runtime.server.peers import CHIEF
+from psflow.ps_runtime.server.replicas import Replica
+from psflow.ps_runtime.server.updates import BatchTicket
+from psflow.ps_runtime.specs.input import RecordRange
+from psflow.ps_runtime.specs.step_deadline import StepDeadline
+
+__all__ = ["Deadlines"]
+
+WEIGHT = 1 / 16
+"""Of the last step in what is usual."""
+
+
+class _Batch(NamedTuple):
+    """The records of a ticket, in the queue that they are from."""
+
+    queue: int
+    records: RecordRange
+
+
+class Deadlines:
+    """When a step takes so long that those who wait for it had better go on.
+
+    Parameters
+    ----------
+    spec : StepDeadline
+        What is allowed.
+    own_queues : bool
+        Whether each replica has records of its own.
+    """
+
+    def __init__(self, spec: StepDeadline, *, own_queues: bool) -> None:
+        self._spec = spec
+        self._own_queues = own_queues
+        self._usual_secs: dict[int, float] = {}
+        """Of a step, by replica: a moving mean without the first step of each life, which is longer."""
+        self._num_expired = Counter[int | _Batch]()
+        """Lives that were over because of a deadline, by their replica, and by the batch they were at."""
+
+    def pushed(self, life: Replica, ticket: BatchTicket) -> None:
+        """Take note that a replica has made the step of a ticket; `life` does not count the push yet."""
+        if life.sequence:
+            usual_secs = self._usual_secs.setdefault(ticket.replica, life.step_secs)
+            self._usual_secs[ticket.replica] += WEIGHT * (life.step_secs - usual_secs)
+        life.step_secs = 0.0
+        self._num_expired.pop(self._batch(ticket), None)
+
+    def tick(
+        self, secs: float, living: Mapping[int, Replica], waiting: Collection[int], fetching: Collection[int]
+    ) -> list[Expired]:
+        """Take note that time has passed; return whose life is over, as others wait for it.
+
+        Parameters
+        ----------
+        secs : float
+            Since the last tick.
+        living : mapping of int to Replica
+            All replicas.
+        waiting : collection of int
+            Those that wait for the answer to a push, or for a ticket.
+        fetching : collection of int
+            Those that wait for a batch of a stream.
+        """
+        expired = []
+        for replica, life in living.items():
+            if not life.tickets or replica == CHIEF or replica in fetching or replica in waiting:
+                continue  # who waits may hold a further ticket
+            life.step_secs += secs
+            batch = self._batch(life.tickets[0])
+            allowed_secs = self._allowed_secs(replica, life, batch)
+            if life.step_secs >= allowed_secs and waiting:
+                self._num_expired[replica] += 1
+                self._num_expired[batch] += 1
+                num_lives = self._num_expired[batch]
+                expired.append(Expired(replica, life.incarnation, batch.records, allowed_secs, num_lives))
+        return expired
+
+    def _allowed_secs(self, replica: int, life: Replica, batch: _Batch) -> float:
+        usual_secs = self._usual_secs.get(replica)
+        if not life.sequence or usual_secs is None:
+            allowed_secs = self._spec.max_secs
+        else:
+            allowed_secs = self._spec.secs(usual_secs, self._num_expired[replica])
+        return float(allowed_secs * 2 ** self._num_expired[batch])
+
+    def _batch(self, ticket: BatchTicket) -> _Batch:
+        return _Batch(ticket.replica if self._own_queues else CHIEF, ticket.records)

@@ -1,0 +1,178 @@
+"""A worker that is stopped for 20 s, and one whose Dask worker is told to end: the others train on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client
+
+from psflow import Dataset, Estimator, EstimatorSpec, GradientDescent, RunConfig, TrainSpec, get_variable
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.launch import ClusterJob
+from psflow.ps_runtime.estimator.attempt import Attempt
+from psflow.ps_runtime.roles.events import Event, FirstStep, RoleLost
+from psflow.ps_runtime.specs.roles import RoleId
+from tests.acceptance.test_lost_roles import dask_process, free_port
+from tests.ps_runtime.cluster.test_lost_workers import StopOnFile
+
+pytestmark = [pytest.mark.timeout(400), pytest.mark.cluster]
+
+TIMEOUT_SECS = 200.0
+BEFORE_SECS = 5.0
+STOPPED_SECS = 20.0
+LOST_SHARE = 0.1
+PAUSE_SECS = 0.5
+"""Between two steps of all others; they take 5 ms when none of them waits."""
+WORKER = RoleId.parse("worker-0")
+
+
+def endless() -> Dataset:
+    """Return records without end."""
+    return Dataset({"x": np.zeros(1000, np.float32)}, np.zeros(1000, np.float32)).batch(4).repeat()
+
+
+class CountingModel:
+    """Counts its updates, takes 10 ms for each, and leaves the time of each step of a role in a file."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def __call__(self, features: Any, labels: Any, mode: str, config: Any) -> EstimatorSpec:
+        """Make a step."""
+        num_updates = get_variable("num_updates", initializer=0.0)
+        if config.num_ps_replicas:
+            with (self.directory / f"{config.task_type}-{config.task_id}").open("a") as file:
+                file.write(f"{time.time()} {os.getpid()}\n")
+        time.sleep(0.01)
+        train_op = GradientDescent(1.0).apply_gradients({"num_updates": np.float32(-1)})
+        return EstimatorSpec(mode, loss=np.mean(labels**2) + 0 * num_updates, train_op=train_op)
+
+    def steps(self, role: str) -> list[tuple[float, int]]:
+        """Return when a role has begun its steps, in Unix time, and in which process."""
+        path = self.directory / role
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(float(at), int(pid)) for at, pid in (line.split() for line in lines)]
+
+
+class Scene:
+    """A job, and what has become of its first worker."""
+
+    def __init__(self, directory: Path) -> None:
+        self.events: list[Event] = []
+        self.model = CountingModel(directory)
+        self._stop = directory / "stop"
+        self._deadline = time.monotonic() + TIMEOUT_SECS
+        config = RunConfig(tf_random_seed=1, save_checkpoints_steps=50)
+        self.estimator = Estimator(self.model, str(directory / "job"), config)
+        self._train_spec = TrainSpec(endless, hooks=[StopOnFile(self._stop)])
+
+    @contextmanager
+    def started(self, client: Client, num_workers: int, max_restarts: int) -> Iterator[ClusterJob]:
+        """Start the job for the time of a block."""
+        with (
+            Attempt(self.estimator, self._train_spec, None, num_workers=num_workers) as attempt,
+            ClusterJob(client, attempt.job(), self.events.append, max_restarts) as run,
+        ):
+            run.start(AdmissionPolicy(60))
+            yield run
+
+    @property
+    def losses(self) -> list[RoleLost]:
+        """What was lost."""
+        return [event for event in self.events if isinstance(event, RoleLost)]
+
+    def begun_at(self, num_lives: int) -> float:
+        """Return when that many lives of the worker had made a step; infinity before."""
+        first = [event.time for event in self.events if isinstance(event, FirstStep) and event.role == str(WORKER)]
+        return first[num_lives - 1] if len(first) >= num_lives else float("inf")
+
+    def joined(self, run: ClusterJob, look: Callable[[], bool]) -> dict[str, Any]:
+        """Train until `look` returns that all has happened; return what the chief says of the job."""
+
+        def check() -> None:
+            assert time.monotonic() < self._deadline, self.losses
+            if look():
+                self._stop.touch()
+
+        return dict(run.join(check)["chief-0"]["statistics"]["job"])
+
+    def check_counts(self, job: dict[str, Any]) -> None:
+        """Fail if a push or a record was lost, or counted twice."""
+        assert (job["repeats"], job["misses"]) == (0, 0)
+        assert self.estimator.get_variable_value("num_updates") == job["global_step"]
+
+
+def test_a_worker_that_is_stopped_costs_the_others_no_more_than_a_killed_one(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    stopped: list[tuple[float, int]] = []
+    resumed: list[float] = []
+
+    def look() -> bool:
+        now = time.time()
+        if not stopped and now >= scene.begun_at(1) + BEFORE_SECS:
+            pid = scene.model.steps(str(WORKER))[-1][1]
+            os.kill(pid, signal.SIGSTOP)
+            stopped.append((now, pid))
+        elif stopped and not resumed and now >= stopped[0][0] + STOPPED_SECS:
+            os.kill(stopped[0][1], signal.SIGCONT)
+            resumed.append(now)
+        return now >= scene.begun_at(2)
+
+    with open_cluster(None, 4, 300) as client, scene.started(client, 2, max_restarts=1) as run:
+        job = scene.joined(run, look)
+    scene.check_counts(job)
+    [loss] = scene.losses
+    assert "it made no push within 1 s, and others waited for it" in loss.reason
+    assert loss.time >= resumed[0], "it finds out when it goes on"
+    ends = stopped[0][0], stopped[0][0] + STOPPED_SECS
+    steps = sorted(at for role in ("chief-0", "worker-1") for at, _ in scene.model.steps(role))
+    during = [ends[0], *(at for at in steps if ends[0] < at < ends[1]), ends[1]]
+    pauses = [later - at for at, later in pairwise(during) if later - at >= PAUSE_SECS]
+    assert sum(pauses) <= LOST_SHARE * STOPPED_SECS, pauses
+
+
+def test_a_worker_that_leaves_in_order_begins_again_elsewhere_and_costs_no_restart(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    port, *ports = sorted((free_port() for _ in range(6)), key=str)
+    address = f"tcp://127.0.0.1:{port}"
+    common = ["--no-dashboard", "--host", "127.0.0.1"]
+    slots: list[str] = []
+    with ExitStack() as stack:
+        stack.enter_context(dask_process(tmp_path, "scheduler", "--port", str(port), *common))
+        processes = {}
+        for number, at in enumerate(ports):
+            kind = "--nanny" if number == 2 else "--no-nanny"  # of the third role; who has no nanny dies of SIGTERM
+            arguments = ["worker", address, "--worker-port", str(at), kind, "--nthreads", "1", *common]
+            processes[f"tcp://127.0.0.1:{at}"] = stack.enter_context(dask_process(tmp_path, *arguments))
+        client = stack.enter_context(Client(address, timeout=60))
+        client.wait_for_workers(5, timeout=200)
+        run = stack.enter_context(scene.started(client, 1, max_restarts=0))
+
+        def look() -> bool:
+            if len(slots) < 2 and time.time() >= scene.begun_at(len(slots) + 1):
+                slots.append(run._supervisor.slots()[WORKER])
+                if len(slots) == 1:
+                    processes[slots[0]].terminate()
+                else:
+                    client.run_on_scheduler(retire, slots[1])
+            return time.time() >= scene.begun_at(3)
+
+        job = scene.joined(run, look)
+    scene.check_counts(job)
+    assert [loss.reason for loss in scene.losses] == [f"its Dask worker {slot} was closed" for slot in slots]
+    assert len(set(slots)) == 2
+
+
+async def retire(slot: str, dask_scheduler: Any) -> None:
+    """Have a Dask worker leave."""
+    await dask_scheduler.retire_workers(workers=[slot])
