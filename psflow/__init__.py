@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.estimator.linear_estimator import LinearEstimator
     from psflow.ps_runtime.estimator.linear_regressor import LinearRegressor
     from psflow.ps_runtime.estimator.monitored import MonitoredTrainingSession
+    from psflow.ps_runtime.estimator.server import Server
     from psflow.ps_runtime.estimator.warm_start_settings import VocabInfo, WarmStartSettings
     from psflow.ps_runtime.keys import Key
     from psflow.ps_runtime.model import export, summary
@@ -108,6 +109,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
     from psflow.ps_runtime.specs.run_config import RunConfig
     from psflow.ps_runtime.specs.schema import InputSchema, Scaling
+    from psflow.ps_runtime.specs.task_facts import ClusterSpec
     from psflow.tasks.exports.training import train_and_evaluate
     from psflow.tasks.exports.training_executor import TrainingExecutor
 
@@ -146,6 +148,7 @@ _MODULES = {
     ".ps_runtime.estimator.linear_classifier": ["LinearClassifier"],
     ".ps_runtime.estimator.linear_regressor": ["LinearRegressor"],
     ".ps_runtime.estimator.monitored": ["MonitoredTrainingSession"],
+    ".ps_runtime.estimator.server": ["Server"],
     ".ps_runtime.estimator.warm_start_settings": ["VocabInfo", "WarmStartSettings"],
     ".ps_runtime.model.basic_hooks": [
         "FinalOpsHook",
@@ -206,6 +209,7 @@ _MODULES = {
     ".ps_runtime.keys": ["Key"],
     ".ps_runtime.specs.run_config": ["RunConfig"],
     ".ps_runtime.specs.schema": ["InputSchema", "Scaling"],
+    ".ps_runtime.specs.task_facts": ["ClusterSpec"],
     ".ps_runtime.model.training": ["EvalSpec", "TrainSpec"],
     ".tasks.exports.training": ["train_and_evaluate"],
     ".tasks.exports.training_executor": ["TrainingExecutor"],
@@ -237,6 +241,7 @@ __all__ = [
     "Checkpoint",
     "CheckpointSaverHook",
     "CheckpointSaverListener",
+    "ClusterSpec",
     "ColumnOptions",
     "CosineDecay",
     "CrossOptions",
@@ -301,6 +306,7 @@ __all__ = [
     "Scaffold",
     "Scaling",
     "SecondOrStepTimer",
+    "Server",
     "SessionRunArgs",
     "SessionRunContext",
     "SessionRunHook",

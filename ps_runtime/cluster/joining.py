@@ -7,7 +7,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import dask
@@ -16,6 +16,7 @@ from distributed.core import rpc
 from distributed.utils import get_ip
 
 from psflow.ps_runtime.checkpoint.records import read_finished
+from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.certificate_file import FOLDER, read_certificate
 from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address, listen_fault, resolved
@@ -25,6 +26,7 @@ from psflow.ps_runtime.cluster.role_worker import RoleWorker
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.roles.events import Event
+from psflow.ps_runtime.roles.trainer import Drive, train
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
 
@@ -45,14 +47,17 @@ class OwnProgram:
 
     Parameters
     ----------
-    facts : mapping of str to str
-        Settings of the program, which must be those of the chief, by name.
+    facts : mapping of str to str, or None
+        Settings of the program, which must be those of the chief, by name; None: this process has no program.
     input_fn : callable or None
         Makes the training input of a replica of this process; None: that of the chief does.
+    drive : callable
+        Makes the steps of a replica of this process.
     """
 
-    facts: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] | None = None
     input_fn: Callable[..., Any] | None = None
+    drive: Drive = train
 
 
 def join(
@@ -62,6 +67,7 @@ def join(
     own: OwnProgram,
     on_event: Callable[[Event], None],
     timeout_secs: float = JOIN_TIMEOUT_SECS,
+    check: Callable[[], None] = never_stop,
 ) -> None:
     """Be the process of `role` until the chief says that the job is finished. Blocks.
 
@@ -79,6 +85,8 @@ def join(
         Takes the events of the role, in other threads than this one.
     timeout_secs : float
         For the chief to be there.
+    check : callable
+        Called several times a second; raises to leave.
 
     Raises
     ------
@@ -98,7 +106,7 @@ def join(
         tempfile.TemporaryDirectory(prefix="psflow-", ignore_cleanup_errors=True) as scratch,
         dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
     ):
-        asyncio.run(_Joining(cluster, role, model_dir, own, Deadline(timeout_secs)).run(host, port, on_event))
+        asyncio.run(_Joining(cluster, role, model_dir, own, Deadline(timeout_secs), check).run(host, port, on_event))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,7 @@ class _Joining:
     model_dir: str
     own: OwnProgram
     deadline: Deadline
+    check: Callable[[], None] = never_stop
 
     async def run(self, host: str | None, port: int, on_event: Callable[[Event], None]) -> None:
         security = await self._meet()
@@ -118,6 +127,7 @@ class _Joining:
             dask_address(self.cluster.chief),
             on_event=on_event,
             input_fn=self.own.input_fn,
+            drive=self.own.drive,
             name=str(self.role),
             nthreads=1,
             memory_limit=0,
@@ -129,14 +139,22 @@ class _Joining:
         )
         try:
             async with worker:
-                await worker.finished()  # type: ignore[no-untyped-call]
+                await self._finished(worker)
         except RuntimeError as error:  # whatever Dask says as it starts, its cause is what has happened
             raise self._refusal(error.__cause__ or error) from error
         self._check_end(worker)
 
+    async def _finished(self, worker: RoleWorker) -> None:
+        """Wait until the chief has closed the worker, or `check` raises."""
+        finished = asyncio.ensure_future(worker.finished())  # type: ignore[no-untyped-call]
+        while not finished.done():
+            self.check()
+            await asyncio.wait({finished}, timeout=POLL_SECS)
+
     async def _meet(self) -> Security:
         """Wait until the chief answers, and agree with it on the cluster; return what to connect with."""
         while True:
+            self.check()
             pem = read_certificate(self.model_dir)
             why = self._no_certificate
             if pem is not None:
@@ -163,11 +181,11 @@ class _Joining:
         return description
 
     def _compare(self, of_chief: dict[str, str]) -> None:
-        own = describe(self.cluster, self.model_dir, self.own.facts)
+        own = describe(self.cluster, self.model_dir, self.own.facts or {})
         faults = [
             f"{name} is {_shown(own.get(name))}, but {_shown(of_chief.get(name))} for {self._chief}; "
             "give all processes the same"
-            for name in {**own, **of_chief}
+            for name in (own if self.own.facts is None else {**own, **of_chief})
             if own.get(name) != of_chief.get(name)
         ]
         if faults:

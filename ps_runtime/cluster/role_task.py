@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, assert_never
 from urllib.parse import urlsplit
 
 import cloudpickle
@@ -25,7 +25,7 @@ from psflow.ps_runtime.roles.events import RoleEnded, RoleStarted
 from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.logs import told_logs
 from psflow.ps_runtime.roles.ps import run_ps
-from psflow.ps_runtime.roles.trainer import run_worker
+from psflow.ps_runtime.roles.trainer import run_worker, train
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from psflow.ps_runtime.specs.task_facts import TaskFacts
 from psflow.ps_runtime.transport.address import Address
@@ -33,8 +33,6 @@ from psflow.ps_runtime.transport.base import Connection
 from psflow.ps_runtime.transport.connecting import connect
 
 __all__ = ["Liveness", "run_role"]
-
-LOOPS = {Role.CHIEF: run_chief, Role.WORKER: run_worker, Role.EVALUATOR: run_evaluator}
 
 
 def run_role(
@@ -66,11 +64,20 @@ def run_role(
     context.emit(RoleStarted())
     try:
         with one_thread(), told_logs(context):
-            if role.role is Role.PS:
-                with receiving(topic, context.lost_replicas):
-                    return run_ps(job, context, str(urlsplit(worker.contact_address).hostname), is_alone=is_alone)
             dials = [ps_dial(address, job.transport, f"ps-{i}") for i, address in enumerate(addresses)]
-            return LOOPS[role.role](job, context, dials)
+            drive = worker.drive if isinstance(worker, RoleWorker) else train
+            match role.role:
+                case Role.PS:
+                    with receiving(topic, context.lost_replicas):
+                        return run_ps(job, context, str(urlsplit(worker.contact_address).hostname), is_alone=is_alone)
+                case Role.CHIEF:
+                    return run_chief(job, context, dials, drive)
+                case Role.WORKER:
+                    return run_worker(job, context, dials, drive)
+                case Role.EVALUATOR:
+                    return run_evaluator(job, context, dials)
+                case _:
+                    assert_never(role.role)
     finally:
         context.emit(RoleEnded())
 

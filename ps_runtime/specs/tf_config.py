@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,9 @@ from psflow.ps_runtime.specs.cluster_faults import address_faults, duplicate_fau
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
 from psflow.ps_runtime.specs.role_flags import worker_or_chief
 
-__all__ = ["TfConfig", "parse_tf_config"]
+__all__ = ["TfConfig", "parse_cluster_task", "parse_tf_config"]
 
+TF_CONFIG = "TF_CONFIG"
 KEYS = ("cluster", "task", "model_dir", "environment")
 TASK_KEYS = ("type", "index")
 OF_PLATFORMS = ("job", "service", "rpc_layer", "cloud", "trial")
@@ -74,15 +75,40 @@ def parse_tf_config(text: str) -> TfConfig:
     _check_keys("task.", task, TASK_KEYS, faults)
     if not cluster:
         _check_alone(task, faults)
-        _raise(faults)
+        _raise(TF_CONFIG, faults)
         return TfConfig(None, content.get("model_dir"))
-    addresses = _addresses(cluster, faults)
-    _raise(faults)
-    _check_roles(addresses, faults)
-    _raise(faults)
-    _check_task(task, addresses, faults)
-    _raise(faults)
-    return TfConfig(_normalised(addresses, TaskType(task["type"]), task.get("index", 0)), content.get("model_dir"))
+    return TfConfig(parse_cluster_task(TF_CONFIG, cluster, task, faults), content.get("model_dir"))
+
+
+def parse_cluster_task(
+    where: str, cluster: Mapping[str, Any], task: Mapping[str, Any], faults: Sequence[str] = ()
+) -> ClusterTask:
+    """Return the process that a cluster and a task describe, as TF_CONFIG does.
+
+    Parameters
+    ----------
+    where : str
+        What says so, for error texts.
+    cluster : mapping of str to list of str
+        Addresses by type.
+    task : mapping
+        ``type`` and ``index``.
+    faults : sequence of str
+        What is known to be wrong already.
+
+    Raises
+    ------
+    ConfigError
+        With every fault, by the name of its field.
+    """
+    found = list(faults)
+    addresses = _addresses(cluster, found)
+    _raise(where, found)
+    _check_roles(addresses, found)
+    _raise(where, found)
+    _check_task(task, addresses, found)
+    _raise(where, found)
+    return _normalised(addresses, TaskType(task["type"]), task.get("index", 0))
 
 
 def _loaded(text: str) -> Mapping[str, Any]:
@@ -223,6 +249,6 @@ def _named(kind: TaskType) -> str:
     return f"an {kind}" if kind is TaskType.EVALUATOR else f"a {kind}"
 
 
-def _raise(faults: list[str]) -> None:
+def _raise(where: str, faults: list[str]) -> None:
     if faults:
-        raise ConfigError(tuple(f"TF_CONFIG: {fault}" for fault in faults))
+        raise ConfigError(tuple(f"{where}: {fault}" for fault in faults))
