@@ -28,8 +28,8 @@ class LentSession:
 
     def __init__(self, role: str) -> None:
         self._role = role
-        self._lent = Future[MonitoredSession]()
-        self._returned = Future[None]()
+        self._lent: Future[MonitoredSession] = Future()
+        self._returned: Future[None] = Future()
         self._interruption: StoppedError | None = None
 
     def lend(self, session: MonitoredSession) -> None:
@@ -64,18 +64,23 @@ class LentSession:
         Exception
             What `run` raises, unless the block raises something that does not follow from that.
         """
-        with ThreadPoolExecutor(1, "psflow-role") as threads:
-            role = threads.submit(run)
-            try:
-                yield self._session_of(role)
-                self._returned.set_result(None)
-                role.result()
-            except BaseException as error:
-                self._give_back(error)
-                failure = role.exception()
-                if failure not in (None, error) and isinstance(error, StoppedError | TransportError):
-                    raise failure from error
-                raise
+        try:
+            with ThreadPoolExecutor(1, "psflow-role") as threads:
+                try:
+                    role = threads.submit(run)
+                    yield self._session_of(role)
+                    self._returned.set_result(None)
+                    role.result()
+                except BaseException as error:
+                    self._give_back(error)
+                    if isinstance(error, StoppedError | TransportError):
+                        failure = role.exception()  # once it has ended
+                        if failure not in (None, error):
+                            raise failure from error
+                    raise
+        finally:
+            # a Dask worker may keep this object for long, and so the memory that the session has mapped
+            self._lent, self._returned = Future(), Future()
 
     def _session_of(self, role: Future[Any]) -> MonitoredSession:
         wait({self._lent, role}, return_when=FIRST_COMPLETED)
