@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from psflow.ps_runtime import initializers, layers, losses, metrics, optimizers
     from psflow.ps_runtime.columns.crossing import CrossOptions
     from psflow.ps_runtime.columns.options import ColumnOptions, LabelOptions, Quantiles
+    from psflow.ps_runtime.coordinator.coordinator import CoordinatorMode, run_distribute_coordinator
     from psflow.ps_runtime.data.base import Format
     from psflow.ps_runtime.data.dataset import Dataset
     from psflow.ps_runtime.data.input_pipeline import InputContext
@@ -109,13 +110,16 @@ if TYPE_CHECKING:
     from psflow.ps_runtime.specs.consistency import Async, BoundedStaleness, Hogwild, Sync
     from psflow.ps_runtime.specs.run_config import RunConfig
     from psflow.ps_runtime.specs.schema import InputSchema, Scaling
+    from psflow.ps_runtime.specs.strategy import ParameterServerStrategy
     from psflow.ps_runtime.specs.task_facts import ClusterSpec
+    from psflow.ps_runtime.specs.worker_context import WorkerContext, get_current_worker_context
     from psflow.tasks.exports.training import train_and_evaluate
     from psflow.tasks.exports.training_executor import TrainingExecutor
 
 _MODULES = {
     ".ps_runtime.columns.crossing": ["CrossOptions"],
     ".ps_runtime.columns.options": ["ColumnOptions", "LabelOptions", "Quantiles"],
+    ".ps_runtime.coordinator.coordinator": ["CoordinatorMode", "run_distribute_coordinator"],
     ".ps_runtime.data.base": ["Format"],
     ".ps_runtime.data.dataset": ["Dataset"],
     ".ps_runtime.data.input_pipeline": ["InputContext"],
@@ -210,6 +214,8 @@ _MODULES = {
     ".ps_runtime.specs.run_config": ["RunConfig"],
     ".ps_runtime.specs.schema": ["InputSchema", "Scaling"],
     ".ps_runtime.specs.task_facts": ["ClusterSpec"],
+    ".ps_runtime.specs.strategy": ["ParameterServerStrategy"],
+    ".ps_runtime.specs.worker_context": ["WorkerContext", "get_current_worker_context"],
     ".ps_runtime.model.training": ["EvalSpec", "TrainSpec"],
     ".tasks.exports.training": ["train_and_evaluate"],
     ".tasks.exports.training_executor": ["TrainingExecutor"],
@@ -243,6 +249,7 @@ __all__ = [
     "CheckpointSaverListener",
     "ClusterSpec",
     "ColumnOptions",
+    "CoordinatorMode",
     "CosineDecay",
     "CrossOptions",
     "Csv",
@@ -290,6 +297,7 @@ __all__ = [
     "MultiLabelHead",
     "NanTensorHook",
     "Optimizer",
+    "ParameterServerStrategy",
     "ParquetInput",
     "PiecewiseConstant",
     "PolynomialDecay",
@@ -322,12 +330,14 @@ __all__ = [
     "Tsv",
     "VocabInfo",
     "WarmStartSettings",
+    "WorkerContext",
     "better",
     "embedding_lookup",
     "estimator",
     "export",
     "feature_column",
     "fixed_size_partitioner",
+    "get_current_worker_context",
     "get_or_create_global_step",
     "get_variable",
     "gradient_buffer",
@@ -341,6 +351,7 @@ __all__ = [
     "optimizers",
     "placeholder",
     "read_eval_metrics",
+    "run_distribute_coordinator",
     "stop_if_higher_hook",
     "stop_if_lower_hook",
     "stop_if_no_decrease_hook",

@@ -17,7 +17,7 @@ from distributed import Client, Lock
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import CapacityError, WaitTimeoutError
 
-__all__ = ["AdmissionPolicy", "admission", "check_capacity"]
+__all__ = ["AdmissionPolicy", "admission", "admission_lock", "check_capacity", "free_slots"]
 
 RESOURCE = "psflow"
 POLL_SECS = 0.2
@@ -94,11 +94,18 @@ def admission(
     check_capacity(client, num_roles)
     if not policy.waits_for_slots:
         _find_slots(client, num_roles, policy)  # before waiting for another job, which may itself be waiting for slots
+    with admission_lock(client, policy, check):
+        yield _await_slots(client, num_roles, policy, check)
+
+
+@contextmanager
+def admission_lock(client: Client, policy: AdmissionPolicy, check: Callable[[], None]) -> Iterator[None]:
+    """Have no other job choose its slots until the block ends. The parameters and the error are `admission`'s."""
     with client.as_current():
         lock = Lock("psflow-admission")
     _acquire(lock, client, policy, check)
     try:
-        yield _await_slots(client, num_roles, policy, check)
+        yield
     finally:
         lock.release()
 

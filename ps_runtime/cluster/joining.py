@@ -20,7 +20,7 @@ from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.certificate_file import FOLDER, read_certificate
 from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_address, listen_fault, resolved
-from psflow.ps_runtime.cluster.leading import describe
+from psflow.ps_runtime.cluster.leading import describe, is_of_cluster
 from psflow.ps_runtime.cluster.own_security import security_of
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
 from psflow.ps_runtime.deadline import Deadline
@@ -135,7 +135,7 @@ class _Joining:
             port=port,
             protocol="tls://",
             security=security,
-            death_timeout=max(1.0, self.deadline.remaining_secs),
+            death_timeout=min(JOIN_TIMEOUT_SECS, max(1.0, self.deadline.remaining_secs)),
         )
         try:
             async with worker:
@@ -181,11 +181,14 @@ class _Joining:
         return description
 
     def _compare(self, of_chief: dict[str, str]) -> None:
-        own = describe(self.cluster, self.model_dir, self.own.facts or {})
+        facts = self.own.facts
+        own = describe(self.cluster, self.model_dir, {} if facts is None else facts)
+        if facts is None:
+            of_chief = {name: value for name, value in of_chief.items() if is_of_cluster(name)}
         faults = [
             f"{name} is {_shown(own.get(name))}, but {_shown(of_chief.get(name))} for {self._chief}; "
             "give all processes the same"
-            for name in (own if self.own.facts is None else {**own, **of_chief})
+            for name in {**own, **of_chief}
             if own.get(name) != of_chief.get(name)
         ]
         if faults:

@@ -25,7 +25,7 @@ from psflow.ps_runtime.roles.trainer import Drive, train
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses
 from psflow.ps_runtime.specs.roles import RoleId
 
-__all__ = ["Led", "describe", "lead"]
+__all__ = ["Led", "describe", "is_of_cluster", "lead"]
 
 CHIEF = "chief-0"
 START_TIMEOUT_SECS = 60.0
@@ -54,6 +54,11 @@ def describe(cluster: ClusterAddresses, model_dir: str, program: Mapping[str, st
     """
     addresses = {f"cluster.{kind}": repr(list(names)) for kind, names in cluster.spec.as_dict().items()}
     return {**addresses, "model_dir": repr(model_dir), **program}
+
+
+def is_of_cluster(name: str) -> bool:
+    """Whether a process without a program has a part of the description, too: the cluster, and the model_dir."""
+    return name == "model_dir" or name.startswith("cluster.")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from psflow.ps_runtime.cluster.slots import Slots
 from psflow.ps_runtime.errors import PsflowError, StoppedError, UsageError
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 
-__all__ = ["Client", "WorkersLostError", "ordered_results"]
+__all__ = ["Client", "WorkersLostError", "check_client", "ordered_results"]
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def ordered_results(
     A result that nobody has taken yet counts as under way, so a slow reader bounds what is in memory. A partition whose
     worker has died is computed again, by Dask. To close the iterator cancels what is under way.
     """
-    _check_client(client)
+    check_client(client)
     slots = Slots(client)
     shared = client.submit(_same, common, pure=False)  # if its worker dies, Dask makes it again
     under_way: deque[tuple[Partition, Future[Result]]] = deque()
@@ -97,7 +97,8 @@ def ordered_results(
             client.cancel([shared, *(future for _, future in under_way)])
 
 
-def _check_client(client: Any) -> None:
+def check_client(client: Any) -> None:
+    """Refuse what is no client that waits for its cluster, and warn of a scheduler without TLS."""
     if not isinstance(client, Client):
         faults = ArgumentFaults()
         faults.add_type("client", "a distributed.Client or None", client)

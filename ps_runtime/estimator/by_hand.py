@@ -9,7 +9,7 @@ from typing import Any
 from psflow.ps_runtime.checkpoint.file_store import FileStore
 from psflow.ps_runtime.checkpoint.job_file import JobFile
 from psflow.ps_runtime.client.shard_client import never_stop
-from psflow.ps_runtime.cluster.joining import OwnProgram, join
+from psflow.ps_runtime.cluster.joining import JOIN_TIMEOUT_SECS, OwnProgram, join
 from psflow.ps_runtime.cluster.launch import ClusterJob
 from psflow.ps_runtime.cluster.leading import lead
 from psflow.ps_runtime.errors import ModelDirError, UsageError
@@ -23,7 +23,7 @@ from psflow.ps_runtime.roles.trainer import train
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
-__all__ = ["checked_role", "log_own", "run_by_hand"]
+__all__ = ["JOIN_TIMEOUT_SECS", "run_by_hand", "serve_by_hand"]
 
 OnEvent = Callable[[Event], None]
 
@@ -83,17 +83,17 @@ def run_by_hand(
         If the job failed: on the chief, and in other processes.
     """
     model_dir = estimator.model_dir
-    role = checked_role(task, model_dir)
+    role = _checked_role(task, model_dir)
     drive, check_lent = (train, never_stop) if lent is None else (lent.lend, lent.check)
     facts = program_facts(estimator.caller.params, estimator.config, train_spec, eval_specs)
     if role.role is not Role.CHIEF:
         own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None, drive)
         logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
-        join(task.cluster, role, model_dir, own, log_own if on_event is None else on_event, check=check_lent)
+        join(task.cluster, role, model_dir, own, _log_own if on_event is None else on_event, check=check_lent)
         return {}
     if (refusal := JobFile(model_dir).refusal()) is not None:  # before its certificate is replaced
         raise ModelDirError((refusal,))
-    of_own, of_all = (log_own, _log_loss) if on_event is None else (_ignore, on_event)
+    of_own, of_all = (_log_own, _log_loss) if on_event is None else (_ignore, on_event)
     leading = lead(task.cluster, model_dir, facts, evaluator=bool(eval_specs), on_event=of_own, drive=drive)
     with leading as led, make_attempt() as attempt:
 
@@ -108,8 +108,30 @@ def run_by_hand(
             return run.join(check)
 
 
-def checked_role(task: ClusterTask, model_dir: str) -> RoleId:
-    """Return the role of this process; UsageError if it has none, or cluster or model_dir are none for a job."""
+def serve_by_hand(task: ClusterTask, model_dir: str, timeout_secs: float, check: Callable[[], None]) -> None:
+    """Be one process of a job without a program of its own, until the job has ended: a ps needs none. Blocks.
+
+    Parameters
+    ----------
+    task : ClusterTask
+        This process, which is not the chief.
+    model_dir : str
+        Of the job.
+    timeout_secs : float
+        For the chief to begin a job.
+    check : callable
+        Called several times a second; raises to leave.
+
+    Raises
+    ------
+    UsageError, WaitTimeoutError, StoppedError
+        As those of `run_by_hand`.
+    """
+    role = _checked_role(task, model_dir)
+    join(task.cluster, role, model_dir, OwnProgram(), _log_own, timeout_secs, check)
+
+
+def _checked_role(task: ClusterTask, model_dir: str) -> RoleId:
     if task.role is None:
         raise UsageError(
             (f"TF_CONFIG: task.type is {task.task_type}, which is no role of a job; start each role of cluster",)
@@ -123,7 +145,7 @@ def checked_role(task: ClusterTask, model_dir: str) -> RoleId:
     return task.role
 
 
-def log_own(event: Event) -> None:
+def _log_own(event: Event) -> None:
     """Log what a role of this process tells; what it logs is in the log of this process anyway."""
     if not isinstance(event, LogMessage):
         Attempt.log_event(event)

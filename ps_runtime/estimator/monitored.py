@@ -21,6 +21,7 @@ from psflow.ps_runtime.roles.lent_session import LentSession
 from psflow.ps_runtime.roles.session import MonitoredSession
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
+from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, SessionCreator, WorkerSessionCreator
 
 __all__ = ["MonitoredTrainingSession"]
 
@@ -53,6 +54,8 @@ class MonitoredTrainingSession:
     each_worker_reads_all : bool
         Whether the chief and each worker read the input_fn of their own process, until each has read all of it; see
         TrainSpec.
+    session_creator : ChiefSessionCreator or WorkerSessionCreator, optional
+        How the session begins, as `WorkerContext.session_creator` returns it. Default: as that of a chief.
 
     Raises
     ------
@@ -87,10 +90,13 @@ class MonitoredTrainingSession:
         saving_listeners: Sequence[CheckpointSaverListener] | None = None,
         non_finite: NonFinite = "error",
         each_worker_reads_all: bool = False,
+        session_creator: SessionCreator | None = None,
     ) -> None:
         faults = ArgumentFaults("MonitoredTrainingSession: ")
         if not isinstance(estimator, Estimator):
             faults.add_type("estimator", "an Estimator", estimator)
+        elif session_creator is not None:
+            _check_creator(session_creator, estimator, faults)
         faults.raise_any()
         spec = TrainSpec(
             input_fn,
@@ -187,3 +193,21 @@ def _opened_by_hand(estimator: Estimator, spec: TrainSpec, task: ClusterTask, ro
     run = partial(run_by_hand, task, estimator, spec, (), partial(plan, is_by_hand=True), None, None, lent)
     with lent.borrowed(run) as session:
         yield session
+
+
+def _check_creator(given: SessionCreator, estimator: Estimator, faults: ArgumentFaults) -> None:
+    match given:
+        case ChiefSessionCreator():
+            if given.checkpoint_dir not in (None, estimator.model_dir):
+                faults.add(
+                    f"MonitoredTrainingSession: session_creator has checkpoint_dir {given.checkpoint_dir!r}, and the "
+                    f"Estimator has model_dir {estimator.model_dir!r}, where its checkpoints are; give both the same"
+                )
+        case WorkerSessionCreator():
+            if estimator.config.cluster is None:
+                faults.add(
+                    "MonitoredTrainingSession: session_creator is that of a worker, which trains with a chief, and the "
+                    "RunConfig has no cluster; make it within the worker_fn"
+                )
+        case _:
+            faults.add_type("session_creator", "what session_creator() of a worker context returns, or None", given)

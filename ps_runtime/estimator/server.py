@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from psflow.ps_runtime.cluster.joining import OwnProgram, join
-from psflow.ps_runtime.errors import ArgumentTypeError, UsageError
-from psflow.ps_runtime.estimator.by_hand import checked_role, log_own
+from psflow.ps_runtime.client.shard_client import never_stop
+from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, UsageError
+from psflow.ps_runtime.estimator.by_hand import JOIN_TIMEOUT_SECS, serve_by_hand
 from psflow.ps_runtime.estimator.model_dir import absolute
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
-from psflow.ps_runtime.specs.roles import Role
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
-from psflow.ps_runtime.specs.tf_config import parse_cluster_task
+from psflow.ps_runtime.specs.tf_config import tf_config_of
 
 __all__ = ["Server"]
 
@@ -56,7 +55,10 @@ class Server:
             raise ArgumentTypeError((f"Server: cluster should be {what}",))
         given = cluster.as_dict() if isinstance(cluster, ClusterSpec) else dict(cluster)
         addresses = {kind: list(found) if isinstance(found, tuple) else found for kind, found in given.items()}
-        self.target: ClusterTask = parse_cluster_task("Server", addresses, {"type": job_name, "index": task_index})
+        told = tf_config_of({"cluster": addresses, "task": {"type": job_name, "index": task_index}}, "Server")
+        if told.task is None:
+            raise ConfigError(("Server: cluster should have addresses, got none",))
+        self.target: ClusterTask = told.task
 
     def join(self, model_dir: str | os.PathLike[str]) -> None:
         """Be this role of the job that the chief leads, until that has ended. Blocks.
@@ -79,9 +81,7 @@ class Server:
         StoppedError
             If the job failed, or the chief is gone.
         """
-        directory = absolute(os.fspath(model_dir))
-        role = checked_role(self.target, directory)
-        if role.role is Role.CHIEF:
+        if self.target.facts.is_chief:
             what = "the chief leads the job and joins nobody; let it call train_and_evaluate, or have a session"
             raise UsageError((f"Server.join: {what}",))
-        join(self.target.cluster, role, directory, OwnProgram(), log_own)
+        serve_by_hand(self.target, absolute(os.fspath(model_dir)), JOIN_TIMEOUT_SECS, never_stop)

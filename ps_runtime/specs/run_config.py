@@ -14,6 +14,7 @@ from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.consistency import CONSISTENCIES, Async, Consistency
 from psflow.ps_runtime.specs.task_facts import ClusterSpec, TaskFacts
 from psflow.ps_runtime.specs.tf_config import parse_tf_config
+from psflow.ps_runtime.specs.worker_context import get_current_worker_context
 
 __all__ = ["RunConfig"]
 
@@ -54,7 +55,8 @@ class RunConfig:
         0: pull, compute and push in turn; 1: the next batch is read and its values pulled while this one is computed,
         which makes each gradient staler by one.
     cluster : ClusterTask or None
-        Which process of which cluster this one is. Default: what TF_CONFIG says, which is read once, here. None: none.
+        Which process of which cluster this one is. Default: what the distribute coordinator says within a `worker_fn`,
+        else what TF_CONFIG says, which is read once, here. None: none.
 
     Raises
     ------
@@ -106,10 +108,10 @@ class RunConfig:
             self._set_whole("tf_random_seed", faults, "a whole number or None")
 
     def _find_cluster(self, faults: ArgumentFaults) -> None:
-        """Take the cluster, and the model_dir, from TF_CONFIG, if the caller gives none."""
+        """Take the cluster, and the model_dir, from the coordinator or TF_CONFIG, if the caller gives none."""
         if self.cluster is _UNSET:
-            text = tf_config()
-            found = parse_tf_config("{}" if text is None else text)
+            context = get_current_worker_context()
+            found = parse_tf_config(tf_config() or "{}") if context is None else context.told
             self._set("cluster", found.task)
             if found.model_dir is not None and self.model_dir not in (None, found.model_dir):
                 faults.add(f"model_dir is {self.model_dir!r}, but TF_CONFIG says {found.model_dir!r}; give one of them")

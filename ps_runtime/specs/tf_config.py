@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,9 +12,8 @@ from psflow.ps_runtime.specs.cluster_faults import address_faults, duplicate_fau
 from psflow.ps_runtime.specs.cluster_task import ClusterAddresses, ClusterTask, TaskType
 from psflow.ps_runtime.specs.role_flags import worker_or_chief
 
-__all__ = ["TfConfig", "parse_cluster_task", "parse_tf_config"]
+__all__ = ["TfConfig", "load_tf_config", "parse_tf_config", "tf_config_of"]
 
-TF_CONFIG = "TF_CONFIG"
 KEYS = ("cluster", "task", "model_dir", "environment")
 TASK_KEYS = ("type", "index")
 OF_PLATFORMS = ("job", "service", "rpc_layer", "cloud", "trial")
@@ -66,8 +65,25 @@ def parse_tf_config(text: str) -> TfConfig:
     >>> task.cluster.chief, task.cluster.workers, str(task.role)
     ('a:1', ('b:1',), 'worker-0')
     """
+    return tf_config_of(load_tf_config(text))
+
+
+def tf_config_of(content: Mapping[str, Any], where: str = "TF_CONFIG") -> TfConfig:
+    """Return what the content of TF_CONFIG says.
+
+    Parameters
+    ----------
+    content : mapping
+        As `parse_tf_config` finds it in its text.
+    where : str
+        What stands before each fault: where the content comes from.
+
+    Raises
+    ------
+    ConfigError
+        With every fault, by the name of its field.
+    """
     faults: list[str] = []
-    content = _loaded(text)
     _check_keys("", content, KEYS, faults)
     for name in ("model_dir", "environment"):
         _check_text(name, content, faults)
@@ -75,43 +91,19 @@ def parse_tf_config(text: str) -> TfConfig:
     _check_keys("task.", task, TASK_KEYS, faults)
     if not cluster:
         _check_alone(task, faults)
-        _raise(TF_CONFIG, faults)
+        _raise(faults, where)
         return TfConfig(None, content.get("model_dir"))
-    return TfConfig(parse_cluster_task(TF_CONFIG, cluster, task, faults), content.get("model_dir"))
+    addresses = _addresses(cluster, faults)
+    _raise(faults, where)
+    _check_roles(addresses, faults)
+    _raise(faults, where)
+    _check_task(task, addresses, faults)
+    _raise(faults, where)
+    return TfConfig(_normalised(addresses, TaskType(task["type"]), task.get("index", 0)), content.get("model_dir"))
 
 
-def parse_cluster_task(
-    where: str, cluster: Mapping[str, Any], task: Mapping[str, Any], faults: Sequence[str] = ()
-) -> ClusterTask:
-    """Return the process that a cluster and a task describe, as TF_CONFIG does.
-
-    Parameters
-    ----------
-    where : str
-        What says so, for error texts.
-    cluster : mapping of str to list of str
-        Addresses by type.
-    task : mapping
-        ``type`` and ``index``.
-    faults : sequence of str
-        What is known to be wrong already.
-
-    Raises
-    ------
-    ConfigError
-        With every fault, by the name of its field.
-    """
-    found = list(faults)
-    addresses = _addresses(cluster, found)
-    _raise(where, found)
-    _check_roles(addresses, found)
-    _raise(where, found)
-    _check_task(task, addresses, found)
-    _raise(where, found)
-    return _normalised(addresses, TaskType(task["type"]), task.get("index", 0))
-
-
-def _loaded(text: str) -> Mapping[str, Any]:
+def load_tf_config(text: str) -> Mapping[str, Any]:
+    """Return the JSON object that TF_CONFIG is; a ConfigError if it is none."""
     shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
     try:
         content = json.loads(text, object_pairs_hook=_without_repeats)
@@ -249,6 +241,6 @@ def _named(kind: TaskType) -> str:
     return f"an {kind}" if kind is TaskType.EVALUATOR else f"a {kind}"
 
 
-def _raise(where: str, faults: list[str]) -> None:
+def _raise(faults: list[str], where: str) -> None:
     if faults:
         raise ConfigError(tuple(f"{where}: {fault}" for fault in faults))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import logging
+import math
 import os
 import re
 import socket
@@ -145,6 +146,28 @@ def test_other_clusters_and_directories_are_refused(cluster: ClusterAddresses, t
         f"TrainSpec.max_steps is 41, but 40 {who}",
         f"params['x'] is {'1' * 300}... (999 characters), but not there {who}",
     )
+
+
+@pytest.mark.cluster
+def test_a_process_without_a_program_agrees_on_the_cluster_alone(
+    cluster: ClusterAddresses, tmp_path: Path, beside: Any
+) -> None:
+    own = OwnProgram()
+    with led(cluster, tmp_path) as one:
+        end = beside(join, cluster, PS, str(tmp_path), own, lambda event: None)
+        assert PS in one.await_processes(60, never_stop)
+        for other in (ClusterAddresses(cluster.chief, ("localhost:1",), cluster.ps), ClusterAddresses(cluster.chief)):
+            with pytest.raises(ConfigError, match=r"^cluster\.(worker|ps) is .*, but .* for the chief at localhost"):
+                join(other, EVALUATOR, str(tmp_path), own, lambda event: None)
+    assert end.result(30) is None
+
+
+def test_a_process_that_waits_for_the_chief_ends_as_check_says(cluster: ClusterAddresses, tmp_path: Path) -> None:
+    def check() -> None:
+        raise StoppedError("ps-0", "its Dask task was cancelled")
+
+    with pytest.raises(StoppedError, match=r"cancelled$"):
+        join(cluster, PS, str(tmp_path), OwnProgram(), lambda event: None, math.inf, check)
 
 
 @pytest.mark.cluster

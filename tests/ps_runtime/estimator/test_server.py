@@ -42,7 +42,9 @@ WRONG = [
     ((HOSTS, "", 0), ConfigError, "Server: task.type should be one of .*, got ''"),
     ((HOSTS, "worker", "1"), ConfigError, "Server: task.index should be .*, got '1'"),
     (({"ps": "a:1"}, "ps", 0), ConfigError, "Server: cluster.ps should be a list of addresses, got 'a:1'"),
-    (({}, "ps", 0), ConfigError, "Server: cluster should have one chief, or workers of which the first is the chief"),
+    (({}, "ps", 0), ConfigError, "Server: task.type should be 'worker' where there is no cluster, got 'ps'; give"),
+    (({}, "worker", 0), ConfigError, "Server: cluster should have addresses, got none"),
+    (({"ps": ["a:1"]}, "ps", 0), ConfigError, "Server: cluster should have one chief, or workers of which the first is"),
     (("a:1", "ps", 0), ArgumentTypeError, "Server: cluster should be a ClusterSpec, or a mapping .*, got str 'a:1'"),
 ]
 
@@ -67,11 +69,10 @@ def test_who_joins_nobody(cluster: Any, job_name: str, task_index: int, words: s
 
 
 def test_it_looks_for_the_chief_in_the_directory_of_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    joined: list[Any] = []
-    monkeypatch.setattr(server_module, "join", lambda *given: joined.append(given))
+    served: list[Any] = []
+    monkeypatch.setattr(server_module, "serve_by_hand", lambda *given: served.append(given))
     monkeypatch.chdir(tmp_path)
     server = Server(HOSTS, "ps", 0)
     server.join("runs")
-    (cluster, role, model_dir, own, _) = joined[0]
-    assert (cluster, str(role), model_dir) == (server.target.cluster, "ps-0", str(tmp_path / "runs"))
-    assert (own.facts, own.input_fn) == (None, None)
+    [(target, model_dir, timeout_secs, _)] = served
+    assert (target, model_dir, timeout_secs) == (server.target, str(tmp_path / "runs"), 60)

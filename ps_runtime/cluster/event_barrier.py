@@ -1,0 +1,124 @@
+"""A barrier between tasks on a Dask cluster, which lives in events of the scheduler."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from psflow.ps_runtime.deadline import Deadline
+from psflow.ps_runtime.errors import StoppedError, WaitTimeoutError
+from psflow.ps_runtime.specs.roles import RoleId
+
+__all__ = ["EventBarrier", "SharedEvent", "arrival", "arrivals"]
+
+SLICE_SECS = 0.25
+SAY_AFTER_SECS = 30.0
+NUM_PHASES = 3
+"""Of which events are used again: those of this call, of the next one, and of the one before, which some still see."""
+
+logger = logging.getLogger(__name__)
+
+
+class SharedEvent(Protocol):
+    """What all processes of a cluster see set or clear, as ``distributed.Event``."""
+
+    def set(self) -> None:
+        """Have all see it set."""
+
+    def clear(self) -> None:
+        """Have all see it clear."""
+
+    def is_set(self) -> bool:
+        """Whether it is set."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is set; return whether it is."""
+
+
+def arrival(role: RoleId, phase: int) -> str:
+    """Return the name of the event that says that `role` is at the barrier."""
+    return f"{role}-at-barrier-{phase}"
+
+
+def arrivals(role: RoleId) -> list[str]:
+    """Return the names of all such events of one role."""
+    return [arrival(role, phase) for phase in range(NUM_PHASES)]
+
+
+class EventBarrier:
+    """Where tasks wait for each other, as often as they like.
+
+    Parameters
+    ----------
+    event : callable
+        Returns the event of a name.
+    role : RoleId
+        The task that has this barrier.
+    others : sequence of RoleId
+        For whom it waits.
+    has_ended : callable
+        Whether one of them has ended, and will not come.
+    check : callable
+        Called several times a second; raises to end the wait.
+
+    Notes
+    -----
+    Not thread-safe. A task sets its event of this call, and waits for those of the others. When it does so, all others
+    have come out of the call before the last one: so it may clear the event of that call, which is the next to be used.
+    """
+
+    def __init__(
+        self,
+        event: Callable[[str], SharedEvent],
+        role: RoleId,
+        others: Sequence[RoleId],
+        has_ended: Callable[[RoleId], bool],
+        check: Callable[[], None],
+    ) -> None:
+        self._event = event
+        self._role = role
+        self._others = others
+        self._has_ended = has_ended
+        self._check = check
+        self._num_calls = 0
+
+    def wait(self, timeout_secs: float) -> None:
+        """Return once all have called this as often as this one has. Blocks.
+
+        Raises
+        ------
+        WaitTimeoutError
+            If some do not come in time; they are named.
+        StoppedError
+            If one of them has ended, of a failure or not.
+        """
+        phase = self._num_calls % NUM_PHASES
+        self._num_calls += 1
+        self._event(arrival(self._role, (phase + 1) % NUM_PHASES)).clear()
+        self._event(arrival(self._role, phase)).set()
+        deadline, say = Deadline(timeout_secs), Deadline(SAY_AFTER_SECS)
+        missing = list(self._others)
+        while missing:
+            has_come = self._event(arrival(missing[0], phase)).wait(min(SLICE_SECS, deadline.remaining_secs))
+            if has_come:
+                missing.pop(0)
+                continue
+            self._check()
+            missing = [role for role in missing if not self._event(arrival(role, phase)).is_set()]
+            self._check_ended(missing, phase)
+            if missing and deadline.has_passed:
+                where = f"{self._role} waits there for the {self._num_calls}. time; have all workers call it as often"
+                raise WaitTimeoutError(", ".join(map(str, missing)), "come to the barrier", timeout_secs, where)
+            if missing and say.has_passed:
+                names = ", ".join(map(str, missing))
+                logger.warning("%s waits up to %.0f s more for %s", self._role, deadline.remaining_secs, names)
+                say = Deadline(SAY_AFTER_SECS)
+
+    def _check_ended(self, missing: Sequence[RoleId], phase: int) -> None:
+        # who has come and gone meanwhile has ended, too: so its event is looked at again
+        gone = [role for role in missing if self._has_ended(role) and not self._event(arrival(role, phase)).is_set()]
+        if gone:
+            what = f"{', '.join(map(str, gone))} ended, and did not come to the barrier"
+            remedy = "have all workers call wait_for_other_workers as often"
+            raise StoppedError(str(self._role), f"{what} that it waits at for the {self._num_calls}. time; {remedy}")

@@ -1,0 +1,287 @@
+"""Functions that a cluster calls, each as one task of a cluster of roles; the first failure ends all of them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import cloudpickle
+from distributed import Client, Event, Future, get_client, wait
+
+from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission_lock, free_slots
+from psflow.ps_runtime.cluster.event_barrier import EventBarrier, arrivals
+from psflow.ps_runtime.cluster.failures import root_cause, scheduler_loss
+from psflow.ps_runtime.cluster.host_addresses import resolved
+from psflow.ps_runtime.cluster.leaving import leave_quickly
+from psflow.ps_runtime.cluster.presence import Presence
+from psflow.ps_runtime.cluster.role_task import Liveness
+from psflow.ps_runtime.deadline import ROLES_SECS, Deadline, stop_clock
+from psflow.ps_runtime.errors import RoleLostError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.specs.roles import RoleId
+
+__all__ = ["RoleCall", "RoleCalls", "Surroundings"]
+
+ADMISSION_TIMEOUT_SECS = 60.0
+START_TIMEOUT_SECS = 60.0
+"""For a submitted task to begin; its process runs already."""
+RESULT_TIMEOUT_SECS = 30.0
+"""For fetching what a task failed with."""
+SLICE_SECS = 0.2
+OPEN = "open"
+"""The event that is set as long as somebody waits for the tasks."""
+SETTLE_SECS = 1.0
+"""After a first failure: how long to wait for the one that caused it."""
+END_TIMEOUT_SECS = 3.0
+"""For cancelled tasks to end; those of psflow look at least four times a second."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a function has of the cluster that calls it.
+
+    Parameters
+    ----------
+    check : callable
+        Raises StoppedError when it is to end.
+    barrier : EventBarrier or None
+        Where it waits for the others that have one.
+    """
+
+    check: Callable[[], None]
+    barrier: EventBarrier | None
+
+
+@dataclass(frozen=True)
+class RoleCall:
+    """One function to call.
+
+    Parameters
+    ----------
+    role : RoleId
+        Under which name.
+    address : str
+        ``host:port`` of the task: its process is on that host.
+    function : callable
+        What to call; it is pickled.
+    has_barrier : bool
+        Whether it is one of those that wait for each other.
+    serves : bool
+        Whether it ends with the others, which do not wait for it.
+    """
+
+    role: RoleId
+    address: str
+    function: Callable[[Surroundings], object]
+    has_barrier: bool = False
+    serves: bool = False
+
+
+class RoleCalls:
+    """Calls of functions on a Dask cluster, for the time of a ``with`` block: no task outlives it.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster. Each call takes a process of it that does nothing else.
+    calls : sequence of RoleCall
+        What to call where.
+
+    Raises
+    ------
+    UsageError
+        On entering: if a host has no free process for a task.
+    """
+
+    def __init__(self, client: Client, calls: Sequence[RoleCall]) -> None:
+        self._client = client
+        self._calls = calls
+        self._topic = f"psflow-calls-{secrets.token_hex(8)}"
+        self._event = partial(_event, client, self._topic)
+        self._futures: dict[RoleId, Future[Any]] = {}
+        self._slots: dict[RoleId, str] = {}
+        self._not_started = {call.role for call in calls}
+        self._lost: set[RoleId] = set()
+        self._presence = Presence(client)
+
+    def __enter__(self) -> Self:
+        with admission_lock(self._client, AdmissionPolicy(ADMISSION_TIMEOUT_SECS), lambda: None):
+            self._slots = _slots_at(self._client, self._calls)
+            self._event(OPEN).set()
+            for call in self._calls:
+                self._submit(call)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._client.status == "running":
+                self._event(OPEN).clear()
+            self._client.cancel(list(self._futures.values()), force=True)
+            self._await_end()
+        finally:
+            self._presence.close()
+
+    def join(self) -> None:
+        """Wait until all have ended that do not only serve. Blocks.
+
+        Raises
+        ------
+        RoleFailedError
+            If a task has failed: of several errors the one that the others follow from. A RoleLostError if its process
+            is gone.
+        WaitTimeoutError
+            If a task does not begin, or the scheduler is silent for minutes.
+        """
+        start = Deadline(START_TIMEOUT_SECS)
+        wanted = [self._futures[call.role] for call in self._calls if not call.serves]
+        while not self._has_failure():
+            pending = [future for future in wanted if not future.done()]
+            if not pending:
+                return
+            self._check_lost()
+            self._check_started(start)
+            with contextlib.suppress(TimeoutError, CancelledError):
+                wait(pending, timeout=SLICE_SECS, return_when="FIRST_COMPLETED")
+        with contextlib.suppress(TimeoutError, CancelledError):
+            wait(list(self._futures.values()), timeout=SETTLE_SECS)
+        raise root_cause([(role, failure) for role in self._futures if (failure := self._failure(role)) is not None])
+
+    def _submit(self, call: RoleCall) -> None:
+        others = [one.role for one in self._calls if one.has_barrier and one.role != call.role]
+        self._futures[call.role] = self._client.submit(
+            call_role,
+            cloudpickle.dumps(call.function),
+            call.role,
+            self._topic,
+            others if call.has_barrier else None,
+            key=f"{self._topic}-{call.role}",
+            pure=False,
+            workers=[self._slots[call.role]],
+            allow_other_workers=False,
+            retries=0,
+        )
+
+    def _has_failure(self) -> bool:
+        return any(future.status in ("error", "cancelled", "lost") for future in self._futures.values())
+
+    def _failure(self, role: RoleId) -> BaseException | None:
+        future = self._futures[role]
+        if not future.done():
+            return None
+        try:
+            error: BaseException | None = future.exception(timeout=RESULT_TIMEOUT_SECS)
+        except CancelledError as cancelled:
+            error = scheduler_loss(self._client, cancelled) or StoppedError(str(role), "its Dask task was cancelled")
+        return error
+
+    def _check_lost(self) -> None:
+        gone = self._presence.missing(set(self._slots.values()))
+        self._lost |= {role for role, slot in self._slots.items() if slot in gone and not self._futures[role].done()}
+        if self._lost:
+            role = min(self._lost, key=str)
+            raise RoleLostError(
+                str(role), f"its Dask worker {self._slots[role]} is gone; see its log, then start again"
+            )
+
+    def _check_started(self, start: Deadline) -> None:
+        self._not_started = {role for role in self._not_started if not self._event(_started(role)).is_set()}
+        if self._not_started and start.has_passed:
+            late = ", ".join(sorted(map(str, self._not_started)))
+            raise WaitTimeoutError(late, "begin", start.timeout_secs, "its Dask worker does something else")
+
+    def _await_end(self) -> None:
+        """Wait until no task runs, and leave no event behind."""
+        if self._client.status != "running":
+            return
+        deadline = Deadline(min(END_TIMEOUT_SECS, stop_clock.left(ROLES_SECS)))
+        roles = self._futures.keys() - self._lost
+        started = [role for role in roles if self._event(_started(role)).is_set()]
+        late = [str(role) for role in started if not self._event(_ended(role)).wait(deadline.remaining_secs)]
+        if late:
+            logger.warning("%s did not end within %.1f s", ", ".join(late), deadline.timeout_secs)
+        for role in self._futures:
+            for name in (_started(role), _ended(role), *arrivals(role)):
+                self._event(name).clear()
+
+
+def call_role(pickled: bytes, role: RoleId, topic: str, others: Sequence[RoleId] | None) -> None:
+    """Call a function as one task. The body of a Dask task.
+
+    Parameters
+    ----------
+    pickled : bytes
+        The function, as cloudpickle writes it.
+    role : RoleId
+        Which task this is.
+    topic : str
+        How the names of its events begin.
+    others : sequence of RoleId or None
+        For whom it waits at the barrier; None: it has no barrier.
+    """
+    leave_quickly()
+    liveness = Liveness.of_this_task(str(role))
+    event = partial(_event, get_client(), topic)
+    if not event(OPEN).is_set():  # it was cancelled before the scheduler had heard of it
+        raise StoppedError(str(role), "its client has left")
+    if event(_started(role)).is_set():  # Dask begins again what a process that is gone did
+        raise RoleLostError(str(role), "its Dask worker was lost; start again")
+    event(_started(role)).set()
+    try:
+        barrier = None
+        if others is not None:
+            barrier = EventBarrier(event, role, others, lambda one: event(_ended(one)).is_set(), liveness.check)
+        cloudpickle.loads(pickled)(Surroundings(liveness.check, barrier))
+    finally:
+        event(_ended(role)).set()
+
+
+def _event(client: Client, topic: str, name: str) -> Event:
+    return Event(f"{topic}-{name}", client=client)
+
+
+def _started(role: RoleId) -> str:
+    return f"{role}-started"
+
+
+def _ended(role: RoleId) -> str:
+    return f"{role}-ended"
+
+
+def _slots_at(client: Client, calls: Sequence[RoleCall]) -> dict[RoleId, str]:
+    """Return a Dask worker for each call, on its host, that no other one has and that does nothing."""
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    processing = client.processing()
+    free = [slot for slot in dict.fromkeys(free_slots(workers, processing)) if not processing.get(slot)]
+    found: dict[RoleId, str] = {}
+    faults = []
+    for call in calls:
+        slot = next((slot for slot in free if urlsplit(slot).hostname == _host(call)), None)
+        if slot is None:
+            faults.append(
+                f"{call.role} is at {call.address}, and no free Dask worker is on that host: each task needs one "
+                "of its own; start it there, or correct the address"
+            )
+        else:
+            free.remove(slot)
+            found[call.role] = slot
+    if faults:
+        raise UsageError(tuple(faults))
+    return found
+
+
+def _host(call: RoleCall) -> str:
+    try:
+        return resolved(call.address)[0]
+    except OSError as error:
+        raise UsageError((f"{call.role} is at {call.address}, and nobody knows that host: {error}",)) from None

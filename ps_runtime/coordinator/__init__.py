@@ -1,0 +1,1 @@
+"""The distribute coordinator: who calls `worker_fn`, and as which task."""

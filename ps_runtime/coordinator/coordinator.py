@@ -1,0 +1,166 @@
+"""The distribute coordinator: calls a function of the user as each task of a cluster, or as the one of this process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, assert_never
+
+from psflow.ps_runtime.cluster.ordered_results import Client, check_client
+from psflow.ps_runtime.coordinator.independent import run_independent
+from psflow.ps_runtime.coordinator.place import find_place
+from psflow.ps_runtime.coordinator.program import Program
+from psflow.ps_runtime.coordinator.standalone import run_standalone
+from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.specs.arguments import ArgumentFaults
+from psflow.ps_runtime.specs.strategy import Strategy
+from psflow.ps_runtime.specs.task_facts import ClusterSpec
+from psflow.ps_runtime.specs.worker_context import check_not_within
+
+__all__ = ["CoordinatorMode", "run_distribute_coordinator"]
+
+logger = logging.getLogger(__name__)
+
+
+class CoordinatorMode(StrEnum):
+    """Which processes somebody starts."""
+
+    STANDALONE_CLIENT = "standalone_client"
+    """One: it has a Dask cluster call the function of each task."""
+    INDEPENDENT_WORKER = "independent_worker"
+    """One for each task, which calls the function itself."""
+
+
+def run_distribute_coordinator(
+    worker_fn: Callable[[Any], Any],
+    strategy: Strategy,
+    eval_fn: Callable[[Any], Any] | None = None,
+    eval_strategy: Strategy | None = None,
+    mode: str = CoordinatorMode.STANDALONE_CLIENT,
+    cluster_spec: Mapping[str, Sequence[str]] | ClusterSpec | None = None,
+    task_type: str | None = None,
+    task_id: int | None = None,
+    session_config: Mapping[str, Any] | None = None,
+    rpc_layer: str = "grpc",
+    *,
+    client: Client | None = None,
+) -> Any:
+    """Call `worker_fn` as each task of a cluster, or as the one of this process, within its worker context. Blocks.
+
+    Within it `get_current_worker_context` says which task this is, a RunConfig has the same cluster, and
+    `train_and_evaluate` trains together with the other tasks. Without a cluster `worker_fn` is called here, then
+    `eval_fn` if there is one, whatever `mode` says.
+
+    Parameters
+    ----------
+    worker_fn : callable
+        Takes the strategy of its task.
+    strategy : Strategy
+        Such as a ParameterServerStrategy. Each task gets a copy, configured for it.
+    eval_fn : callable, optional
+        What the evaluator of the cluster calls. Default: `worker_fn`; without a cluster nothing.
+    eval_strategy : Strategy, optional
+        That of the evaluator. Default: it has none.
+    mode : {"standalone_client", "independent_worker"}
+        The client has a Dask cluster call the function of each task, each in a process of its own; or this process is
+        one of them, and calls its own function.
+    cluster_spec : mapping or ClusterSpec, optional
+        Addresses ``host:port`` by type of task: ``chief``, ``worker``, ``ps``, ``evaluator``. Default: that of
+        TF_CONFIG.
+    task_type, task_id : str and int, optional
+        This process, unless the cluster and the task are those of TF_CONFIG. Default: the client.
+    session_config : mapping, optional
+        Settings that the strategies and the contexts are given; psflow looks at none of them.
+    rpc_layer : str
+        What stands before the address in `master_target`, unless TF_CONFIG says another one.
+    client : distributed.Client, optional
+        Of the Dask cluster of a standalone client. Default: processes that it starts on this machine.
+
+    Returns
+    -------
+    object
+        What `worker_fn` or `eval_fn` returned, where this process called one as a task; None for a client whose tasks
+        are elsewhere, for a ps, and without a cluster.
+
+    Raises
+    ------
+    UsageError
+        If an argument or TF_CONFIG is wrong, if a task has no free process, or within a `worker_fn`.
+    RoleFailedError
+        On the client: what the first task failed with; the others are ended.
+
+    Notes
+    -----
+    ps, which call nothing, find the chief by the ``model_dir`` of TF_CONFIG, and end with the job.
+
+    Examples
+    --------
+    ::
+
+        def worker_fn(strategy):
+            context = get_current_worker_context()
+            print(context.task_type, context.task_id, context.is_chief)
+            context.wait_for_other_workers()
+
+        cluster = {"chief": ["localhost:2222"], "worker": ["localhost:2223"]}
+        run_distribute_coordinator(worker_fn, ParameterServerStrategy(), cluster_spec=cluster)
+    """
+    _check_arguments(worker_fn, strategy, eval_fn, eval_strategy, cluster_spec, session_config, rpc_layer)
+    check_not_within()
+    place = find_place(cluster_spec, task_type, task_id, rpc_layer)
+    program = Program(worker_fn, strategy, eval_fn, eval_strategy, session_config or {})
+    if client is not None:
+        check_client(client)
+    if not place.cluster_spec:
+        if client is not None:
+            raise UsageError(("client is for the tasks of a cluster, and there is none; give cluster_spec",))
+        if eval_fn is None:
+            logger.warning("there is no evaluation: eval_fn is not given, and there is no cluster with an evaluator")
+        program.run_local(place)
+        return None
+    match _mode(mode):
+        case CoordinatorMode.STANDALONE_CLIENT:
+            return run_standalone(program, place, client)
+        case CoordinatorMode.INDEPENDENT_WORKER:
+            if client is not None:
+                raise UsageError(("client is of a standalone_client; each independent_worker is a process of its own",))
+            return run_independent(program, place)
+        case other:
+            assert_never(other)
+
+
+def _mode(mode: str) -> CoordinatorMode:
+    names = [one.value for one in CoordinatorMode]
+    if mode not in names:
+        near = did_you_mean(mode, names) if isinstance(mode, str) else ""
+        raise UsageError((f"mode should be one of {', '.join(names)}, got {mode!r}{near}",))
+    return CoordinatorMode(mode)
+
+
+def _check_arguments(
+    worker_fn: Any,
+    strategy: Any,
+    eval_fn: Any,
+    eval_strategy: Any,
+    cluster_spec: Any,
+    session_config: Any,
+    rpc_layer: Any,
+) -> None:
+    faults = ArgumentFaults("run_distribute_coordinator: ")
+    faults.callable("worker_fn", worker_fn)
+    if eval_fn is not None:
+        faults.callable("eval_fn", eval_fn)
+    if not isinstance(strategy, Strategy):
+        faults.add_type(
+            "strategy", "a strategy with extended and configure, such as ParameterServerStrategy()", strategy
+        )
+    if eval_strategy is not None and not isinstance(eval_strategy, Strategy):
+        faults.add_type("eval_strategy", "a strategy with extended and configure, or None", eval_strategy)
+    if cluster_spec is not None and not isinstance(cluster_spec, Mapping | ClusterSpec):
+        faults.add_type("cluster_spec", "a mapping, a ClusterSpec or None", cluster_spec)
+    if session_config is not None and not isinstance(session_config, Mapping):
+        faults.add_type("session_config", "a mapping or None", session_config)
+    if not isinstance(rpc_layer, str):
+        faults.add_type("rpc_layer", "a str, which may be empty", rpc_layer)
+    faults.raise_any()

@@ -1,0 +1,97 @@
+"""Where a coordinator is: of the arguments of its call, and TF_CONFIG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from psflow.ps_runtime.config.environment import tf_config
+from psflow.ps_runtime.errors import ConfigError
+from psflow.ps_runtime.specs.cluster_task import ClusterTask, TaskType
+from psflow.ps_runtime.specs.task_facts import ClusterSpec
+from psflow.ps_runtime.specs.tf_config import TfConfig, load_tf_config, tf_config_of
+
+__all__ = ["Place", "find_place"]
+
+ARGUMENTS = "run_distribute_coordinator"
+ENVIRONMENT = "TF_CONFIG"
+
+
+@dataclass(frozen=True)
+class Place:
+    """One task of a cluster, as it was given; a ClusterTask counts the workers from 0 behind the chief.
+
+    Parameters
+    ----------
+    content : mapping
+        As TF_CONFIG has it, with a ``task`` where there is a ``cluster``.
+    told : TfConfig
+        What it says.
+    rpc_layer : str
+        What stands before an address in the place of a task.
+    """
+
+    content: Mapping[str, Any]
+    told: TfConfig
+    rpc_layer: str
+
+    @property
+    def cluster_spec(self) -> ClusterSpec:
+        """All tasks by type, as they were given; empty without a cluster."""
+        return ClusterSpec({kind: tuple(names) for kind, names in self.content.get("cluster", {}).items() if names})
+
+    @property
+    def task(self) -> ClusterTask:
+        """The process of this place, of a cluster that there is."""
+        assert self.told.task is not None, "a coordinator without a cluster has no task"
+        return self.told.task
+
+    @property
+    def task_type(self) -> TaskType:
+        """The type of this task, as it was given."""
+        return TaskType(self.content["task"]["type"])
+
+    @property
+    def task_id(self) -> int:
+        """Its index among the tasks of that type, as it was given."""
+        index: int = self.content["task"].get("index", 0)
+        return index
+
+    def of(self, task_type: TaskType, task_id: int) -> Place:
+        """Return that of another task of the cluster."""
+        content = {**self.content, "task": {"type": str(task_type), "index": task_id}}
+        return Place(content, tf_config_of(content, ARGUMENTS), self.rpc_layer)
+
+
+def find_place(
+    cluster_spec: Mapping[str, Sequence[str]] | ClusterSpec | None,
+    task_type: str | None,
+    task_id: int | None,
+    rpc_layer: str,
+) -> Place:
+    """Return where this process is: `cluster_spec` comes before the cluster of TF_CONFIG, whose task before the others.
+
+    Who names no task is the client.
+
+    Raises
+    ------
+    ConfigError
+        With every fault, by the name of its field.
+    """
+    environment = load_tf_config(tf_config() or "{}")
+    layer = environment.get("rpc_layer", rpc_layer)
+    if not isinstance(layer, str):
+        raise ConfigError((f"{ENVIRONMENT}: rpc_layer should be a text, got {layer!r}",))
+    content, where = dict(environment), ENVIRONMENT
+    if cluster_spec:
+        tf_config_of({name: value for name, value in environment.items() if name not in ("cluster", "task")})
+        given = cluster_spec.as_dict() if isinstance(cluster_spec, ClusterSpec) else dict(cluster_spec)
+        content, where = {**environment, "cluster": given, "task": {}}, ARGUMENTS
+    if content.get("cluster") and not content.get("task"):
+        task = {"type": task_type, "index": task_id}
+        content["task"] = {name: value for name, value in task.items() if value is not None} or {"type": "client"}
+    place = Place(content, tf_config_of(content, where), layer)
+    if TaskType.MASTER in place.cluster_spec.jobs:
+        raise ConfigError((f"{where}: cluster.master: the distribute coordinator knows a chief and an evaluator",))
+    return place

@@ -1,0 +1,79 @@
+"""What a coordinator calls: the functions of the user, each with a strategy of its own, within its context."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from psflow.ps_runtime.coordinator.place import Place
+from psflow.ps_runtime.specs.cluster_task import TaskType
+from psflow.ps_runtime.specs.strategy import Strategy
+from psflow.ps_runtime.specs.worker_context import Barrier, WorkerContext, within
+
+__all__ = ["Function", "Program"]
+
+Function = Callable[[Strategy | None], Any]
+
+
+@dataclass(frozen=True)
+class Program:
+    """The functions of a coordinator, and what they are given.
+
+    Parameters
+    ----------
+    worker_fn : callable
+        What a replica calls.
+    strategy : Strategy
+        Copied and configured for each task.
+    eval_fn : callable or None
+        What the evaluator calls; None: `worker_fn`, where there is a cluster.
+    eval_strategy : Strategy or None
+        That of the evaluator.
+    session_config : mapping
+        Handed to the strategies, and to the contexts.
+    """
+
+    worker_fn: Function
+    strategy: Strategy
+    eval_fn: Function | None
+    eval_strategy: Strategy | None
+    session_config: Mapping[str, Any]
+
+    def run_local(self, place: Place) -> None:
+        """Call `worker_fn` without a cluster, and then `eval_fn` if there is one."""
+        self._call(self.worker_fn, self.strategy, place, None, None)
+        if self.eval_fn is not None:
+            self._call(self.eval_fn, self.eval_strategy, place, None, None)
+
+    def run_task(self, place: Place, barrier: Barrier | None) -> Any:
+        """Call the function of one task; return what it returns."""
+        if place.task_type is TaskType.EVALUATOR:
+            return self._call(self.eval_fn or self.worker_fn, self.eval_strategy, place, place.task_type, 0)
+        return self._call(self.worker_fn, self.strategy, place, place.task_type, place.task_id, barrier)
+
+    def run_for_all(self, place: Place) -> Any:
+        """Call `worker_fn` once for all replicas; return what it returns."""
+        return self._call(self.worker_fn, self.strategy, place, None, None)
+
+    def _call(
+        self,
+        function: Function,
+        strategy: Strategy | None,
+        place: Place,
+        task_type: TaskType | None,
+        task_id: int | None,
+        barrier: Barrier | None = None,
+    ) -> Any:
+        session_config = copy.deepcopy(dict(self.session_config))
+        own = copy.deepcopy(strategy)
+        cluster = place.cluster_spec
+        name = None if task_type is None else str(task_type)
+        if own is not None:
+            if task_type is TaskType.EVALUATOR:
+                own.configure(session_config)
+            else:
+                own.configure(session_config, cluster or None, name, task_id)
+        with within(WorkerContext(own, cluster, name, task_id, session_config, place.rpc_layer, barrier, place.told)):
+            return function(own)

@@ -1,0 +1,40 @@
+"""A task that calls no function, and serves the job of the chief: a ps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from psflow.ps_runtime.coordinator.place import Place
+from psflow.ps_runtime.errors import ConfigError
+from psflow.ps_runtime.estimator.by_hand import serve_by_hand
+
+__all__ = ["meeting_place", "serve"]
+
+
+def serve(place: Place, timeout_secs: float, check: Callable[[], None]) -> None:
+    """Wait for the chief to begin a job, and serve it until it has ended. Blocks.
+
+    Parameters
+    ----------
+    place : Place
+        Of this task.
+    timeout_secs : float
+        For the chief to begin.
+    check : callable
+        Called several times a second until then; raises to end the wait.
+    """
+    serve_by_hand(place.task, meeting_place(place), timeout_secs, check)
+
+
+def meeting_place(place: Place) -> str:
+    """Return the model_dir in which the chief is found.
+
+    Raises
+    ------
+    ConfigError
+        If nobody has said.
+    """
+    if place.told.model_dir is None:
+        why = "a ps calls no worker_fn, and finds the chief in the model_dir"
+        raise ConfigError((f"TF_CONFIG: model_dir is missing: {why}; give it there, to all processes alike",))
+    return place.told.model_dir

@@ -1,0 +1,113 @@
+"""What the distribute coordinator asks of a strategy, and the one of parameter servers."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+from psflow.ps_runtime.specs.roles import Role
+from psflow.ps_runtime.specs.task_facts import ClusterSpec
+
+__all__ = ["ParameterServerStrategy", "Strategy", "StrategyExtended"]
+
+
+class StrategyExtended(Protocol):
+    """How the tasks of a strategy share their work."""
+
+    @property
+    def experimental_between_graph(self) -> bool:
+        """Whether each replica calls worker_fn; else one does, for all of them."""
+
+    @property
+    def experimental_should_init(self) -> bool:
+        """Whether this task gives the variables their first values."""
+
+    @property
+    def should_checkpoint(self) -> bool:
+        """Whether this task saves checkpoints."""
+
+    @property
+    def should_save_summary(self) -> bool:
+        """Whether this task saves summaries."""
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """What `worker_fn` is given: a copy for each task, configured for it."""
+
+    @property
+    def extended(self) -> StrategyExtended:
+        """How the tasks share their work."""
+
+    def configure(
+        self,
+        session_config: Any = None,
+        cluster_spec: ClusterSpec | None = None,
+        task_type: str | None = None,
+        task_id: int | None = None,
+    ) -> None:
+        """Become the strategy of one task."""
+
+
+class ParameterServerStrategy:
+    """Replicas call `worker_fn` each for itself, and meet at the parameter servers; the chief saves.
+
+    Examples
+    --------
+    >>> strategy = ParameterServerStrategy()
+    >>> strategy.configure(None, ClusterSpec({"chief": ["a:1"], "worker": ["b:1"]}), "worker", 0)
+    >>> strategy.extended.should_checkpoint
+    False
+    """
+
+    def __init__(self) -> None:
+        self.extended = ParameterServerExtended()
+
+    def configure(
+        self,
+        session_config: Any = None,
+        cluster_spec: ClusterSpec | None = None,
+        task_type: str | None = None,
+        task_id: int | None = None,
+    ) -> None:
+        """Become the strategy of one task; without a cluster, or without a task of it, that of the only one.
+
+        Parameters
+        ----------
+        session_config : object
+            Not looked at: there are no sessions of a graph.
+        cluster_spec : ClusterSpec or None
+            The cluster.
+        task_type, task_id : str and int, or None
+            The task.
+        """
+        others = bool(cluster_spec) and task_type is not None
+        self.extended.is_chief = not others or _is_chief(cluster_spec or ClusterSpec(), task_type, task_id)
+
+
+class ParameterServerExtended:
+    """How replicas share their work at parameter servers."""
+
+    experimental_between_graph = True
+
+    def __init__(self) -> None:
+        self.is_chief = True
+        """Also where there is no cluster."""
+
+    @property
+    def experimental_should_init(self) -> bool:
+        """Whether this task gives the variables their first values: the chief does."""
+        return self.is_chief
+
+    @property
+    def should_checkpoint(self) -> bool:
+        """Whether this task saves checkpoints: the chief does."""
+        return self.is_chief
+
+    @property
+    def should_save_summary(self) -> bool:
+        """Whether this task saves summaries: the chief does."""
+        return self.is_chief
+
+
+def _is_chief(cluster: ClusterSpec, task_type: str | None, task_id: int | None) -> bool:
+    return (task_type, task_id) == ((Role.CHIEF if Role.CHIEF in cluster.jobs else Role.WORKER), 0)

@@ -1,0 +1,391 @@
+"""The distribute coordinator: what each process calls, as which task, and what its context says, as in TensorFlow."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import nullcontext
+
+import pytest
+
+from psflow import (
+    CoordinatorMode,
+    Estimator,
+    EvalSpec,
+    MonitoredTrainingSession,
+    ParameterServerStrategy,
+    RunConfig,
+    TrainSpec,
+    get_current_worker_context,
+    run_distribute_coordinator,
+    train_and_evaluate,
+)
+from psflow.ps_runtime.client.shard_client import never_stop
+from psflow.ps_runtime.cluster.role_calls import Surroundings
+from psflow.ps_runtime.coordinator import independent, standalone
+from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, UsageError
+from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, WorkerSessionCreator
+from tests.conformance.programs import estimator_in, line, rows
+from tests.parity.coordinator import CALLS_FILE, CASES, CLIENT, FULL, INDEPENDENT, NO_CHIEF, Strategy, called
+
+TENSORFLOW = json.loads(CALLS_FILE.read_text())
+STRATEGY = ParameterServerStrategy()
+
+
+@pytest.fixture(autouse=True)
+def _model_dir(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"model_dir": "/models/a"}')
+
+
+class Here:
+    """Calls in this thread what a cluster would call, and keeps what it was asked for."""
+
+    def __init__(self):
+        self.calls, self.served, self.num_waits = [], [], 0
+
+    def __call__(self, client, calls):
+        self.calls += calls
+        for call in calls:
+            call.function(Surroundings(never_stop, self if call.has_barrier else None))
+        return nullcontext(self)
+
+    def join(self):
+        """Wait for nothing."""
+
+    def wait(self, timeout_secs):
+        """Note that somebody waits."""
+        self.num_waits += 1
+
+    def serve(self, place, timeout_secs, check):
+        """Note who serves."""
+        self.served.append((str(place.task.role), timeout_secs, place.told.model_dir))
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Return what takes the place of a cluster."""
+    found = Here()
+    monkeypatch.setattr(standalone, "RoleCalls", found)
+    monkeypatch.setattr(standalone, "open_cluster", lambda address, num_slots: nullcontext("cluster"))
+    for module in (standalone, independent):
+        monkeypatch.setattr(module, "serve", found.serve)
+    return found
+
+
+def context_of(mode=INDEPENDENT, strategy=STRATEGY, **options):
+    """Return the context of one call, and what the look at it returned."""
+    found = []
+    look = options.pop("look", lambda context: None)
+    run_distribute_coordinator(
+        lambda own: found.append((get_current_worker_context(), look(get_current_worker_context()))),
+        strategy,
+        mode=mode,
+        **options,
+    )
+    [(context, seen)] = found
+    return context, seen
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_who_calls_what_as_which_task_is_that_of_tensorflow(name, here):
+    def num_served():
+        # a client of TensorFlow's finds its ps there, and does not start them
+        return len(here.served) if CASES[name]["mode"] == INDEPENDENT else 0
+
+    found = called(run_distribute_coordinator, get_current_worker_context, num_served, CASES[name])
+    assert found == TENSORFLOW["calls"][name]
+
+
+def test_all_calls_are_compared():
+    assert TENSORFLOW["tensorflow"].startswith("2.15")
+    assert TENSORFLOW["calls"].keys() == CASES.keys()
+
+
+def test_a_client_has_each_task_called_at_its_address_and_the_ps_serve(here):
+    assert run_distribute_coordinator(lambda own: "x", STRATEGY, cluster_spec=FULL) is None
+    calls = [(str(call.role), call.address, call.has_barrier, call.serves) for call in here.calls]
+    assert calls == [
+        ("ps-0", "p:1", False, True),
+        ("chief-0", "c:1", True, False),
+        ("worker-0", "w:1", True, False),
+        ("worker-1", "w:2", True, False),
+        ("evaluator-0", "e:1", False, False),
+    ]
+    assert here.served == [("ps-0", float("inf"), "/models/a")]
+
+
+def test_in_graph_the_client_calls_for_all_and_only_the_evaluator_is_elsewhere(here):
+    strategy = Strategy(between_graph=False)
+    assert run_distribute_coordinator(lambda own: "x", strategy, cluster_spec=NO_CHIEF) == "x"
+    assert here.calls == []
+    assert run_distribute_coordinator(lambda own: "x", strategy, cluster_spec=FULL) == "x"
+    assert [str(call.role) for call in here.calls] == ["evaluator-0"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "index", "between_graph", "role"),
+    [("ps", 0, True, "ps-0"), ("ps", 0, False, "ps-0"), ("worker", 1, False, "worker-1")],
+)
+def test_a_process_without_a_function_serves(kind, index, between_graph, role, here):
+    options = {"mode": INDEPENDENT, "cluster_spec": FULL, "task_type": kind, "task_id": index}
+    assert run_distribute_coordinator(lambda own: "x", Strategy(between_graph), **options) is None
+    assert here.served == [(role, 60.0, "/models/a")]
+
+
+@pytest.mark.parametrize(("mode", "kind"), [(CLIENT, "client"), (INDEPENDENT, "chief"), (INDEPENDENT, "ps")])
+def test_without_a_model_dir_a_ps_would_find_nobody(mode, kind, here, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG")
+    task = {"mode": mode, "task_type": kind, "task_id": 0}
+    with pytest.raises(ConfigError, match=r"^TF_CONFIG: model_dir is missing: a ps calls no worker_fn, and finds the"):
+        run_distribute_coordinator(pytest.fail, STRATEGY, cluster_spec=FULL, **task)
+    assert here.calls == here.served == []
+    if kind != "ps":
+        run_distribute_coordinator(lambda own: None, STRATEGY, cluster_spec={"chief": ["c:1"]}, **task)
+
+
+def test_outside_there_is_no_context(here):
+    assert get_current_worker_context() is None
+    context_of()
+    assert get_current_worker_context() is None
+    with pytest.raises(KeyError, match="of the user"):
+        context_of(look=lambda context: {}["of the user"])
+    assert get_current_worker_context() is None
+
+
+@pytest.mark.parametrize("options", [{}, {"cluster_spec": FULL}, {"mode": INDEPENDENT}])
+def test_a_worker_fn_runs_no_coordinator(options, here):
+    words = r"^run_distribute_coordinator cannot be called within a worker_fn, and here is worker-1; call it once$"
+    with pytest.raises(ValueError, match=words):
+        context_of(
+            cluster_spec=FULL,
+            task_type="worker",
+            task_id=1,
+            look=lambda context: run_distribute_coordinator(print, STRATEGY, **options),
+        )
+    with pytest.raises(ValueError, match=r"and here is a worker_fn without a cluster; call it once$"):
+        context_of(look=lambda context: run_distribute_coordinator(print, STRATEGY, **options))
+
+
+def test_the_strategy_of_the_caller_stays_as_it_is(here):
+    strategy = Strategy(between_graph=True)
+    context, _ = context_of(strategy=strategy, cluster_spec=FULL, task_type="worker", task_id=1)
+    assert strategy.configured == []
+    assert context.strategy.configured == [[FULL, "worker", 1]]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kind", "index", "is_chief"),
+    [
+        (FULL, "chief", 0, True),
+        (FULL, "worker", 0, False),
+        (NO_CHIEF, "worker", 0, True),
+        (NO_CHIEF, "worker", 1, False),
+        (None, None, None, True),
+    ],
+)
+def test_of_parameter_servers_the_chief_gives_values_and_saves(cluster, kind, index, is_chief):
+    context, _ = context_of(cluster_spec=cluster, task_type=kind, task_id=index)
+    assert context.strategy is not STRATEGY
+    answers = {context.experimental_should_init, context.should_checkpoint, context.should_save_summary}
+    assert answers == {is_chief}
+    assert context.strategy.extended.experimental_between_graph
+
+
+def test_an_evaluator_without_a_strategy_has_no_answers():
+    context, _ = context_of(cluster_spec=FULL, task_type="evaluator", task_id=0)
+    assert context.strategy is None
+    for name in ("experimental_should_init", "should_checkpoint", "should_save_summary"):
+        with pytest.raises(
+            UsageError, match=f"^{name}: the evaluator has no strategy; give run_distribute_coordinator"
+        ):
+            getattr(context, name)
+
+
+def test_workers_of_a_client_wait_for_each_other_and_others_do_not(here):
+    run_distribute_coordinator(
+        lambda own: get_current_worker_context().wait_for_other_workers(), STRATEGY, cluster_spec=FULL
+    )
+    assert here.num_waits == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"cluster_spec": {"chief": ["c:1"]}, "task_type": "chief", "task_id": 0}])
+def test_who_is_alone_does_not_wait(options):
+    context_of(look=lambda context: context.wait_for_other_workers(), **options)
+
+
+def test_without_a_barrier_nobody_takes_others_for_there():
+    words = r"^wait_for_other_workers: worker-1 has no barrier, so it would not wait for the others; ask has_barrier"
+    options = {"cluster_spec": FULL, "task_type": "worker", "task_id": 1}
+    with pytest.raises(ValueError, match=words):
+        context_of(look=lambda context: context.wait_for_other_workers(), **options)
+    with pytest.raises(ValueError, match=r"^wait_for_other_workers: timeout_secs should be greater than 0, got 0$"):
+        context_of(look=lambda context: context.wait_for_other_workers(0))
+
+
+def test_a_session_creator_has_the_settings_of_both():
+    options = {"cluster_spec": FULL, "task_type": "worker", "task_id": 1, "session_config": {"a": [1], "b": 2}}
+    _, found = context_of(
+        look=lambda context: context.session_creator(config={"b": 3, "c": 4}, max_wait_secs=5), **options
+    )
+    assert found == WorkerSessionCreator("grpc://w:2", {"a": [1], "b": 2, "c": 4}, 5)
+    options |= {"task_type": "chief", "task_id": 0, "rpc_layer": ""}
+    context, found = context_of(look=lambda context: context.session_creator(checkpoint_dir="/m"), **options)
+    assert found == ChiefSessionCreator("c:1", {"a": [1], "b": 2}, "/m")
+    assert context.session_config == {"a": [1], "b": 2}
+    context.session_config["a"].append(0)
+    assert context.session_config == {"a": [1], "b": 2} == options["session_config"]
+
+
+def test_what_a_session_creator_does_not_take():
+    given = {"scaffold": 1, "config": 2, "checkpoint_dir": 3, "checkpoint_filename_with_path": "x", "max_wait_secs": 0}
+    with pytest.raises(TypeError) as caught:
+        context_of(look=lambda context: context.session_creator(**given))
+    assert [fault.partition(": ")[2].split()[0] for fault in caught.value.faults] == [
+        "scaffold",
+        "checkpoint_filename_with_path",
+        "config",
+        "checkpoint_dir",
+        "max_wait_secs",
+    ]
+
+
+def test_a_session_of_a_worker_fn_trains_without_a_cluster(tmp_path, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG")
+    estimator, steps = estimator_in(tmp_path / "model"), []
+
+    def train(context):
+        creator = context.session_creator(checkpoint_dir=estimator.model_dir)
+        with MonitoredTrainingSession(estimator, rows, session_creator=creator) as session:
+            while not session.should_stop():
+                steps.append(session.run("global_step"))
+
+    context_of(look=train)
+    assert steps == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("creator", "words"),
+    [
+        (ChiefSessionCreator("", {}, "/other"), "session_creator has checkpoint_dir '/other', and the Estimator has"),
+        (WorkerSessionCreator("", {}, 5), "session_creator is that of a worker, which trains with a chief, and the Run"),
+        (3, "session_creator should be what session_creator() of a worker context returns, or None, got int 3"),
+    ],
+)
+def test_a_session_that_would_not_begin_so_is_refused(creator, words, tmp_path, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG")
+    with pytest.raises(UsageError, match=f"^MonitoredTrainingSession: {re.escape(words)}"):
+        MonitoredTrainingSession(estimator_in(tmp_path), rows, session_creator=creator)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kind", "index", "role"),
+    [
+        (FULL, "worker", 1, "worker-1"),
+        (NO_CHIEF, "worker", 0, "chief-0"),
+        (NO_CHIEF, "worker", 2, "worker-1"),
+        (FULL, "evaluator", 0, "evaluator-0"),
+    ],
+)
+def test_a_run_config_has_the_cluster_of_the_coordinator(cluster, kind, index, role):
+    _, config = context_of(cluster_spec=cluster, task_type=kind, task_id=index, look=lambda context: RunConfig())
+    assert str(config.cluster.role) == role
+    assert config.model_dir == "/models/a"
+    assert "evaluator" not in config.cluster_spec.jobs
+    assert bool(config.cluster_spec) == (kind != "evaluator")
+    assert RunConfig().cluster is None
+
+
+def test_within_a_cluster_nobody_trains_alone(monkeypatch):
+    monkeypatch.setenv("TF_CONFIG", '{"model_dir": "memory://coordinator"}')
+    options = {"cluster_spec": FULL, "task_type": "worker", "task_id": 1}
+    with pytest.raises(UsageError, match=r"^model_dir memory://coordinator: these processes meet in a directory"):
+        context_of(look=lambda _: train_and_evaluate(Estimator(line), TrainSpec(rows), EvalSpec(rows)), **options)
+    alone = r"^TF_CONFIG says that this process is worker 1 of a cluster whose chief is at c:1, but this call trains"
+    with pytest.raises(UsageError, match=alone):
+        context_of(look=lambda _: Estimator(line).train(rows), **options)
+
+
+def test_the_cluster_of_tf_config_is_that_of_who_names_none(monkeypatch, here):
+    def place(cluster, task=None, **more):
+        content = {"cluster": cluster, "model_dir": "/models/a", **({"task": task} if task else {}), **more}
+        monkeypatch.setenv("TF_CONFIG", json.dumps(content))
+
+    def seen(**options):
+        context, _ = context_of(**options)
+        return context.cluster_spec.as_dict(), context.task_type, context.task_id, context.master_target
+
+    place(FULL, {"type": "worker", "index": 1}, rpc_layer="fast")
+    assert seen() == (FULL, "worker", 1, "fast://w:2")
+    assert seen(task_type="chief", task_id=0) == (FULL, "worker", 1, "fast://w:2")
+    assert seen(cluster_spec=NO_CHIEF, task_type="worker", task_id=2) == (NO_CHIEF, "worker", 2, "fast://w:3")
+    place(FULL)
+    assert seen(task_type="chief", task_id=0) == (FULL, "chief", 0, "grpc://c:1")
+    run_distribute_coordinator(print, STRATEGY)
+    assert len(here.calls) == 5
+    place(FULL, {"type": "client"})
+    run_distribute_coordinator(print, STRATEGY)
+    assert len(here.calls) == 10
+
+
+WRONG = {
+    "no JSON": ("{", r"^TF_CONFIG should be a JSON object, got '\{'"),
+    "an unknown role": ({"cluster": {**FULL, "boss": ["b:1"]}}, r"^TF_CONFIG: cluster.boss: expected one of"),
+    "a master": ({"cluster": {"master": ["c:1"]}}, r"^TF_CONFIG: cluster.master: the distribute coordinator knows a"),
+    "two chiefs": ({"cluster": {"chief": ["c:1", "c:2"]}}, r"^TF_CONFIG: cluster.chief should have one address, got 2"),
+    "an address twice": ({"cluster": {"chief": ["c:1"], "ps": ["c:1"]}}, r"^TF_CONFIG: cluster.ps\[0\] is 'c:1', as"),
+    "no replica": ({"cluster": {"ps": ["p:1"]}}, r"^TF_CONFIG: cluster should have one chief, or workers"),
+    "an index out of range": (
+        {"cluster": FULL, "task": {"type": "worker", "index": 2}},
+        r"^TF_CONFIG: task.index should be from 0 to 1, as cluster.worker has 2 addresses, got 2$",
+    ),
+    "an unknown task": ({"cluster": FULL, "task": {"type": "cheif", "index": 0}}, "did you mean 'chief'"),
+    "no index": ({"cluster": FULL, "task": {"type": "worker"}}, r"^TF_CONFIG: task.index missing"),
+    "a layer that is none": ({"cluster": FULL, "rpc_layer": 3}, r"^TF_CONFIG: rpc_layer should be a text, got 3$"),
+    "a task without a cluster": ({"task": {"type": "chief", "index": 0}}, "; give cluster$"),
+}
+
+
+@pytest.mark.parametrize("mode", CoordinatorMode)
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_tf_config_is_refused_before_anything_starts(name, mode, monkeypatch, here):
+    content, words = WRONG[name]
+    monkeypatch.setenv("TF_CONFIG", content if isinstance(content, str) else json.dumps(content))
+    with pytest.raises(ConfigError, match=words):
+        run_distribute_coordinator(pytest.fail, STRATEGY, mode=mode)
+    assert here.calls == here.served == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"cluster_spec": {"worker": ["w"]}}, r"^run_distribute_coordinator: cluster.worker\[0\] should be a host and"),
+        ({"cluster_spec": FULL, "task_type": "chief"}, r"^run_distribute_coordinator: task.index missing"),
+        (
+            {"cluster_spec": FULL, "task_type": "chief", "task_id": 0},
+            r"^this process is chief 0, and a standalone_client",
+        ),
+        ({"cluster_spec": FULL, "mode": INDEPENDENT}, r"^task_type should be chief, worker, ps or evaluator in mode "),
+        (
+            {"cluster_spec": FULL, "mode": "standalone"},
+            r"^mode should be one of .*; did you mean 'standalone_client'\?$",
+        ),
+        (
+            {"cluster_spec": FULL, "mode": None},
+            r"^mode should be one of standalone_client, independent_worker, got None$",
+        ),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_starts(options, words, here):
+    with pytest.raises(UsageError, match=words):
+        run_distribute_coordinator(pytest.fail, STRATEGY, **options)
+    assert here.calls == here.served == []
+
+
+def test_arguments_of_another_type_are_refused_together():
+    with pytest.raises(ArgumentTypeError) as caught:
+        run_distribute_coordinator(1, None, 2, 3, cluster_spec=["w:1"], session_config=4, rpc_layer=None)
+    names = ["worker_fn", "eval_fn", "strategy", "eval_strategy", "cluster_spec", "session_config", "rpc_layer"]
+    assert [fault.split()[1] for fault in caught.value.faults] == names
+    with pytest.raises(ArgumentTypeError, match=r"^client should be a distributed.Client or None, got str 'x'$"):
+        run_distribute_coordinator(print, STRATEGY, client="x")
+    assert CLIENT == CoordinatorMode.STANDALONE_CLIENT

@@ -1,0 +1,155 @@
+"""Functions that a real Dask cluster calls as tasks of roles: they meet, fail, are lost, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from distributed import Client
+
+from psflow.ps_runtime.cluster import role_calls
+from psflow.ps_runtime.cluster.connecting import open_cluster
+from psflow.ps_runtime.cluster.role_calls import RoleCall, RoleCalls, Surroundings
+from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, StoppedError, UsageError, WaitTimeoutError
+from psflow.ps_runtime.specs.roles import RoleId
+from tests.leak_guard import no_leaks
+
+pytestmark = pytest.mark.cluster(shared=True)
+CHIEF, WORKER, PS = (RoleId.parse(name) for name in ("chief-0", "worker-0", "ps-0"))
+HERE = "localhost:2222"
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with no_leaks(), open_cluster(None, 3, 300) as client:
+        yield client
+
+
+def call(
+    role: RoleId, function: Callable[[Surroundings], object], *, waits: bool = False, serves: bool = False
+) -> RoleCall:
+    return RoleCall(role, HERE, function, has_barrier=waits, serves=serves)
+
+
+def run(client: Client, *calls: RoleCall) -> None:
+    with RoleCalls(client, calls) as running:
+        running.join()
+
+
+def serve(surroundings: Surroundings) -> None:
+    while not threading.Event().wait(0.02):
+        surroundings.check()
+
+
+def events_left(client: Client) -> list[str]:
+    def names(dask_scheduler: object) -> list[str]:
+        return list(dask_scheduler.extensions["events"]._events)  # type: ignore[attr-defined]
+
+    found: list[str] = client.run_on_scheduler(names)
+    return found
+
+
+def test_tasks_meet_as_often_as_they_like_and_who_serves_ends_with_them(client: Client, tmp_path: Path) -> None:
+    def meet(role: RoleId, surroundings: Surroundings) -> None:
+        assert surroundings.barrier is not None
+        for count in range(4):
+            (tmp_path / f"{count} {role} {os.getpid()}").touch()
+            surroundings.barrier.wait(60)
+            assert len(list(tmp_path.glob(f"{count} *"))) == 2
+
+    def ps(surroundings: Surroundings) -> None:
+        assert surroundings.barrier is None
+        (tmp_path / f"ps {os.getpid()}").touch()
+        serve(surroundings)
+
+    calls = [
+        call(role, lambda surroundings, role=role: meet(role, surroundings), waits=True) for role in (CHIEF, WORKER)
+    ]
+    run(client, call(PS, ps, serves=True), *calls)
+    assert len(list(tmp_path.iterdir())) == 9
+    assert len({path.name.rpartition(" ")[2] for path in tmp_path.iterdir()}) == 3
+    assert events_left(client) == []
+
+
+def test_the_first_failure_is_raised_with_its_role_and_the_others_end(client: Client) -> None:
+    def wait(surroundings: Surroundings) -> None:
+        assert surroundings.barrier is not None
+        surroundings.barrier.wait(60)
+
+    def fail(surroundings: Surroundings) -> None:
+        raise ValueError("no such input")
+
+    words = r"^worker-0 failed: ValueError\('no such input'\) at .*test_role_calls\.py:\d+$"
+    with pytest.raises(RoleFailedError, match=words) as caught:
+        run(client, call(CHIEF, wait, waits=True), call(WORKER, fail, waits=True), call(PS, serve, serves=True))
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert events_left(client) == []
+
+
+def test_who_ends_without_the_others_is_named(client: Client) -> None:
+    def wait(surroundings: Surroundings) -> None:
+        assert surroundings.barrier is not None
+        surroundings.barrier.wait(60)
+
+    words = r"^chief-0 failed: chief-0 was stopped: worker-0 ended, and did not come to the barrier"
+    with pytest.raises(RoleFailedError, match=words):
+        run(client, call(CHIEF, wait, waits=True), call(WORKER, lambda _: None, waits=True))
+
+
+def test_a_block_that_is_left_ends_all(client: Client, tmp_path: Path) -> None:
+    def begin(surroundings: Surroundings) -> None:
+        (tmp_path / str(os.getpid())).touch()
+        serve(surroundings)
+
+    def interrupt() -> None:
+        with RoleCalls(client, [call(CHIEF, begin), call(PS, begin, serves=True)]):
+            while len(list(tmp_path.iterdir())) < 2:
+                pass
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+    assert events_left(client) == []
+    assert not any(client.processing().values())
+
+
+def test_each_task_needs_a_process_of_its_own_on_its_host(client: Client) -> None:
+    roles = [RoleId(WORKER.role, index) for index in range(4)]
+    with pytest.raises(UsageError, match=r"^worker-3 is at localhost:2222, and no free Dask worker is on that host: "):
+        run(client, *[call(role, pytest.fail) for role in roles])
+    with pytest.raises(UsageError, match=r"^worker-0 is at 192\.0\.2\.1:1, and no free Dask worker"):
+        run(client, RoleCall(WORKER, "192.0.2.1:1", pytest.fail))
+    with RoleCalls(client, [call(RoleId(PS.role, index), serve) for index in range(2)]):
+        with pytest.raises(UsageError) as caught:
+            run(client, call(CHIEF, pytest.fail), call(WORKER, pytest.fail))
+        assert len(caught.value.faults) == 1
+
+
+def test_a_task_that_does_not_begin_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(role_calls, "START_TIMEOUT_SECS", 0.0)
+    monkeypatch.setattr(role_calls, "_slots_at", lambda client, calls: {CHIEF: "tls://127.0.0.1:1"})
+    with pytest.raises(WaitTimeoutError, match=r"^chief-0 did not begin within 0 s: its Dask worker does something"):
+        run(client, call(CHIEF, pytest.fail))
+
+
+@pytest.mark.parametrize(
+    ("events", "error", "words"),
+    [
+        (["open", "chief-0-started"], RoleLostError, r"^chief-0 failed: its Dask worker was lost; start again$"),
+        ([], StoppedError, r"^chief-0 was stopped: its client has left$"),
+    ],
+)
+def test_what_dask_begins_again_or_too_late_is_refused(
+    client: Client, monkeypatch: pytest.MonkeyPatch, events: list[str], error: type[Exception], words: str
+) -> None:
+    monkeypatch.setattr(role_calls.Liveness, "of_this_task", lambda role: None)
+    monkeypatch.setattr(role_calls, "get_client", lambda: client)
+    for name in events:
+        role_calls._event(client, "again", name).set()
+    with pytest.raises(error, match=words):
+        role_calls.call_role(b"", CHIEF, "again", None)
+    for name in events:
+        role_calls._event(client, "again", name).clear()
