@@ -91,6 +91,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., dict[str, str]]]:
 PYTHON = [sys.executable]
 NETWORK = str(EXAMPLES / "migrated" / "sigmoid.py")
 LINEAR = str(EXAMPLES / "migrated" / "linear.py")
+COORDINATED = str(EXAMPLES / "migrated" / "coordinated.py")
 LAUNCHER = str(EXAMPLES / "run_dist.py")
 ONE_COMMAND: Processes = {"launcher": ([], {})}
 PRINTED = re.compile(
@@ -133,6 +134,23 @@ def test_the_network_trains_by_one_command(run: Callable[..., dict[str, str]]) -
         lines = [line.removeprefix(worker) for line in said if line.startswith((f"{worker}Step", f"{worker}Test"))]
         lines += [line.removeprefix(worker) for line in said if line.startswith((f"{worker}Total", f"{worker}Final"))]
         check_network("\n".join(lines))
+
+
+def test_a_worker_fn_of_the_coordinator_has_a_loop_of_its_own(run: Callable[..., dict[str, str]]) -> None:
+    said = run([*PYTHON, COORDINATED], by_tf_config([], 3))
+    assert {name: text.rstrip() for name, text in said.items()} == {
+        "ps-0": "",
+        "chief-0": "chief 0 of 3, w = 3.00",
+        "worker-0": "worker 0 of 3, w = 3.00",
+        "worker-1": "worker 1 of 3, w = 3.00",
+    }
+
+
+def test_a_worker_fn_of_the_coordinator_trains_by_one_command(run: Callable[..., dict[str, str]]) -> None:
+    options = ["--no-evaluator", "--workers", "1", COORDINATED]
+    said = run([*PYTHON, LAUNCHER, *options], ONE_COMMAND)["launcher"].splitlines()
+    printed = sorted(line for line in said if line.endswith("w = 3.00"))
+    assert printed == ["chief-0: chief 0 of 2, w = 3.00", "worker-0: worker 0 of 2, w = 3.00"]
 
 
 LINEAR_WAYS = {

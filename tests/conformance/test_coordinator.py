@@ -267,7 +267,10 @@ def test_a_session_of_a_worker_fn_trains_without_a_cluster(tmp_path, monkeypatch
     ("creator", "words"),
     [
         (ChiefSessionCreator("", {}, "/other"), "session_creator has checkpoint_dir '/other', and the Estimator has"),
-        (WorkerSessionCreator("", {}, 5), "session_creator is that of a worker, which trains with a chief, and the Run"),
+        (
+            WorkerSessionCreator("", {}, 5),
+            "session_creator is that of a worker, which trains with a chief, and the Run",
+        ),
         (3, "session_creator should be what session_creator() of a worker context returns, or None, got int 3"),
     ],
 )

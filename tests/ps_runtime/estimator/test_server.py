@@ -44,7 +44,11 @@ WRONG = [
     (({"ps": "a:1"}, "ps", 0), ConfigError, "Server: cluster.ps should be a list of addresses, got 'a:1'"),
     (({}, "ps", 0), ConfigError, "Server: task.type should be 'worker' where there is no cluster, got 'ps'; give"),
     (({}, "worker", 0), ConfigError, "Server: cluster should have addresses, got none"),
-    (({"ps": ["a:1"]}, "ps", 0), ConfigError, "Server: cluster should have one chief, or workers of which the first is"),
+    (
+        ({"ps": ["a:1"]}, "ps", 0),
+        ConfigError,
+        "Server: cluster should have one chief, or workers of which the first is",
+    ),
     (("a:1", "ps", 0), ArgumentTypeError, "Server: cluster should be a ClusterSpec, or a mapping .*, got str 'a:1'"),
 ]
 
