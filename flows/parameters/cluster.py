@@ -41,7 +41,7 @@ class ClusterParameters(_Address):
         60.0, gt=0, description="Seconds to wait for enough free slots."
     )
     max_restarts: Annotated[int, OnResume.FREE] = Field(
-        3, ge=0, description="New lives of a lost worker or evaluator within an hour; beyond them the job ends."
+        3, ge=0, description="New lives of a lost role within an hour; beyond them the job ends."
     )
     when_full: Annotated[Literal["wait", "fail"], OnResume.FREE] = Field(
         "wait", description="Whether to wait for slots that other jobs have taken, or to fail at once."

@@ -8,7 +8,16 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import assert_never
 
-from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Export, FirstStep, Metrics, RecordedEvent, RoleLost
+from psflow.ps_runtime.roles.events import (
+    Checkpoint,
+    Evaluation,
+    Export,
+    FirstStep,
+    Metrics,
+    RecordedEvent,
+    Restored,
+    RoleLost,
+)
 
 __all__ = ["Progress", "Rate", "shown_metrics"]
 
@@ -66,7 +75,9 @@ class Progress:
     Attributes
     ----------
     step : int
-        The last global_step told of.
+        The last global_step told of, of the branch that counts.
+    num_lost_steps : int
+        Steps told of that training has gone back behind, as a ps or the chief was lost.
     first_step_at : float or None
         Unix time of the first training step of any replica.
 
@@ -89,14 +100,17 @@ class Progress:
         self._loss: float | None = None
         self._evaluated = self._best = ""
         self._num_restarts = 0
-        self.step = 0
+        self.step = self.num_lost_steps = 0
         self.first_step_at: float | None = None
 
-    def handle(self, event: FirstStep | RoleLost | RecordedEvent) -> None:
+    def handle(self, event: FirstStep | Restored | RoleLost | RecordedEvent) -> None:
         """Take an event of a role."""
         match event:
             case RoleLost():
                 self._num_restarts += 1
+            case Restored():
+                self.num_lost_steps += max(0, self.step - event.step)
+                self.step = event.step
             case FirstStep():
                 self.first_step_at = min(self.first_step_at or event.time, event.time)
             case Metrics():
@@ -118,8 +132,9 @@ class Progress:
                 assert_never(event)
 
     def figures(self) -> dict[str, float]:
-        """Return what is worth a curve of its own: ``restarts`` of lost roles, once there is one."""
-        return {"restarts": float(self._num_restarts)} if self._num_restarts else {}
+        """Return what is worth a curve of its own, once it is not 0: ``restarts`` of lost roles and ``lost_steps``."""
+        figures = {"restarts": self._num_restarts, "lost_steps": self.num_lost_steps}
+        return {name: float(value) for name, value in figures.items() if value}
 
     @property
     def percent(self) -> float | None:
@@ -141,6 +156,7 @@ class Progress:
             self._evaluated,
             self._best,
             f"restarts {self._num_restarts}" if self._num_restarts else "",
+            f"lost steps {self.num_lost_steps}" if self.num_lost_steps else "",
             self._remaining(),
         ]
 

@@ -117,6 +117,7 @@ class Watch:
         self._artifacts = Artifacts(watched.parameters.experiment)
         self._plotter = self._new_plotter() if watched.parameters.plots else None
         self._evaluations: dict[tuple[int, str], dict[str, Any]] = {}
+        self._lost_steps: list[str] = []
         self._system = SystemMetrics()
         self._line = TerminalLine()
         self._stack = ExitStack()
@@ -159,9 +160,12 @@ class Watch:
                 self.logs.handle(event)
             case FirstStep():
                 self._progress.handle(event)
+            case Restored():
+                self._tell_lost_steps(event)
             case RoleLost():
                 self._progress.handle(event)
-                self._logger.warning("%s is lost, and is to begin again: %s", event.role, event.reason)
+                also = "; all training goes back to the last checkpoint" if event.goes_back else ""
+                self._logger.warning("%s is lost, and is to begin again: %s%s", event.role, event.reason, also)
                 self._has_lost.set()
             case Metrics() | Checkpoint() | Evaluation() | Export():
                 self._show(event)
@@ -171,7 +175,7 @@ class Watch:
                 self._tracker.handle(event)
             case SummaryFile():
                 self._tracker.put_file(event.file, b64decode(event.content_base64))
-            case RoleStarted() | PsListening() | Restored() | RoleEnded():
+            case RoleStarted() | PsListening() | RoleEnded():
                 pass
             case _:
                 assert_never(event)
@@ -192,6 +196,16 @@ class Watch:
             if self._plotter is not None:
                 self._plotter.recall(event)
             self._tracker.handle(event)
+
+    def _tell_lost_steps(self, event: Restored) -> None:
+        """Log how many steps were lost; MLflow keeps their points, so a tag of the run says which they are."""
+        reached = self._progress.step
+        self._progress.handle(event)
+        if reached > event.step:
+            lost = f"{event.step + 1}-{reached}"
+            self._logger.warning("training goes on from step %d; steps %s are lost, and made again", event.step, lost)
+            self._lost_steps.append(lost)
+            self._tracker.put_tags({"psflow.lost_steps": ", ".join(self._lost_steps)})
 
     def _show(self, event: RecordedEvent) -> None:
         """Take an event for the line of progress and the table of evaluations."""

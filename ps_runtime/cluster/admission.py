@@ -65,7 +65,7 @@ class AdmissionPolicy:
 
 @contextmanager
 def admission(
-    client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None]
+    client: Client, num_roles: int, policy: AdmissionPolicy, check: Callable[[], None], most: int | None = None
 ) -> Iterator[list[str]]:
     """Give the address of a free slot for each role; no other job is given any until the block ends.
 
@@ -83,6 +83,8 @@ def admission(
         How long to wait for another job that starts, and for slots.
     check : callable
         Called at least once a second; raises to end the wait.
+    most : int, optional
+        Slots to give if there are more than `num_roles`; by default none.
 
     Raises
     ------
@@ -93,9 +95,9 @@ def admission(
     """
     check_capacity(client, num_roles)
     if not policy.waits_for_slots:
-        _find_slots(client, num_roles, policy)  # before waiting for another job, which may itself be waiting for slots
+        _free_here(client, num_roles, policy)  # before waiting for another job, which may itself be waiting for slots
     with admission_lock(client, policy, check):
-        yield _await_slots(client, num_roles, policy, check)
+        yield _await_slots(client, num_roles, policy, check)[: most or num_roles]
 
 
 @contextmanager
@@ -129,7 +131,7 @@ def _await_slots(client: Client, num_roles: int, policy: AdmissionPolicy, check:
     while True:
         check()
         try:
-            return _find_slots(client, num_roles, policy)
+            return _free_here(client, num_roles, policy)
         except CapacityError as error:
             if not policy.waits_for_slots:
                 raise
@@ -146,13 +148,13 @@ def _await_slots(client: Client, num_roles: int, policy: AdmissionPolicy, check:
         time.sleep(POLL_SECS)
 
 
-def _find_slots(client: Client, num_roles: int, policy: AdmissionPolicy) -> list[str]:
+def _free_here(client: Client, num_roles: int, policy: AdmissionPolicy) -> list[str]:
     free = free_slots(client.scheduler_info(n_workers=-1)["workers"], client.processing())
     if policy.host is not None:
         free = [slot for slot in free if urlsplit(slot).hostname == policy.host]
     if len(free) < num_roles:
         raise CapacityError(num_roles, len(free), _where(client))
-    return free[:num_roles]
+    return free
 
 
 def _takers(client: Client) -> str:

@@ -6,23 +6,20 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import CancelledError
-from functools import partial
 from types import TracebackType
 from typing import Any, Self, assert_never
 from urllib.parse import urlsplit
 
-import cloudpickle
-from distributed import Client, Future
+from distributed import Client
 
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy, admission
-from psflow.ps_runtime.cluster.failures import root_cause, scheduler_loss
+from psflow.ps_runtime.cluster.failures import root_cause
 from psflow.ps_runtime.cluster.loss_messages import send_loss
 from psflow.ps_runtime.cluster.presence import Presence
 from psflow.ps_runtime.cluster.restarting import Restarting, SlotOf
-from psflow.ps_runtime.cluster.role_task import run_role
-from psflow.ps_runtime.cluster.supervisor import Supervisor
+from psflow.ps_runtime.cluster.role_futures import LIVES_PER_ATTEMPT, RoleFutures
+from psflow.ps_runtime.cluster.supervisor import SAVING, Loss, Supervisor
 from psflow.ps_runtime.deadline import ROLES_SECS, Deadline, stop_clock
 from psflow.ps_runtime.errors import ProtocolError, RoleFailedError, StoppedError, WaitTimeoutError
 from psflow.ps_runtime.roles.event_codec import decode_event
@@ -50,13 +47,12 @@ __all__ = ["ClusterJob"]
 SLICE_SECS = 0.2
 START_TIMEOUT_SECS = 60.0
 """For a submitted role to report; its process runs already."""
-RESULT_TIMEOUT_SECS = 30.0
-"""For fetching the report of a role that has ended."""
+LEAVE_TIMEOUT_SECS = 300.0
+"""For a ps, or the chief, that was told to end and may have a step of the user's to finish."""
 END_TIMEOUT_SECS = 3.0
 """For cancelled roles to end, or since a signal; they look at least four times a second."""
 SETTLE_SECS = 1.0
 """After a first failure: how long to wait for the one that caused it."""
-LIVES_PER_ATTEMPT = 1 << 16
 MAX_RESTARTS = 3
 """Of one role within an hour, where nobody has said another number."""
 
@@ -76,8 +72,9 @@ class ClusterJob:
         Takes the events of all roles, in the order of each role, in a thread of the Dask client or in that of `join`;
         must not block.
     max_restarts : int, optional
-        New lives of a role within an hour, where Dask workers are lost: a worker and the evaluator begin again on
-        another slot, and the others do not stop. A lost ps or chief ends the job.
+        New lives of a role within an hour, where Dask workers are lost: the role begins again on another slot. While a
+        worker or the evaluator is lost the others do not stop; with a lost ps or chief all training goes back to the
+        last checkpoint, and a job that saves none ends.
 
     Notes
     -----
@@ -90,12 +87,11 @@ class ClusterJob:
         self.job = job
         self._client = client
         self._on_event = on_event
-        # opaque bytes: the scheduler need not know the user's modules, and pickling is done once
-        self._pickled: bytes = cloudpickle.dumps(job)
-        self._topic = f"psflow-{job.job_id}-{job.attempt}"
         self._changed = threading.Condition()
-        self._futures: dict[RoleId, Future[Any]] = {}
-        self._supervisor = Supervisor(job.roles, job.attempt * LIVES_PER_ATTEMPT, max_restarts)
+        self._futures = RoleFutures(client, job, self._take_outcome)
+        self._supervisor = Supervisor(
+            job.roles, job.attempt * LIVES_PER_ATTEMPT, max_restarts, goes_back=job.config.saves_checkpoints
+        )
         self._cause: RoleFailedError | None = None
         self._presence = Presence(client)
         self._ps_addresses: dict[RoleId, Address] = {}
@@ -103,18 +99,17 @@ class ClusterJob:
         """Losses that were handed on."""
         self._hosts: set[str | None] = set()
         """Of the slots that the roles began on."""
-        self._slot_of: SlotOf | None = None
+        self._restarting: Restarting | None = None
 
     def __enter__(self) -> Self:
-        self._client.subscribe_topic(self._topic, self._take_event)
+        self._client.subscribe_topic(self._futures.topic, self._take_event)
         self._client.subscribe_topic("all", self._take_cluster_event)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._futures:
-            self._client.cancel(list(self._futures.values()), force=True)
+        self._futures.cancel_all()
         try:
             with self._changed:
                 timeout_secs = min(END_TIMEOUT_SECS, stop_clock.left(ROLES_SECS))
@@ -122,7 +117,7 @@ class ClusterJob:
                     logger.warning("%s did not end within %.1f s", ", ".join(self._running()), timeout_secs)
         finally:  # somebody may not want to wait
             self._presence.close()
-            self._client.unsubscribe_topic(self._topic)
+            self._client.unsubscribe_topic(self._futures.topic)
             self._client.unsubscribe_topic("all")
 
     def start(self, policy: AdmissionPolicy, check: Callable[[], None] = never_stop) -> None:
@@ -157,16 +152,18 @@ class ClusterJob:
         check : callable
             Called at least once a second; raises to end the wait.
         """
-        self._slot_of = slot_of
         self._hosts = {urlsplit(slot).hostname for slot in slots.values()}
+        # a ps that is alone on its host with all others listens to no other one
+        host = next(iter(self._hosts)) if len(self._hosts) == 1 else None
+        self._restarting = Restarting(self._client, self._supervisor, self._submit, host, slot_of)
+        listens, has_started = self._supervisor.is_listening, self._supervisor.has_started
         servers = [role for role in self.job.roles if role.role is Role.PS]
         for role in servers:
             self._submit(role, slots[role])
-        self._await(lambda: [role for role in servers if role not in self._ps_addresses], "start listening", check)
+        self._await(lambda: [role for role in servers if not listens(role)], "start listening", check)
         for role in self.job.roles:
-            if role not in self._futures:
+            if role.role is not Role.PS:
                 self._submit(role, slots[role])
-        has_started = self._supervisor.has_started
         self._await(lambda: [role for role in self.job.roles if not has_started(role)], "start", check)
 
     def wait(self, role: RoleId, timeout_secs: float, num_lost: int = 0) -> dict[str, Any] | None:
@@ -220,18 +217,12 @@ class ClusterJob:
         RoleFailedError
             If a role has failed: of several errors the one that the others follow from.
         WaitTimeoutError
-            If the scheduler is silent for minutes, or a lost role finds no slot though all others have ended.
+            If the scheduler is silent for minutes, or a lost role finds no slot though nobody trains without it.
         """
         supervisor = self._supervisor
-        # a ps that is alone on its host with all others listens to no other one
-        host = next(iter(self._hosts)) if len(self._hosts) == 1 else None
-        restarting = Restarting(self._client, supervisor, self._submit, host, self._slot_of)
         while not supervisor.all_ended():
             check()
-            self._look()
-            self._tell_losses()
-            self._cancel_lost()
-            restarting.place(check)
+            self._begin_again(check)
             with self._changed:
                 self._changed.wait_for(self._has_news, SLICE_SECS)
             self._raise_failure(check)
@@ -258,32 +249,20 @@ class ClusterJob:
             raise cause
 
     def _submit(self, role: RoleId, slot: str) -> None:
-        """Have a life of a role begin; its key is its own, so that Dask takes it for no earlier one."""
-        job = self.job
+        """Have a life of a role begin."""
         with self._changed:
             incarnation = self._supervisor.place(role, slot)
-        future = self._client.submit(
-            run_role,
-            self._pickled,
-            role,
-            incarnation,
-            self._topic,
-            [self._ps_addresses[RoleId(Role.PS, i)] for i in range(job.num_ps)] if role.role is not Role.PS else [],
-            is_alone=len(self._hosts) == 1,
-            key=f"psflow-{job.job_id}-{job.attempt}-{role}-{incarnation % LIVES_PER_ATTEMPT}",
-            pure=False,
-            workers=[slot],
-            allow_other_workers=False,
-            retries=0,
-        )
-        self._futures[role] = future
-        future.add_done_callback(partial(self._take_outcome, role, incarnation))
+            servers = [RoleId(Role.PS, i) for i in range(self.job.num_ps)] if role.role is not Role.PS else []
+            addresses = [self._ps_addresses[server] for server in servers]
+        self._futures.submit(role, incarnation, slot, addresses, is_alone=len(self._hosts) == 1)
 
-    def _cancel_lost(self) -> None:
-        """Cancel lost lives before their addresses may be there again: Dask would run them once more."""
-        lost = [future for role in self._supervisor.waiting() if (future := self._futures.pop(role, None)) is not None]
-        if lost:
-            self._client.cancel(lost, force=True)
+    def _begin_again(self, check: Callable[[], None]) -> None:
+        """Find out what is lost and tell of it, end what is to end, and place what may begin again."""
+        assert self._restarting is not None
+        self._look()
+        self._tell_losses()
+        self._futures.cancel(self._supervisor.to_end())  # or Dask runs them once more if their addresses come back
+        self._restarting.place(check)
 
     def _take_event(self, stamped: tuple[float, Any]) -> None:
         """Note what an event says of the roles, and hand it on; the job fails of data that is no event of a role."""
@@ -312,7 +291,9 @@ class ClusterJob:
             case RoleEnded():
                 self._supervisor.leave(role, event.incarnation)
             case PsListening():
-                self._ps_addresses[role] = event.address
+                if is_current:
+                    self._ps_addresses[role] = event.address
+                    self._supervisor.listen(role, event.incarnation)
             case Restored() | FirstStep() | Metrics() | SummaryFile() | Checkpoint() | Evaluation() | Export():
                 pass
             case LogMessage():
@@ -332,6 +313,9 @@ class ClusterJob:
         """Find out about Dask workers that have left and of which nobody has told."""
         with self._changed:
             self._supervisor.lose_late(START_TIMEOUT_SECS)
+            if late := self._supervisor.late_to_leave(LEAVE_TIMEOUT_SECS):
+                names = ", ".join(map(str, late))
+                raise WaitTimeoutError(names, "end, so that training goes back to a checkpoint", LEAVE_TIMEOUT_SECS)
             slots = set(self._supervisor.slots().values())
         self._lose(self._presence.missing(slots))
 
@@ -346,18 +330,23 @@ class ClusterJob:
             if self._supervisor.error(role) is not None:
                 continue
             for loss in self._supervisor.losses(role)[self._num_told[role] :]:
-                slot = self._supervisor.slots().get(RoleId(Role.PS, 0))
-                if role.trains and slot is not None:
-                    send_loss(self._client, self._topic, slot, (role.replica, loss.incarnation))
                 self._num_told[role] += 1
-                if not self._supervisor.has_ended(role):
-                    self._on_event(RoleLost(loss.error.error, role=str(role), incarnation=loss.incarnation))
+                if not loss.is_recall:
+                    self._tell_loss(role, loss)
+
+    def _tell_loss(self, role: RoleId, loss: Loss) -> None:
+        slot = self._supervisor.slots().get(RoleId(Role.PS, 0))
+        if role.role is Role.WORKER and slot is not None:
+            send_loss(self._client, self._futures.topic, slot, (role.replica, loss.incarnation))
+        if not self._supervisor.has_ended(role):
+            goes_back = role.role in SAVING
+            self._on_event(RoleLost(loss.error.error, goes_back, role=str(role), incarnation=loss.incarnation))
 
     def _await(self, missing: Callable[[], list[RoleId]], action: str, check: Callable[[], None]) -> None:
         """Wait until `missing` returns no role that still has to do `action`; raise the failure of one that ends."""
         deadline = Deadline(START_TIMEOUT_SECS)
         while not deadline.has_passed:
-            self._look()
+            self._begin_again(check)
             with self._changed:
                 if self._changed.wait_for(lambda: not missing() or self._any_error(), SLICE_SECS) and not missing():
                     return
@@ -374,23 +363,19 @@ class ClusterJob:
     def _any_error(self) -> bool:
         return self._cause is not None or bool(self._supervisor.errors())
 
-    def _take_outcome(self, role: RoleId, incarnation: int, future: Future[Any]) -> None:
-        """Fetch what a role ended with, in a thread of the Dask client's that may block."""
-        report: dict[str, Any] = {}
-        error: BaseException | None = None
-        loss: RoleFailedError | None = None
-        try:
-            report = future.result(timeout=RESULT_TIMEOUT_SECS)
-        except CancelledError as cancelled:
-            error, loss = StoppedError(str(role), "it was cancelled"), scheduler_loss(self._client, cancelled)
-        except Exception as failure:  # whatever the role, or user code in it, raised
-            error = failure
+    def _take_outcome(
+        self,
+        role: RoleId,
+        incarnation: int,
+        outcome: dict[str, Any] | BaseException,
+        scheduler_loss: RoleFailedError | None,
+    ) -> None:
         with self._changed:
-            self._cause = self._cause or loss
-            if error is None:
-                self._supervisor.finish(role, incarnation, report)
+            self._cause = self._cause or scheduler_loss
+            if isinstance(outcome, BaseException):
+                self._supervisor.fail(role, incarnation, outcome)
             else:
-                self._supervisor.fail(role, incarnation, error)
+                self._supervisor.finish(role, incarnation, outcome)
             self._changed.notify_all()
 
     def _running(self) -> list[str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from distributed import Client
 
@@ -21,7 +22,7 @@ SlotOf = Callable[[RoleId], str | None]
 LOOK_SECS = 1.0
 """Between two looks for a free slot."""
 NO_SLOT_SECS = 60.0
-"""For a slot, once no other role of the job is left."""
+"""For a slot, once the job does not train without it, or no other role of it is left."""
 SAY_AGAIN_SECS = 30.0
 """Until somebody reads whom the job misses, and between two such lines."""
 BY_HAND = "start the process of each of them again by its command"
@@ -61,6 +62,7 @@ class Restarting:
         self._slot_of = slot_of
         self._policy = AdmissionPolicy(0, waits_for_slots=False, host=host)
         self._next_look = Deadline(0)
+        self._has_placed_all = False
         self._no_slot: Deadline | None = None
         """Since only roles are left that wait."""
         self._say: Deadline | None = None
@@ -77,38 +79,45 @@ class Restarting:
         Raises
         ------
         WaitTimeoutError
-            If nobody else is left, and no slot was free for a minute.
+            If nobody trains, or nobody is left at all, and no slot was free for a minute.
         """
-        waiting = self._supervisor.waiting()
-        if not waiting:
+        due = self._supervisor.due()
+        if not due:
             self._say = None
-        if not waiting or not self._next_look.has_passed:
+        if not due or not self._may_look:
             return
         self._next_look = Deadline(LOOK_SECS)
-        # one free slot at a time: the scheduler may not have heard yet that the one before is taken
-        due = waiting if self._slot_of is not None else waiting[:1]
-        num_placed = sum(self._is_placed(role, check) for role in due)
-        if num_placed == len(due):
+        self._has_placed_all = self._place(due, check) == len(due)
+        if self._has_placed_all:
             self._no_slot = self._say = None
         else:
             self._give_up_late()
             self._say_late()
 
-    def _is_placed(self, role: RoleId, check: Callable[[], None]) -> bool:
-        """Have a role begin, if there is a slot for it."""
+    @property
+    def _may_look(self) -> bool:
+        """Whether a slot that this job was given would not be given once more: the scheduler knows that it is taken."""
+        return self._next_look.has_passed or (self._has_placed_all and self._supervisor.all_started())
+
+    def _place(self, due: Sequence[RoleId], check: Callable[[], None]) -> int:
+        """Have roles begin as far as there are slots for them, the first ones first; return how many do."""
         if self._slot_of is not None:
-            if (slot := self._slot_of(role)) is not None:
+            places = [(role, slot) for role in due if (slot := self._slot_of(role)) is not None]
+            for role, slot in places:
                 self._submit(role, slot)
-            return slot is not None
+            return len(places)
         try:
-            with admission(self._client, 1, self._policy, check) as [slot]:
-                self._submit(role, slot)
+            busy = self._supervisor.busy_slots()  # of cancelled lives, so that the scheduler takes them for free
+            with admission(self._client, 1, self._policy, check, most=len(due) + len(busy)) as slots:
+                free = list((Counter(slots) - Counter(busy)).elements())[: len(due)]
+                for role, slot in zip(due, free, strict=False):
+                    self._submit(role, slot)
+                return len(free)
         except (CapacityError, WaitTimeoutError):  # or another job is starting
-            return False
-        return True
+            return 0
 
     def _give_up_late(self) -> None:
-        if self._supervisor.slots():
+        if self._supervisor.is_training and self._supervisor.slots():
             self._no_slot = None
         elif self._no_slot is None:
             self._no_slot = Deadline(NO_SLOT_SECS)
@@ -117,7 +126,7 @@ class Restarting:
 
     def _too_late(self) -> WaitTimeoutError:
         state = ""
-        if self._supervisor.is_trained:  # only the evaluator is missed then: workers are let go
+        if self._supervisor.is_trained:  # only the evaluator is missed then: the others are let go
             state = "training is complete, and its checkpoints are kept; to evaluate the rest, "
         detail = f"{state}resume the job, and {self._remedy}"
         return WaitTimeoutError(self._names, f"begin {self._where}", NO_SLOT_SECS, detail)

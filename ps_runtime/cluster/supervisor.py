@@ -1,14 +1,20 @@
 """The lives of the roles of a job as a state machine: what is lost, what begins again, when to give up.
 
-Events in: a life was placed on a Dask worker, started, left, returned, failed; a Dask worker is lost. What follows is
-asked for: which roles wait for a Dask worker to begin again on, and what the job fails of. There is no Dask in it.
+Events in: a life was placed on a Dask worker, started, listens, left, returned, failed; a Dask worker is lost. What
+follows is asked for: which lives are to end, which roles are to be placed on a Dask worker next, and what the job fails
+of. There is no Dask in it.
 
 ::
 
     placed ──▶ started ──▶ returned            it has ended
        │          │ ├────▶ failed              it has ended, and the job fails of it
-       └──────────┴─┴────▶ lost ──▶ placed     a new life, of a worker or the evaluator
-                            └─────▶ failed     of a ps or the chief, or too many times within an hour
+       │          │ └────▶ recalled ──┐        a ps or the chief is lost: training goes back
+       └──────────┴─────▶ lost ───────┴──▶ placed     a new life
+                            └────────────▶ failed     too many times within an hour
+
+A ps has values, and the chief the order of cuts, that nobody else has. Once one of them is lost, all roles that train
+are recalled, and begin again from the last checkpoint: the ps first, the others once every ps listens. A checkpoint is
+written by the ps and the chief together, so the new ones begin only after the old ones have ended.
 """
 
 from __future__ import annotations
@@ -22,18 +28,20 @@ from typing import Any, NamedTuple
 from psflow.ps_runtime.errors import RoleFailedError, RoleLostError, TransportError
 from psflow.ps_runtime.specs.roles import Role, RoleId
 
-__all__ = ["Loss", "Supervisor"]
+__all__ = ["SAVING", "Loss", "Supervisor"]
 
-BEGIN_AGAIN = (Role.WORKER, Role.EVALUATOR)
-"""The roles of which a new life goes on where the lost one was."""
+SAVING = (Role.PS, Role.CHIEF)
+"""The roles that make checkpoints: no training goes on without one of them."""
 HOUR_SECS = 3600.0
 
 
 class Loss(NamedTuple):
-    """A life that was lost, and how."""
+    """A life that is over though its role goes on, and why."""
 
     incarnation: int
     error: RoleLostError
+    is_recall: bool
+    """It ended because another role was lost."""
 
 
 @dataclass(slots=True)
@@ -44,7 +52,9 @@ class _Life:
     slot: str
     placed_at: float
     has_started: bool = False
+    is_listening: bool = False
     has_left: bool = False
+    recalled_at: float | None = None
 
 
 @dataclass(slots=True)
@@ -66,6 +76,10 @@ class _State:
         return self.num_placed > 0 and self.life is None and not self.has_ended
 
     @property
+    def is_recalled(self) -> bool:
+        return self.life is not None and self.life.recalled_at is not None
+
+    @property
     def has_ended(self) -> bool:
         return self.report is not None or self.error is not None or self.is_let_go
 
@@ -76,11 +90,13 @@ class Supervisor:
     Parameters
     ----------
     roles : iterable of RoleId
-        Of the job.
+        Of the job, in the order in which they are to begin.
     first_incarnation : int
         Of the first life of each role; higher than those of earlier attempts.
     max_restarts : int
-        New lives of one role within an hour, from 0.
+        New lives of one role within an hour, from 0; those of roles that were recalled do not count.
+    goes_back : bool
+        Whether there are checkpoints to go back to; else a lost ps or chief ends the job.
     clock : callable, optional
         Returns seconds that never go back.
 
@@ -94,11 +110,14 @@ class Supervisor:
         roles: Iterable[RoleId],
         first_incarnation: int,
         max_restarts: int,
+        *,
+        goes_back: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._states = {role: _State() for role in roles}
         self._first_incarnation = first_incarnation
         self._max_restarts = max_restarts
+        self._goes_back = goes_back
         self._clock = clock
 
     # Events
@@ -109,6 +128,8 @@ class Supervisor:
         incarnation = self._first_incarnation + state.num_placed
         state.num_placed += 1
         state.life = _Life(incarnation, slot, self._clock())
+        if role.role is not Role.PS and not self._all_listen():
+            state.life.recalled_at = self._clock()  # a ps was lost meanwhile
         return incarnation
 
     def start(self, role: RoleId, incarnation: int) -> None:
@@ -119,28 +140,42 @@ class Supervisor:
         elif life is not None:
             life.has_started = True
 
+    def listen(self, role: RoleId, incarnation: int) -> None:
+        """Take note that a ps can be reached."""
+        if (life := self._life(role, incarnation)) is not None:
+            life.is_listening = True
+
     def leave(self, role: RoleId, incarnation: int) -> None:
         """Take note that a life runs no longer; `finish` or `fail` says how it has ended."""
         if (life := self._life(role, incarnation)) is not None:
             life.has_left = True
+            if life.recalled_at is not None:
+                self._states[role].life = None
 
     def finish(self, role: RoleId, incarnation: int, report: dict[str, Any]) -> None:
         """Take note that a life came to its end, and what it says of itself."""
+        state = self._states[role]
         if self._life(role, incarnation) is None or self.has_ended(role):
             return
-        self._states[role].report = report
+        if state.is_recalled and role.role is not Role.CHIEF:
+            return
+        state.report = report
         if role.role is Role.CHIEF:
             for other, state in self._states.items():
-                state.is_let_go |= other.role is Role.WORKER and state.is_waiting
+                state.is_let_go |= other.role is not Role.EVALUATOR and (state.is_waiting or state.is_recalled)
 
     def fail(self, role: RoleId, incarnation: int, error: BaseException) -> None:
         """Take note that a life ended with an error; a later one that cannot reach the ps counts as lost."""
-        if self._life(role, incarnation) is None or self.has_ended(role):
+        state = self._states[role]
+        life = self._life(role, incarnation)
+        if life is None or self.has_ended(role):
             return
-        if self._states[role].losses and isinstance(error, TransportError):
+        if life.recalled_at is not None:
+            state.life = life if life.has_started else None  # who has started leaves
+        elif state.losses and isinstance(error, TransportError):
             self._lose(role, str(error))
         else:
-            self._states[role].error = error
+            state.error = error
 
     def lose_slots(self, addresses: Collection[str]) -> None:
         """Take note that Dask workers are gone, and the lives on them."""
@@ -159,13 +194,38 @@ class Supervisor:
 
     # What follows
 
+    def to_end(self) -> list[RoleId]:
+        """Return the roles of which a life is over, or is to end: nobody waits for its result any more."""
+        return [role for role, state in self._states.items() if state.is_waiting or state.is_recalled]
+
     def waiting(self) -> list[RoleId]:
-        """Return the roles that are to begin a new life on whatever Dask worker is free."""
+        """Return the roles that are to begin a new life, on whatever Dask worker is free."""
         return [role for role, state in self._states.items() if state.is_waiting]
 
+    def due(self) -> list[RoleId]:
+        """Return those of `waiting` that may begin now, in this order."""
+        if any(state.is_recalled for role, state in self._states.items() if role.role in SAVING):
+            return []
+        if servers := [role for role in self.waiting() if role.role is Role.PS]:
+            return servers
+        return self.waiting() if self._all_listen() else []
+
+    def late_to_leave(self, timeout_secs: float) -> list[RoleId]:
+        """Return the ps and the chief if they were recalled so long ago, and have not left."""
+        lives = {role: state.life for role, state in self._states.items() if role.role in SAVING}
+        return [
+            role
+            for role, life in lives.items()
+            if life is not None and life.recalled_at is not None and self._clock() - life.recalled_at >= timeout_secs
+        ]
+
     def losses(self, role: RoleId) -> list[Loss]:
-        """Return the lives of a role that were lost, one after the other."""
+        """Return the lives of a role that were lost or recalled, one after the other."""
         return self._states[role].losses
+
+    def all_started(self) -> bool:
+        """Return whether each life that was placed has started: Dask knows then which slots are taken."""
+        return all(state.life is None or state.life.has_started for state in self._states.values())
 
     def is_current(self, role: RoleId, incarnation: int) -> bool:
         """Return whether a life is the present one of its role."""
@@ -175,6 +235,11 @@ class Supervisor:
         """Return whether any life of a role has started."""
         state = self._states[role]
         return bool(state.losses) or (state.life is not None and state.life.has_started)
+
+    def is_listening(self, role: RoleId) -> bool:
+        """Return whether the present life of a ps can be reached."""
+        life = self._states[role].life
+        return life is not None and life.is_listening
 
     def has_ended(self, role: RoleId) -> bool:
         """Return whether a role has ended for good, well or not."""
@@ -198,12 +263,21 @@ class Supervisor:
 
     @property
     def is_trained(self) -> bool:
-        """Whether the chief has come to its end: no worker is needed any more."""
+        """Whether the chief has come to its end: no other role that trains is needed any more."""
         return any(role.role is Role.CHIEF and state.report is not None for role, state in self._states.items())
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the ps and the chief are there, or begin on Dask workers that they have."""
+        return not any(state.is_waiting for role, state in self._states.items() if role.role in SAVING)
 
     def slots(self) -> dict[RoleId, str]:
         """Return the Dask workers of the lives that have not ended."""
         return {r: s.life.slot for r, s in self._states.items() if s.life is not None and not s.has_ended}
+
+    def busy_slots(self) -> list[str]:
+        """Return the Dask workers of lives that were recalled and have not left, one for each."""
+        return [state.life.slot for state in self._states.values() if state.life is not None and state.is_recalled]
 
     def running(self) -> list[RoleId]:
         """Return the roles whose present life has started and runs still, ended or not as far as is told."""
@@ -217,22 +291,46 @@ class Supervisor:
         life = self._states[role].life
         return life if life is not None and life.incarnation == incarnation else None
 
+    def _all_listen(self) -> bool:
+        """Return whether each ps can be reached, or is needed no more."""
+        servers = [state for role, state in self._states.items() if role.role is Role.PS]
+        return all(state.has_ended or (state.life is not None and state.life.is_listening) for state in servers)
+
     def _lose(self, role: RoleId, reason: str) -> None:
         state = self._states[role]
         assert state.life is not None
+        is_recalled = state.is_recalled
         loss = RoleLostError(str(role), reason)
-        state.losses.append(Loss(state.life.incarnation, loss))
+        if not is_recalled:
+            state.losses.append(Loss(state.life.incarnation, loss, is_recall=False))
         state.life = None
+        if is_recalled:  # it was over already
+            return
         now = self._clock()
         state.lost_at.append(now)
         while now - state.lost_at[0] >= HOUR_SECS:
             state.lost_at.popleft()
-        if role.role not in BEGIN_AGAIN:
-            state.error = loss
-        elif role.role is Role.WORKER and self.is_trained:
+        if role.role is not Role.EVALUATOR and self.is_trained:
             state.is_let_go = True
+        elif role.role in SAVING and not self._goes_back:
+            state.error = loss
         elif len(state.lost_at) > self._max_restarts:
             state.error = self._too_many(role, reason)
+        elif role.role in SAVING:
+            self._recall(role)
+
+    def _recall(self, lost: RoleId) -> None:
+        """Have the roles that train begin again, also those that have ended: their work since the cut is lost."""
+        for role, state in self._states.items():
+            life = state.life
+            if role.role is Role.EVALUATOR or life is None or state.error is not None or state.is_recalled:
+                continue
+            state.report = None
+            reason = f"training goes back to the last checkpoint, as {lost} was lost"
+            state.losses.append(Loss(life.incarnation, RoleLostError(str(role), reason), is_recall=True))
+            life.recalled_at = self._clock()
+            if life.has_left or not life.has_started:
+                state.life = None
 
     def _too_many(self, role: RoleId, reason: str) -> RoleFailedError:
         if self._max_restarts == 0:

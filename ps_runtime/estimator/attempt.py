@@ -267,7 +267,6 @@ class Attempt:
             facts["finished_step"] = finished.final_step
         self.record = self._file.update(**facts)
         clear_finished(self.model_dir)
-        CheckpointStore(self.model_dir).discard_uncommitted()
         self._kept.write(self.plan.datasets)
         if self._fork is not None:
             self._fork.copy(self.record.facts[FORKED_FROM]["step"])

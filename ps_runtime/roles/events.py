@@ -250,9 +250,12 @@ class RoleLost(RoleEvent):
     ----------
     reason : str
         What has become of it, as far as is known.
+    goes_back : bool
+        Whether it is a ps or the chief, so that all training goes back to the last checkpoint.
     """
 
     reason: str
+    goes_back: bool = False
 
 
 RecordedEvent: TypeAlias = Metrics | Checkpoint | Evaluation | Export

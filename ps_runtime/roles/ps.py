@@ -11,6 +11,7 @@ from typing import Any
 
 import scipy.linalg.blas  # noqa: F401  (updates use it: who holds the threads of BLAS must find it loaded)
 
+from psflow.ps_runtime.checkpoint.lost_end import take_up_end
 from psflow.ps_runtime.protocol.handler import Reply
 from psflow.ps_runtime.roles.context import RoleContext
 from psflow.ps_runtime.roles.copying import copy_arrays
@@ -90,7 +91,7 @@ class PsParts:
 
 
 def _job_machine(job: JobSpec) -> Job:
-    return Job(
+    machine = Job(
         job.input,
         job.train_spec.max_steps,
         job.config.save_checkpoints_steps,
@@ -99,6 +100,9 @@ def _job_machine(job: JobSpec) -> Job:
         num_replicas=job.num_workers + 1,
         num_shards=job.num_ps,
     )
+    if (end := take_up_end(job.model_dir)) is not None:
+        machine.stop(end.reason)
+    return machine
 
 
 def run_ps(job: JobSpec, context: RoleContext, host: str, *, is_alone: bool) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""Trainings whose worker and evaluator are killed, also where a Dask worker comes back at the address that it had."""
+"""Trainings whose roles are killed, also where a Dask worker comes back at the address that it had."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -70,30 +71,34 @@ cluster: {workers: 2}
 """
 
 
-def test_a_killed_worker_and_a_killed_evaluator_are_retries_of_their_task_runs(tmp_path: Path) -> None:
+def test_killed_roles_are_retries_of_their_task_runs_and_no_point_stands_twice(tmp_path: Path) -> None:
     project = Project(tmp_path)
     project.write("slope_model.py", MODEL)
     (tmp_path / "pids").mkdir()
     process = project.start("train", project.write("slope.yaml", CONF))
     checkpoints = tmp_path / "runs/slope/checkpoints"
-    for role, step in (("worker-0", 500), ("evaluator-0", 1500)):
+    for role, step in (("worker-0", 500), ("evaluator-0", 1500), ("chief-0", 2500)):
         wait_for((checkpoints / f"step_{step:08}/manifest.json").exists, TIMEOUT_SECS, f"a checkpoint of step {step}")
         wait_for((tmp_path / "pids" / role).exists, TIMEOUT_SECS, f"a first batch of {role}")
         os.kill(int((tmp_path / "pids" / role).read_text()), signal.SIGKILL)
     out, said = process.communicate(timeout=TIMEOUT_SECS)
     assert process.returncode == 0, said
-    assert said.count("is to begin again: its Dask worker tls://") == 2
-    assert "restarts 2" in said
+    assert said.count("is to begin again: its Dask worker tls://") == 3
+    assert said.count("all training goes back to the last checkpoint") == 1
+    [(step, reached)] = re.findall(r"training goes on from step (\d+); steps \d+-(\d+) are lost, and made again", said)
+    num_lost = int(reached) - int(step)
+    assert f"restarts 3, lost steps {num_lost}" in said
     facts = json.loads(out)
     assert facts["final_step"] == 4000
     with sqlite3.connect(tmp_path / "prefect/prefect.db") as database:
         counts = dict(database.execute("select name, run_count from task_run").fetchall())
-    assert counts == {"ps-0": 1, "chief-0": 1, "worker-0": 2, "worker-1": 1, "evaluator-0": 2}
+    assert counts == {"ps-0": 2, "chief-0": 2, "worker-0": 3, "worker-1": 2, "evaluator-0": 2}
     curves = metric_points(project, facts["run_id"])
     assert curves["eval/loss"] == list(range(0, 4001, 500))
     assert all(sorted(set(steps)) == steps for steps in curves.values())
-    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    assert client.get_run(facts["run_id"]).data.metrics["restarts"] == 2
+    data = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db").get_run(facts["run_id"]).data
+    assert (data.metrics["restarts"], data.metrics["lost_steps"]) == (3, num_lost)
+    assert data.tags["psflow.lost_steps"] == f"{int(step) + 1}-{reached}"
 
 
 def free_port() -> int:

@@ -138,8 +138,10 @@ def _best(model_dir: Path, events: Sequence[Event]) -> Iterator[str]:
 def wrong_losses(trial: Trial, events: Sequence[Event]) -> Iterator[str]:
     lost = sorted(event.role for event in events if isinstance(event, RoleLost))
     expected = sorted(map(str, trial.target.roles)) if trial.loses_roles else []
-    may_be_over = trial.phase is Phase.FINISH and set(lost) <= set(expected) and len(set(lost)) == len(lost)
-    if lost != expected and not may_be_over:
+    may_be_over = trial.phase is Phase.FINISH  # then nobody needs them
+    may_be_recalled = trial.target.goes_back and bool(lost)  # one of two, as the other was lost
+    is_part = set(lost) <= set(expected) and len(set(lost)) == len(lost)
+    if lost != expected and not (is_part and (may_be_over or may_be_recalled)):
         yield f"lost {lost}, expected {expected}"
 
 

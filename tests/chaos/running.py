@@ -1,4 +1,4 @@
-"""Runs a trial: its job on a cluster of its own, the fault in its phase, the second attempt where one is due."""
+"""Runs a trial: its job on a cluster of its own, and the fault in its phase."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from distributed import Client
 from psflow.ps_runtime.cluster.admission import AdmissionPolicy
 from psflow.ps_runtime.cluster.connecting import open_cluster
 from psflow.ps_runtime.cluster.launch import ClusterJob
-from psflow.ps_runtime.errors import PsflowError, RoleFailedError
+from psflow.ps_runtime.errors import PsflowError
 from psflow.ps_runtime.estimator.attempt import Attempt
-from psflow.ps_runtime.roles.events import Event, FirstStep, Restored, RoleEnded, RoleStarted
+from psflow.ps_runtime.roles.events import Event, FirstStep, RoleEnded, RoleStarted
 from psflow.ps_runtime.specs.roles import Role, RoleId
 from tests.chaos.gates import Gates
 from tests.chaos.oracles import violations, wrong_reports
-from tests.chaos.program import job_of
+from tests.chaos.program import CHIEF, job_of
 from tests.chaos.trials import NUM_WORKERS, Fault, Phase, Trial
 
 LIMIT_SECS = 180.0
@@ -40,7 +40,7 @@ class Outcome:
     """Whether the fault hit its phase."""
     num_kills: int = 0
     recovery_secs: list[float] = field(default_factory=list)
-    """From the kill until a new life worked, or until the resumed job did."""
+    """From the kill until a new life worked."""
     violations: list[str] = field(default_factory=list)
 
 
@@ -60,9 +60,9 @@ def run_trial(trial: Trial, directory: Path) -> Outcome:
         with open_cluster(None, _num_slots(trial), LIMIT_SECS) as client:
             with _started(trial, model_dir, gates, client, events) as run:
                 fault = _Fault(trial, gates, client, run, events, outcome)
-                _join(run, outcome, fault)
-            if trial.ends_the_job and outcome.has_hit:
-                _resume(trial, model_dir, gates, client, events, fault, outcome)
+                reports = run.join(_limited(fault.look))
+            fault.look()  # a last time
+            outcome.violations += wrong_reports(reports)
     except (PsflowError, LateError) as error:
         outcome.violations.append(f"{type(error).__name__}: {error}")
     if outcome.has_hit and not outcome.violations:
@@ -83,38 +83,6 @@ def _started(trial: Trial, model_dir: Path, gates: Gates, client: Client, events
     ):
         run.start(AdmissionPolicy(LIMIT_SECS))
         yield run
-
-
-def _join(run: ClusterJob, outcome: Outcome, fault: _Fault) -> None:
-    """Wait for the end of the first attempt: an error that names the role, where the trial ends it."""
-    try:
-        reports = run.join(_limited(fault.look))
-    except RoleFailedError as error:
-        if not (outcome.trial.ends_the_job and error.role in outcome.trial.target.value):
-            raise
-    else:
-        fault.look()  # a last time
-        outcome.violations += wrong_reports(reports)
-        if outcome.trial.ends_the_job and outcome.has_hit:
-            outcome.violations.append("the job came to its end without the role that was killed")
-
-
-def _resume(
-    trial: Trial,
-    model_dir: Path,
-    gates: Gates,
-    client: Client,
-    events: list[Event],
-    fault: _Fault,
-    outcome: Outcome,
-) -> None:
-    """Make the second attempt, as the same command does."""
-    client.wait_for_workers(_num_slots(trial), timeout=LIMIT_SECS)
-    num_before = len(events)
-    with _started(trial, model_dir, gates, client, events) as run:
-        outcome.violations += wrong_reports(run.join(_limited(lambda: None)))
-    begun = [event.time for event in events[num_before:] if isinstance(event, FirstStep | Restored)]
-    outcome.recovery_secs.append(min(begun) - fault.happened_at)
 
 
 def _limited(look: Callable[[], None]) -> Callable[[], None]:
@@ -182,6 +150,8 @@ class _Fault:
             for process in self._hit.values():
                 process.resume()
         elif self._trial.loses_roles:
+            if self._trial.target.goes_back:
+                self._gates.note_recovery()  # nobody comes to the end before: and who waits for it does not leave
             returned = [self._returned(role) for role in self._hit]
             if None in returned:
                 return
@@ -191,6 +161,9 @@ class _Fault:
 
     def _returned(self, role: RoleId) -> float | None:
         """Return when a new life of a role began to work; None before."""
+        if self._trial.target.goes_back:
+            steps = [event for event in self._events if isinstance(event, FirstStep) and event.time > self.happened_at]
+            return min((event.time for event in steps if event.role == CHIEF), default=None)
         if role.role is Role.WORKER:
             lives = self._gates.begun(str(role))
             return min((at for pid, at in lives.items() if pid != self._hit[role].pid), default=None)

@@ -90,6 +90,8 @@ def test_reports_of_another_end_are_found(changed: dict[str, int], exit_of_worke
         (TRIAL, ["worker-0", "worker-0", "worker-1"], False),
         (replace(TRIAL, phase=Phase.FINISH), ["worker-0"], True),  # the other one had left
         (replace(TRIAL, phase=Phase.FINISH), ["chief-0"], False),
+        (replace(TRIAL, target=Target.PS_AND_WORKER), ["ps-0"], True),  # which recalls the other one
+        (replace(TRIAL, target=Target.PS_AND_WORKER), [], False),
         (replace(TRIAL, fault=Fault.STOP), [], True),
         (replace(TRIAL, fault=Fault.TERM), ["worker-0"], False),
     ],

@@ -23,15 +23,17 @@ class Target(Enum):
     CHIEF = ("chief-0",)
     PS_0 = ("ps-0",)
     PS_1 = ("ps-1",)
+    PS_AND_WORKER = ("ps-0", "worker-0")
+    PS_AND_CHIEF = ("ps-1", "chief-0")
 
     @property
     def roles(self) -> tuple[RoleId, ...]:
         return tuple(RoleId.parse(name) for name in self.value)
 
     @property
-    def begins_again(self) -> bool:
-        """Whether the job goes on without these roles until they begin again."""
-        return all(role.role in (Role.WORKER, Role.EVALUATOR) for role in self.roles)
+    def goes_back(self) -> bool:
+        """Whether no training goes on without these roles, so that it goes back to the last checkpoint."""
+        return any(role.role in (Role.PS, Role.CHIEF) for role in self.roles)
 
 
 class Phase(Enum):
@@ -106,18 +108,13 @@ class Trial:
     @property
     def is_possible(self) -> bool:
         """Whether there can be such a job."""
-        has_target = self.target is not Target.PS_1 or self.num_ps == 2
+        has_target = "ps-1" not in self.target.value or self.num_ps == 2
         return has_target and not (self.update is Update.SYNC and self.pipeline_depth == 1)
-
-    @property
-    def ends_the_job(self) -> bool:
-        """Whether the job ends with an error, and the same command resumes it."""
-        return self.fault is Fault.KILL and not self.target.begins_again
 
     @property
     def loses_roles(self) -> bool:
         """Whether roles are lost and begin again."""
-        return self.fault is Fault.KILL and self.target.begins_again
+        return self.fault is Fault.KILL
 
     def __str__(self) -> str:
         return ", ".join(f"{field.name}={name_of(getattr(self, field.name))}" for field in fields(self))

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,6 +24,8 @@ from psflow.ps_runtime.roles.events import (
     Metrics,
     PsListening,
     RecordedEvent,
+    Restored,
+    RoleLost,
     SummaryFile,
 )
 from psflow.ps_runtime.transport.address import Address
@@ -139,6 +142,33 @@ def test_a_summary_that_is_a_file_is_written_and_not_shown(
     assert len(messages(caplog)) == 1
 
 
+def test_steps_that_training_has_gone_back_behind_are_told_of(
+    seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with watch(seen, tmp_path, CHECKPOINT) as watching:
+        watching.handle(Restored(300, 0.5, role="chief-0"))
+        watching.handle(METRICS)
+        watching.handle(RoleLost("its Dask worker tcp://h:1 was lost", True, role="ps-0"))
+        watching.handle(Restored(300, 0.5, role="chief-0"))
+        watching.handle(RoleLost("its Dask worker tcp://h:2 was lost", role="worker-0"))
+        watching.handle(Metrics(320, {}))
+        watching.handle(Restored(300, 0.5, role="chief-0"))
+    assert messages(caplog) == [
+        "ps-0 is lost, and is to begin again: its Dask worker tcp://h:1 was lost; all training goes back to the last "
+        "checkpoint",
+        "training goes on from step 300; steps 301-400 are lost, and made again",
+        "worker-0 is lost, and is to begin again: its Dask worker tcp://h:2 was lost",
+        "training goes on from step 300; steps 301-320 are lost, and made again",
+        "step 300/600 (50 %), loss 0.25, restarts 2, lost steps 120",
+    ]
+    assert [tags["psflow.lost_steps"] for tags in seen.tags if "psflow.lost_steps" in tags] == [
+        "301-400",
+        "301-400, 301-320",
+    ]
+    [figures] = [event.values for event in seen.tracked if isinstance(event, Metrics) and "restarts" in event.values]
+    assert (figures["restarts"], figures["lost_steps"]) == (2, 120)
+
+
 def test_the_past_is_recorded_again_but_no_news(seen: Seen, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with watch(seen, tmp_path, CHECKPOINT, EVALUATION):
         pass
@@ -192,9 +222,11 @@ def test_a_long_job_logs_its_progress_now_and_then(
 ) -> None:
     monkeypatch.setattr(module, "LOG_SECS", 0.0)
     monkeypatch.setattr(module, "NOTE_SECS", 0.0)
-    has_note = threading.Event()
-    seen.tracker.put_tags = lambda tags: has_note.set()
+    notes: SimpleQueue[dict[str, str]] = SimpleQueue()
+    seen.tracker.put_tags = notes.put
     with watch(seen, tmp_path) as watching:
         watching.handle(METRICS)
-        assert has_note.wait(200)
+        while "step 400" not in notes.get(timeout=200)["psflow.progress"]:
+            pass
+        notes.get(timeout=200)  # a line was logged since
         assert messages(caplog)[-1].startswith("step 400/600")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -32,10 +33,13 @@ def seen() -> list[Event]:
 @pytest.fixture
 def run(seen: list[Event], monkeypatch: pytest.MonkeyPatch) -> ClusterJob:
     monkeypatch.setattr(module, "Presence", lambda client: SimpleNamespace(missing=lambda slots: set()))
-    job: Any = SimpleNamespace(job_id="j", attempt=1, num_ps=1, roles=job_roles(1, 0, evaluator=False))
-    run = ClusterJob(SimpleNamespace(), job, seen.append)  # type: ignore[arg-type]
+    config = SimpleNamespace(saves_checkpoints=True)
+    job: Any = SimpleNamespace(job_id="j", attempt=1, num_ps=1, roles=job_roles(1, 0, evaluator=False), config=config)
+    run = ClusterJob(SimpleNamespace(run=lambda *given, **options: None), job, seen.append)  # type: ignore[arg-type]
+    run._restarting = SimpleNamespace(place=lambda check: None)  # type: ignore[assignment]
     for role in job.roles:
         run._supervisor.place(role, "tcp://h:1")
+        run._supervisor.listen(PS, LIFE)
     return run
 
 
@@ -57,10 +61,12 @@ def test_a_loss_is_told_of_who_is_to_begin_again(run: ClusterJob, seen: list[Eve
     worker = RoleId(Role.WORKER, 0)
     run.job = SimpleNamespace(roles=job_roles(1, 1, evaluator=False))  # type: ignore[assignment]
     run._supervisor = Supervisor(run.job.roles, LIFE, 3)
+    run._supervisor.listen(PS, run._supervisor.place(PS, str(PS)))
     for role in run.job.roles[1:]:
         run._supervisor.place(role, str(role))
     if is_over:
-        run._supervisor.finish(RoleId(Role.CHIEF, 0), LIFE, {})
+        for role in (RoleId(Role.CHIEF, 0), PS):
+            run._supervisor.finish(role, LIFE, {})
     run._supervisor.lose_slots({str(worker)})
     run._tell_losses()
     assert [event.role for event in seen] == ([] if is_over else ["worker-0"])
@@ -103,23 +109,26 @@ def test_a_role_that_is_late_is_named_with_what_it_did_not_do(
 ) -> None:
     monkeypatch.setattr(module, "START_TIMEOUT_SECS", 0.0)
     monkeypatch.setattr(module, "admission", lambda *given: nullcontext(["tcp://h:1", "tcp://h:2"]))
-    submit_nothing(run, monkeypatch)
-    for event in events:
-        run._take_event((0.0, encode_event(event)))
+    submit_nothing(run, monkeypatch, events)
     with pytest.raises(WaitTimeoutError, match=words):
         run.start(AdmissionPolicy(0))
 
 
-def submit_nothing(run: ClusterJob, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Let `run` submit roles to nobody; return the options that it gives them."""
+def submit_nothing(
+    run: ClusterJob, monkeypatch: pytest.MonkeyPatch, events: Sequence[Event] = ()
+) -> list[dict[str, Any]]:
+    """Let `run` submit roles to nobody, from whom it hears `events`; return the options that it gives them."""
+    run._supervisor = Supervisor(run.job.roles, LIFE, 3)
     submitted: list[dict[str, Any]] = []
     future = SimpleNamespace(add_done_callback=lambda take: None)
 
     def submit(*given: Any, **options: Any) -> Any:
         submitted.append(options)
+        for event in events:
+            run._take_event((0.0, encode_event(event)))
         return future
 
-    monkeypatch.setattr(run, "_client", SimpleNamespace(submit=submit))
+    monkeypatch.setattr(run._futures, "_client", SimpleNamespace(submit=submit, cancel=lambda futures, force: None))
     return submitted
 
 
@@ -154,9 +163,9 @@ def cancelled(reason: str | None) -> Any:
 def test_a_scheduler_that_is_gone_is_named_and_not_a_role_that_was_cancelled(
     run: ClusterJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "_client", SimpleNamespace(scheduler=SimpleNamespace(address="tcp://h:8786")))
+    monkeypatch.setattr(run._futures, "_client", SimpleNamespace(scheduler=SimpleNamespace(address="tcp://h:8786")))
     for role in run.job.roles:
-        run._take_outcome(role, LIFE, cancelled("scheduler-connection-lost"))
+        run._futures._take_outcome(role, LIFE, cancelled("scheduler-connection-lost"))
     words = r"^the Dask scheduler at tcp://h:8786 failed: the connection to it broke; .*run the same command again$"
     with pytest.raises(RoleFailedError, match=words):
         run.join()
@@ -164,6 +173,6 @@ def test_a_scheduler_that_is_gone_is_named_and_not_a_role_that_was_cancelled(
 
 def test_a_role_that_somebody_has_cancelled_is_named(run: ClusterJob) -> None:
     for role in run.job.roles:
-        run._take_outcome(role, LIFE, cancelled(None))
+        run._futures._take_outcome(role, LIFE, cancelled(None))
     with pytest.raises(RoleFailedError, match=r"^ps-0 failed: ps-0 was stopped: it was cancelled$"):
         run.join()

@@ -37,7 +37,7 @@ from psflow.ps_runtime.cluster.presence import SILENCE_SECS, Presence
 from psflow.ps_runtime.errors import ClusterError, RoleFailedError, WaitTimeoutError
 from psflow.ps_runtime.estimator.attempt import Attempt
 from psflow.ps_runtime.roles.event_codec import encode_event
-from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Event, FirstStep, RoleLost, RoleStarted
+from psflow.ps_runtime.roles.events import Checkpoint, Evaluation, Event, FirstStep, Restored, RoleLost, RoleStarted
 from psflow.ps_runtime.specs.roles import RoleId
 from tests.ps_runtime.cluster.test_training import EVAL, endless, estimator
 
@@ -150,7 +150,7 @@ def test_a_role_that_dask_begins_again_has_failed(tmp_path: Path) -> None:
     with (
         open_cluster(None, 3, 300) as client,
         Attempt(estimator(tmp_path), TrainSpec(endless, 10**8), EVAL) as attempt,
-        ClusterJob(client, attempt.job(), lambda event: None) as run,
+        ClusterJob(client, attempt.job(), lambda event: None, max_restarts=0) as run,
     ):
         run.start(AdmissionPolicy(10))
         again = RoleStarted(role="ps-0", incarnation=run.job.attempt * LIVES_PER_ATTEMPT, number=1)
@@ -195,6 +195,36 @@ def test_a_lost_worker_and_a_lost_evaluator_begin_again_while_the_others_train_o
     evaluated = [record.global_step for record in EvaluationLog(str(tmp_path / "job")).read()]
     assert evaluated == sorted(set(evaluated))
     assert evaluated[-1] == final_step
+
+
+def test_one_training_replica_that_went_back_has_the_bits_of_one_that_did_not(tmp_path: Path) -> None:
+    events: list[Event] = []
+    killed: list[str] = []
+    job_dir, local_dir = tmp_path / "job", tmp_path / "local"
+    estimator(local_dir).train(endless, max_steps=1000)
+    with (
+        open_cluster(None, 4, 300) as client,
+        Attempt(estimator(job_dir), TrainSpec(endless, 1000), EVAL, num_ps=2) as attempt,
+        ClusterJob(client, attempt.job(), events.append) as run,
+    ):
+
+        def check() -> None:
+            num_saved = sum(isinstance(event, Checkpoint) for event in events)
+            num_first_steps = sum(isinstance(event, FirstStep) for event in events)
+            if len(killed) < 2 and num_first_steps > len(killed) and num_saved > 3 * (len(killed) + 1):
+                killed.append(("ps-1", "chief-0")[len(killed)])
+                os.kill(client.run(os.getpid)[slot_of(run, killed[-1])], signal.SIGKILL)
+
+        run.start(AdmissionPolicy(10))
+        reports = run.join(check)
+    losses = [event for event in events if isinstance(event, RoleLost)]
+    assert [(event.role, event.goes_back) for event in losses] == [("ps-1", True), ("chief-0", True)]
+    assert sum(isinstance(event, Restored) for event in events) == 2
+    assert reports["chief-0"]["statistics"]["job"]["global_step"] == 1000
+    for name in ("w", "b"):
+        values = [estimator(directory).get_variable_value(name) for directory in (job_dir, local_dir)]
+        np.testing.assert_array_equal(*values)
+    assert sorted(EvaluationLog(str(job_dir)).evaluated("")) == list(range(0, 1001, 50))
 
 
 def test_a_scheduler_that_is_silent_for_minutes_is_given_up() -> None:

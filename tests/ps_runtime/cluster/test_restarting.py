@@ -30,21 +30,25 @@ class Scene:
         monkeypatch.setattr(module, "admission", self.admission)
         self.supervisor = Supervisor([PS, CHIEF, WORKER, EVALUATOR], 1, 3)
         for role in (PS, CHIEF, WORKER, EVALUATOR):
-            self.supervisor.place(role, str(role))
+            incarnation = self.supervisor.place(role, str(role))
+            self.supervisor.start(role, incarnation)
+            self.supervisor.listen(role, incarnation)
         self.supervisor.lose_slots({str(WORKER), str(EVALUATOR)})
         self.restarting = Restarting(None, self.supervisor, self.submit, host)  # type: ignore[arg-type]
 
     @contextmanager
-    def admission(self, client: Any, num_roles: int, policy: Any, check: Any) -> Iterator[list[str]]:
+    def admission(self, client: Any, num_roles: int, policy: Any, check: Any, most: int) -> Iterator[list[str]]:
         assert (num_roles, policy.waits_for_slots) == (1, False)
         self.hosts.append(policy.host)
         if not self.free:
             raise CapacityError(1, 0, "the cluster")
-        yield [self.free.pop(0)]
+        yield self.free[:most]
 
     def submit(self, role: RoleId, slot: str) -> None:
         self.supervisor.place(role, slot)
         self.submitted.append((role, slot))
+        if slot in self.free:
+            self.free.remove(slot)
 
     def look(self) -> None:
         self.now += LOOK_SECS
@@ -67,14 +71,47 @@ def test_who_was_lost_first_among_the_roles_gets_the_first_slot(monkeypatch: pyt
     assert set(scene.hosts) == {"10.0.0.1"}
 
 
-def test_one_look_places_one_role_as_the_next_may_be_shown_the_same_slot_still(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_who_wait_are_placed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene(monkeypatch)
-    scene.free = ["a", "a"]  # the scheduler has not heard of the first role when it is asked again
+    scene.free = ["a", "a", "b"]
     scene.look()
-    assert scene.submitted == [(WORKER, "a")]
-    scene.free = ["b"]
+    assert scene.submitted == [(WORKER, "a"), (EVALUATOR, "a")]
+
+
+def test_there_is_no_second_look_before_the_scheduler_knows_which_slots_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch)
+    supervisor = scene.supervisor
+    supervisor.lose_slots({str(PS)})
+    supervisor.leave(CHIEF, 1)
+    scene.free = ["a", "b", "c", "d"]
+    scene.restarting.place(lambda: None)
+    assert scene.submitted == [(PS, "a")]
+    supervisor.listen(PS, 2)
+    scene.restarting.place(lambda: None)
+    assert scene.submitted == [(PS, "a")]
+    supervisor.start(PS, 2)
+    scene.restarting.place(lambda: None)
+    assert scene.submitted == [(PS, "a"), (CHIEF, "b"), (WORKER, "c"), (EVALUATOR, "d")]
+
+
+def test_a_slot_whose_role_has_not_left_yet_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene(monkeypatch)
+    scene.supervisor = Supervisor([PS, CHIEF, WORKER], 1, 3)
+    for role, slot in ((PS, "p"), (CHIEF, "c"), (WORKER, "w")):
+        scene.supervisor.place(role, slot)
+        scene.supervisor.listen(role, 1)
+        scene.supervisor.start(role, 1)
+    scene.restarting = Restarting(None, scene.supervisor, scene.submit, None)  # type: ignore[arg-type]
+    scene.supervisor.lose_slots({"p"})
+    scene.supervisor.leave(CHIEF, 1)
+    scene.free = ["w"]  # as the scheduler has it: the task there was cancelled
     scene.look()
-    assert scene.submitted == [(WORKER, "a"), (EVALUATOR, "b")]
+    assert scene.submitted == []
+    scene.free = ["w", "c"]
+    scene.look()
+    assert scene.submitted == [(PS, "c")]
 
 
 def test_roles_with_places_of_their_own_begin_there_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,6 +141,18 @@ def test_a_slot_is_waited_for_as_long_as_others_are_there_and_a_minute_longer(mo
         "threads"
     )
     with pytest.raises(WaitTimeoutError, match=f"^{words}$"):
+        scene.look()
+
+
+def test_without_a_ps_a_slot_is_waited_for_only_a_minute_though_others_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene = Scene(monkeypatch)
+    scene.supervisor.lose_slots({str(PS)})
+    scene.supervisor.leave(CHIEF, 1)
+    for _ in range(int(NO_SLOT_SECS)):
+        scene.look()
+    with pytest.raises(WaitTimeoutError, match=r"^ps-0, chief-0, worker-0, evaluator-0 did not begin again on a free"):
         scene.look()
 
 

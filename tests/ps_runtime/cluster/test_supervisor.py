@@ -23,11 +23,13 @@ class Scene:
     """A supervisor whose roles have all started, each on a Dask worker of its own name, at a time that stands still."""
 
     max_restarts: int = 3
+    goes_back: bool = True
     now: float = 0.0
     supervisor: Supervisor = field(init=False)
 
     def __post_init__(self) -> None:
-        self.supervisor = Supervisor([PS, CHIEF, WORKER, OTHER, EVALUATOR], FIRST, self.max_restarts, lambda: self.now)
+        roles = [PS, CHIEF, WORKER, OTHER, EVALUATOR]
+        self.supervisor = Supervisor(roles, FIRST, self.max_restarts, goes_back=self.goes_back, clock=lambda: self.now)
         for role in (PS, CHIEF, WORKER, OTHER, EVALUATOR):
             self.begin(role, str(role))
 
@@ -35,7 +37,14 @@ class Scene:
         """Place a life and have it start; return its incarnation."""
         incarnation = self.supervisor.place(role, slot)
         self.supervisor.start(role, incarnation)
+        if role.role is Role.PS:
+            self.supervisor.listen(role, incarnation)
         return incarnation
+
+    def leave(self, *roles: RoleId) -> None:
+        """Have recalled first lives end."""
+        for role in roles:
+            self.supervisor.leave(role, FIRST)
 
     def errors(self) -> dict[RoleId, str]:
         """Return what has failed."""
@@ -50,18 +59,102 @@ def test_a_lost_worker_or_evaluator_waits_for_a_slot_and_begins_a_later_life(rol
     assert role not in supervisor.slots()
     [loss] = supervisor.losses(role)
     assert (loss.incarnation, str(loss.error)) == (FIRST, f"{role} failed: its Dask worker {role} was lost")
+    assert not loss.is_recall
+    assert (supervisor.to_end(), supervisor.due()) == ([role], [role])
     assert scene.begin(role, "elsewhere") == FIRST + 1
     assert supervisor.waiting() == []
     assert supervisor.slots()[role] == "elsewhere"
 
 
 @pytest.mark.parametrize("role", [PS, CHIEF])
-def test_a_lost_ps_or_chief_is_what_the_job_fails_of(role: RoleId) -> None:
-    supervisor = (scene := Scene()).supervisor
+def test_where_there_is_no_checkpoint_a_lost_ps_or_chief_is_what_the_job_fails_of(role: RoleId) -> None:
+    supervisor = (scene := Scene(goes_back=False)).supervisor
     supervisor.lose_slots({str(role)})
     assert supervisor.waiting() == []
     assert scene.errors() == {role: f"{role} failed: its Dask worker {role} was lost"}
     assert isinstance(supervisor.error(role), RoleLostError)
+
+
+@pytest.mark.parametrize("lost", [PS, CHIEF])
+def test_with_a_ps_or_the_chief_all_training_goes_back_and_the_ps_begin_first(lost: RoleId) -> None:
+    supervisor = (scene := Scene()).supervisor
+    others = [role for role in (PS, CHIEF, WORKER, OTHER) if role != lost]
+    supervisor.lose_slots({str(lost)})
+    assert supervisor.to_end() == [PS, CHIEF, WORKER, OTHER]
+    assert (supervisor.waiting(), supervisor.due(), supervisor.is_training) == ([lost], [], False)
+    assert sorted(supervisor.busy_slots()) == sorted(map(str, others))
+    assert all(loss.is_recall for role in others for loss in supervisor.losses(role))
+    assert str(supervisor.losses(WORKER)[0].error).endswith(f"goes back to the last checkpoint, as {lost} was lost")
+    scene.leave(*[role for role in others if role is not OTHER])  # it is in a long step
+    assert supervisor.due() == [PS]
+    supervisor.start(PS, supervisor.place(PS, "new"))
+    assert supervisor.due() == []
+    supervisor.listen(PS, FIRST + 1)
+    assert supervisor.due() == [CHIEF, WORKER]
+    scene.leave(OTHER)
+    assert supervisor.due() == [CHIEF, WORKER, OTHER]
+    for role in (CHIEF, WORKER, OTHER):
+        assert scene.begin(role, "elsewhere") == FIRST + 1
+    assert (supervisor.to_end(), supervisor.is_training, supervisor.all_started()) == ([], True, True)
+    assert (supervisor.losses(EVALUATOR), scene.errors()) == ([], {})
+
+
+def test_a_recalled_life_may_be_lost_end_fail_or_never_have_started() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.lose_slots({str(WORKER)})
+    supervisor.place(WORKER, "slow")
+    supervisor.lose_slots({str(CHIEF)})
+    assert supervisor.waiting() == [CHIEF, WORKER]  # whose life was cancelled before it began
+    supervisor.fail(OTHER, FIRST, ClosedError("ps-0"))
+    supervisor.finish(OTHER, FIRST, {})
+    assert (scene.errors(), supervisor.reports()) == ({}, {})
+    supervisor.lose_slots({str(OTHER), str(PS)})
+    assert supervisor.due() == [PS]
+    assert [len(supervisor.losses(role)) for role in (PS, CHIEF, WORKER, OTHER)] == [1, 1, 2, 1]
+
+
+def test_a_role_placed_while_a_ps_is_lost_is_recalled_at_once() -> None:
+    supervisor = Supervisor([PS, CHIEF], FIRST, 3)
+    supervisor.listen(PS, supervisor.place(PS, "a"))
+    supervisor.lose_slots({"a"})
+    supervisor.place(CHIEF, "b")  # by who starts the job, and has not heard
+    assert supervisor.to_end() == [PS, CHIEF]
+    supervisor.fail(CHIEF, FIRST, StoppedError("chief-0", "it was cancelled"))
+    assert (supervisor.waiting(), supervisor.due()) == ([PS, CHIEF], [PS])
+
+
+def test_a_worker_that_had_ended_begins_again_with_the_others() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.finish(WORKER, FIRST, {})
+    supervisor.leave(WORKER, FIRST)
+    supervisor.lose_slots({str(PS)})
+    assert not supervisor.has_ended(WORKER)
+    assert supervisor.waiting() == [PS, WORKER]
+    assert scene.errors() == {}
+
+
+def test_a_ps_or_a_chief_that_does_not_leave_is_told_of() -> None:
+    supervisor = (scene := Scene()).supervisor
+    supervisor.lose_slots({str(PS)})
+    scene.leave(WORKER)
+    scene.now = 300.0
+    assert supervisor.late_to_leave(300.1) == []
+    assert supervisor.late_to_leave(300) == [CHIEF]
+
+
+@pytest.mark.parametrize("lost", [PS, CHIEF])
+def test_once_the_chief_has_come_to_its_end_nobody_goes_back(lost: RoleId) -> None:
+    supervisor = (scene := Scene()).supervisor
+    if lost is PS:
+        supervisor.finish(CHIEF, FIRST, {})
+        supervisor.lose_slots({str(PS)})
+    else:  # it is told late
+        supervisor.lose_slots({str(WORKER)})
+        supervisor.lose_slots({str(PS)})
+        supervisor.finish(CHIEF, FIRST, {})
+        assert supervisor.has_ended(OTHER)
+    assert supervisor.has_ended(PS)
+    assert (supervisor.waiting(), scene.errors(), list(supervisor.reports())) == ([], {}, [CHIEF])
 
 
 def test_a_dask_worker_takes_all_its_lives_with_it() -> None:
@@ -91,7 +184,7 @@ def test_a_life_that_starts_twice_was_lost_in_between() -> None:
     supervisor.start(WORKER, FIRST)
     assert supervisor.waiting() == [WORKER]
     supervisor.start(PS, FIRST)
-    assert scene.errors() == {PS: "ps-0 failed: it was lost, and Dask started it again"}
+    assert (supervisor.waiting(), scene.errors()) == ([PS, WORKER], {})
 
 
 def test_an_error_of_the_role_itself_ends_the_job() -> None:
@@ -168,8 +261,8 @@ def test_a_later_life_that_cannot_reach_the_ps_counts_as_lost() -> None:
 
 def test_a_later_life_that_does_not_start_in_time_is_lost_and_a_first_one_is_waited_for_by_who_starts_the_job() -> None:
     scene = Scene()
-    supervisor = Supervisor([PS, WORKER], FIRST, 3, lambda: scene.now)
-    supervisor.place(PS, "a")
+    supervisor = Supervisor([PS, WORKER], FIRST, 3, clock=lambda: scene.now)
+    supervisor.listen(PS, supervisor.place(PS, "a"))
     supervisor.start(WORKER, supervisor.place(WORKER, "b"))
     supervisor.lose_slots({"b"})
     supervisor.place(WORKER, "c")
@@ -185,7 +278,9 @@ def test_a_later_life_that_does_not_start_in_time_is_lost_and_a_first_one_is_wai
 
 EVENTS = st.lists(
     st.tuples(
-        st.sampled_from(["place", "start", "finish", "fail", "break", "lose"]), st.integers(0, 4), st.integers(0, 3)
+        st.sampled_from(["place", "start", "listen", "leave", "finish", "fail", "break", "lose"]),
+        st.integers(0, 4),
+        st.integers(0, 3),
     ),
     max_size=60,
 )
@@ -204,6 +299,10 @@ def test_whatever_happens_no_role_has_two_ends_or_two_lives(events: Sequence[tup
                 assert supervisor.place(role, f"{role} {life}") == FIRST + len(supervisor.losses(role))
             case "start":
                 supervisor.start(role, incarnation)
+            case "listen":
+                supervisor.listen(role, incarnation)
+            case "leave":
+                supervisor.leave(role, incarnation)
             case "finish":
                 supervisor.finish(role, incarnation, {})
             case "fail":
@@ -212,11 +311,15 @@ def test_whatever_happens_no_role_has_two_ends_or_two_lives(events: Sequence[tup
                 supervisor.fail(role, incarnation, ClosedError("ps-0"))
             case "lose":
                 supervisor.lose_slots({f"{role} {life}", str(role)})
+        if not any(not loss.is_recall and r in (PS, CHIEF) for r in roles for loss in supervisor.losses(r)):
+            assert ended <= {r for r in roles if supervisor.has_ended(r)}  # else they may begin again
+        assert set(supervisor.due()) <= set(supervisor.waiting())
         for one in roles:
-            assert ended <= {r for r in roles if supervisor.has_ended(r)}
             states = [one in supervisor.slots(), one in supervisor.waiting(), supervisor.has_ended(one)]
             assert states.count(True) == 1
             assert (supervisor.error(one) is None) or one not in supervisor.reports()
-            assert one.role in (Role.WORKER, Role.EVALUATOR) or one not in supervisor.waiting()
-            assert len(supervisor.losses(one)) <= limit + 1
+            assert sum(not loss.is_recall for loss in supervisor.losses(one)) <= limit + 1
+            assert [loss.incarnation for loss in supervisor.losses(one)] == sorted(
+                {loss.incarnation for loss in supervisor.losses(one)}
+            )
         ended = {r for r in roles if supervisor.has_ended(r)}

@@ -213,12 +213,21 @@ def test_an_interrupted_job_resumes_to_the_same_bits(client: Client, tmp_path: P
         np.testing.assert_array_equal(whole.get_variable_value(name), halves.get_variable_value(name))
 
 
-def test_a_killed_role_is_named_and_the_others_leave(tmp_path: Path) -> None:
-    with open_cluster(None, 4, 300) as own:  # its workers are restarted; the shared cluster stays as it is
-        train_spec = TrainSpec(endless, max_steps=100_000, hooks=[BreakAt(60, kill=True)])
-        with pytest.raises(RoleFailedError, match=r"(chief|worker)-0 failed: its Dask worker tls://.* was lost"):
-            train_and_evaluate(estimator(tmp_path), train_spec, EVAL, client=own, num_workers=1)
-        assert estimator(tmp_path).evaluate(records)["global_step"] in (0, 50)  # files are written beside training
+def start_and_join(run: ClusterJob) -> None:
+    run.start(AdmissionPolicy(10))
+    run.join()
+
+
+def test_a_killed_role_that_may_not_begin_again_is_named_and_the_others_leave(tmp_path: Path) -> None:
+    train_spec = TrainSpec(endless, max_steps=100_000, hooks=[BreakAt(60, kill=True)])
+    with (
+        open_cluster(None, 4, 300) as own,  # its workers are restarted; the shared cluster stays as it is
+        Attempt(estimator(tmp_path), train_spec, EVAL, num_workers=1) as attempt,
+        ClusterJob(own, attempt.job(), lambda event: None, max_restarts=0) as run,
+        pytest.raises(RoleFailedError, match=r"(chief|worker)-0 failed: its Dask worker tls://.* was lost$"),
+    ):
+        start_and_join(run)
+    assert estimator(tmp_path).evaluate(records)["global_step"] in (0, 50)  # files are written beside training
 
 
 def test_more_roles_than_slots_are_refused(client: Client, tmp_path: Path) -> None:

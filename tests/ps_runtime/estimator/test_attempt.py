@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from psflow.ps_runtime.checkpoint.records import write_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import CheckpointError, ModelDirError, StorageError
 from psflow.ps_runtime.estimator import attempt as attempt_module
@@ -19,6 +20,7 @@ from psflow.ps_runtime.model.scope import get_variable
 from psflow.ps_runtime.model.spec import EstimatorSpec
 from psflow.ps_runtime.model.training import TrainSpec
 from psflow.ps_runtime.optimizers import Momentum
+from psflow.ps_runtime.roles.ps import PsParts
 from tests.ps_runtime.estimator.regression import BatchRows, FailAt, arrays_of, batches, regression, shuffled, steps_of
 
 # Resuming
@@ -192,10 +194,10 @@ def test_a_manifest_that_cannot_be_written_fails_training(make, monkeypatch):
 
 
 def test_a_claim_that_cannot_be_taken_over_is_released(make, monkeypatch):
-    def full(self):
+    def full(model_dir):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(CheckpointStore, "discard_uncommitted", full)
+    monkeypatch.setattr(attempt_module, "clear_finished", full)
     estimator = make()
     with pytest.raises(OSError, match="No space left"):
         estimator.train(shuffled, max_steps=5)
@@ -212,3 +214,13 @@ def test_what_a_dead_job_left_unfinished_is_removed(make):
     (leftover / "shard_00000_of_00001.safetensors").write_bytes(b"half")
     estimator.train(shuffled, max_steps=6)
     assert not leftover.exists()
+
+
+def test_a_ps_that_begins_again_after_the_end_was_saved_trains_no_further(make):
+    estimator = make()
+    estimator.train(shuffled, max_steps=5)
+    with Attempt(estimator, TrainSpec(shuffled), None) as attempt:
+        write_finished(estimator.model_dir, 5, "a hook asked to stop")
+        parts = PsParts(attempt.job(), 0, lambda event: None)
+        parts.close()
+        assert parts.handler.job_requests.job.stop_reason == "a hook asked to stop"

@@ -1,0 +1,92 @@
+"""The lives of the roles of a job as tasks of Dask: submit one, hear how it ended, cancel it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError
+from functools import partial
+from typing import Any
+
+import cloudpickle
+from distributed import Client, Future
+
+from psflow.ps_runtime.cluster.failures import scheduler_loss
+from psflow.ps_runtime.cluster.role_task import run_role
+from psflow.ps_runtime.errors import RoleFailedError, StoppedError
+from psflow.ps_runtime.roles.job_spec import JobSpec
+from psflow.ps_runtime.specs.roles import RoleId
+from psflow.ps_runtime.transport.address import Address
+
+__all__ = ["LIVES_PER_ATTEMPT", "OnOutcome", "RoleFutures"]
+
+LIVES_PER_ATTEMPT = 1 << 16
+RESULT_TIMEOUT_SECS = 30.0
+"""For fetching the report of a role that has ended."""
+
+OnOutcome = Callable[[RoleId, int, dict[str, Any] | BaseException, RoleFailedError | None], None]
+"""Takes role, incarnation, the report or what was raised, and what the job fails of if the scheduler is gone."""
+
+
+class RoleFutures:
+    """The futures of the present lives of all roles.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster to run on.
+    job : JobSpec
+        It is pickled once, for all roles.
+    on_outcome : callable
+        Told how each life ended, in a thread of the Dask client that may block.
+    """
+
+    def __init__(self, client: Client, job: JobSpec, on_outcome: OnOutcome) -> None:
+        self.topic = f"psflow-{job.job_id}-{job.attempt}"
+        """Of the events of the roles."""
+        self._client = client
+        self._on_outcome = on_outcome
+        # opaque bytes: the scheduler need not know the user's modules, and pickling is done once
+        self._pickled: bytes = cloudpickle.dumps(job)
+        self._futures: dict[RoleId, Future[Any]] = {}
+
+    def submit(
+        self, role: RoleId, incarnation: int, slot: str, addresses: Sequence[Address], *, is_alone: bool
+    ) -> None:
+        """Have a life of a role begin; its key is its own, so that Dask takes it for no earlier one."""
+        future = self._client.submit(
+            run_role,
+            self._pickled,
+            role,
+            incarnation,
+            self.topic,
+            addresses,
+            is_alone=is_alone,
+            key=f"{self.topic}-{role}-{incarnation % LIVES_PER_ATTEMPT}",
+            pure=False,
+            workers=[slot],
+            allow_other_workers=False,
+            retries=0,
+        )
+        self._futures[role] = future
+        future.add_done_callback(partial(self._take_outcome, role, incarnation))
+
+    def cancel(self, roles: Iterable[RoleId]) -> None:
+        """Cancel the lives of `roles`, as far as that was not done; they end within a quarter of a second or so."""
+        futures = [future for role in roles if (future := self._futures.pop(role, None)) is not None]
+        if futures:
+            self._client.cancel(futures, force=True)
+
+    def cancel_all(self) -> None:
+        """Cancel the lives of all roles."""
+        self.cancel(list(self._futures))
+
+    def _take_outcome(self, role: RoleId, incarnation: int, future: Future[Any]) -> None:
+        outcome: dict[str, Any] | BaseException
+        loss = None
+        try:
+            outcome = future.result(timeout=RESULT_TIMEOUT_SECS)
+        except CancelledError as cancelled:
+            outcome, loss = StoppedError(str(role), "it was cancelled"), scheduler_loss(self._client, cancelled)
+        except Exception as failure:  # whatever the role, or user code in it, raised
+            outcome = failure
+        self._on_outcome(role, incarnation, outcome, loss)
