@@ -38,8 +38,11 @@ class LentSession:
         Raises
         ------
         Exception
-            What the user's loop has ended with; a StoppedError if it was interrupted.
+            What the user's loop has ended with; a StoppedError if it was interrupted, or had an earlier session.
         """
+        if self._lent.done():
+            why = "the loop of this process was in its last life, and does not go back to a checkpoint"
+            raise StoppedError(self._role, f"{why}; start all processes again to resume")
         self._lent.set_result(session)
         self._returned.result()
 

@@ -110,6 +110,19 @@ def test_the_loop_hears_why_the_job_has_ended(seen_by_the_loop: PsflowError) -> 
     assert (caught.value, caught.value.__cause__) == (cause, seen_by_the_loop)
 
 
+def test_a_loop_does_not_go_on_in_another_life_of_its_role() -> None:
+    lent = LentSession("worker-0")
+
+    def run() -> None:
+        with pytest.raises(StoppedError, match="cancelled"):
+            lent.lend(SESSION)
+        lent.lend(SESSION)
+
+    words = "^worker-0 was stopped: the loop .* does not go back to a checkpoint; start all processes again to resume$"
+    with pytest.raises(StoppedError, match=words), lent.borrowed(run):
+        raise StoppedError("worker-0", "its Dask task was cancelled")
+
+
 def test_where_nothing_else_has_failed_a_stop_comes_out_as_it_is() -> None:
     lent, error = LentSession("worker-0"), StoppedError("worker-0", "as planned")
     with pytest.raises(StoppedError) as caught, lent.borrowed(a_role(lent, [])):
