@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from psflow.ps_runtime.cluster.host_addresses import check_can_listen, dask_addr
 from psflow.ps_runtime.cluster.leading import describe, is_of_cluster
 from psflow.ps_runtime.cluster.own_security import security_of
 from psflow.ps_runtime.cluster.role_worker import RoleWorker
+from psflow.ps_runtime.cluster.scratch import scratch_directory
 from psflow.ps_runtime.deadline import Deadline
 from psflow.ps_runtime.errors import ConfigError, StoppedError, UsageError, WaitTimeoutError
 from psflow.ps_runtime.roles.events import Event
@@ -103,7 +103,7 @@ def join(
     host, port = (None, 0) if address is None else check_can_listen(str(role), address)
     with (
         quiet_logs(),
-        tempfile.TemporaryDirectory(prefix="psflow-", ignore_cleanup_errors=True) as scratch,
+        scratch_directory() as scratch,
         dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
     ):
         asyncio.run(_Joining(cluster, role, model_dir, own, Deadline(timeout_secs), check).run(host, port, on_event))

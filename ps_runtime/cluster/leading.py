@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from psflow.ps_runtime.cluster.closed_nodes import QUIET, quiet_logs
 from psflow.ps_runtime.cluster.host_addresses import check_can_listen
 from psflow.ps_runtime.cluster.own_security import new_pem, security_of
 from psflow.ps_runtime.cluster.role_worker import LeadingScheduler, RoleWorker
+from psflow.ps_runtime.cluster.scratch import scratch_directory
 from psflow.ps_runtime.deadline import Deadline, stop_clock
 from psflow.ps_runtime.errors import PsflowError, WaitTimeoutError
 from psflow.ps_runtime.roles.events import Event
@@ -99,7 +99,7 @@ def lead(
     own = {"nthreads": len(processes[CHIEF]), "on_event": on_event, "drive": drive}
     with (
         quiet_logs(),
-        tempfile.TemporaryDirectory(prefix="psflow-", ignore_cleanup_errors=True) as scratch,
+        scratch_directory() as scratch,
         dask.config.set(QUIET | {"temporary-directory": scratch}),  # else Dask leaves one behind
         _nodes(pem, host, port, describe(cluster, model_dir, program), own) as nodes,
         Client(nodes, timeout=START_TIMEOUT_SECS) as client,
