@@ -86,6 +86,9 @@ elif FLAGS.job_name == "worker":
     for epoch in range(training_epochs):
       count = 0
       for i in range(batch_count):
+        # a worker that was killed and started again has less left of its input
+        if sess.should_stop():
+          break
         cost, step = sess.run(["loss", "global_step"])
 
         count += 1
