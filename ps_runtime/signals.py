@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["OF_THE_OWNER", "signals_blocked"]
+__all__ = ["OF_THE_OWNER", "signals_blocked", "sigterm_leaves"]
 
 OF_THE_OWNER = (signal.SIGINT, signal.SIGTERM)
 """They are for the owner of a cluster or a server; processes that it has started do not take them."""
@@ -20,3 +21,26 @@ def signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def sigterm_leaves() -> Iterator[None]:
+    """Have SIGTERM leave a block in order, by SystemExit with the code that a shell expects, as Ctrl-C does.
+
+    Notes
+    -----
+    It stays as it is outside the main thread, which alone may say so, and where somebody else takes that signal.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)

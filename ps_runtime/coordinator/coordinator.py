@@ -13,6 +13,7 @@ from psflow.ps_runtime.coordinator.place import find_place
 from psflow.ps_runtime.coordinator.program import Program
 from psflow.ps_runtime.coordinator.standalone import run_standalone
 from psflow.ps_runtime.errors import UsageError, did_you_mean
+from psflow.ps_runtime.signals import sigterm_leaves
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.strategy import Strategy
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
@@ -119,15 +120,18 @@ def run_distribute_coordinator(
             logger.warning("there is no evaluation: eval_fn is not given, and there is no cluster with an evaluator")
         program.run_local(place)
         return None
-    match _mode(mode):
-        case CoordinatorMode.STANDALONE_CLIENT:
-            return run_standalone(program, place, client)
-        case CoordinatorMode.INDEPENDENT_WORKER:
-            if client is not None:
-                raise UsageError(("client is of a standalone_client; each independent_worker is a process of its own",))
-            return run_independent(program, place)
-        case other:
-            assert_never(other)
+    known_mode = _mode(mode)
+    with sigterm_leaves():
+        match known_mode:
+            case CoordinatorMode.STANDALONE_CLIENT:
+                return run_standalone(program, place, client)
+            case CoordinatorMode.INDEPENDENT_WORKER:
+                if client is not None:
+                    why = "each independent_worker is a process of its own"
+                    raise UsageError((f"client is of a standalone_client; {why}",))
+                return run_independent(program, place)
+            case other:
+                assert_never(other)
 
 
 def _mode(mode: str) -> CoordinatorMode:

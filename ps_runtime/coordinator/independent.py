@@ -36,13 +36,13 @@ def run_independent(program: Program, place: Place) -> Any:
     match place.task_type:
         case TaskType.CHIEF | TaskType.WORKER:
             if program.strategy.extended.experimental_between_graph:
-                return program.run_task(place, None)
+                return program.run_task(place)
             if place.task.role == RoleId(Role.CHIEF, 0):
                 return program.run_for_all(place)
             serve(place, JOIN_TIMEOUT_SECS, never_stop)
             return None
         case TaskType.EVALUATOR:
-            return program.run_task(place, None)
+            return program.run_task(place)
         case TaskType.PS:
             serve(place, JOIN_TIMEOUT_SECS, never_stop)
             return None

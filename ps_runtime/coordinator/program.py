@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.coordinator.place import Place
 from psflow.ps_runtime.specs.cluster_task import TaskType
 from psflow.ps_runtime.specs.strategy import Strategy
@@ -47,11 +48,12 @@ class Program:
         if self.eval_fn is not None:
             self._call(self.eval_fn, self.eval_strategy, place, None, None)
 
-    def run_task(self, place: Place, barrier: Barrier | None) -> Any:
-        """Call the function of one task; return what it returns."""
+    def run_task(self, place: Place, barrier: Barrier | None = None, check: Callable[[], None] = never_stop) -> Any:
+        """Call the function of one task; return what it returns. `check` raises StoppedError when it is to end."""
+        function, strategy = self.worker_fn, self.strategy
         if place.task_type is TaskType.EVALUATOR:
-            return self._call(self.eval_fn or self.worker_fn, self.eval_strategy, place, place.task_type, 0)
-        return self._call(self.worker_fn, self.strategy, place, place.task_type, place.task_id, barrier)
+            function, strategy = self.eval_fn or self.worker_fn, self.eval_strategy
+        return self._call(function, strategy, place, place.task_type, place.task_id, barrier, check)
 
     def run_for_all(self, place: Place) -> Any:
         """Call `worker_fn` once for all replicas; return what it returns."""
@@ -65,6 +67,7 @@ class Program:
         task_type: TaskType | None,
         task_id: int | None,
         barrier: Barrier | None = None,
+        check: Callable[[], None] = never_stop,
     ) -> Any:
         session_config = copy.deepcopy(dict(self.session_config))
         own = copy.deepcopy(strategy)
@@ -75,5 +78,7 @@ class Program:
                 own.configure(session_config)
             else:
                 own.configure(session_config, cluster or None, name, task_id)
-        with within(WorkerContext(own, cluster, name, task_id, session_config, place.rpc_layer, barrier, place.told)):
+        with within(
+            WorkerContext(own, cluster, name, task_id, session_config, place.rpc_layer, barrier, place.told, check)
+        ):
             return function(own)

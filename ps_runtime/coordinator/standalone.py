@@ -82,7 +82,7 @@ def tasks_of(program: Program, place: Place) -> list[RoleCall]:
 
 
 def _call(program: Program, place: Place, surroundings: Surroundings) -> None:
-    program.run_task(place, surroundings.barrier)
+    program.run_task(place, surroundings.barrier, surroundings.check)
 
 
 def _serve(place: Place, surroundings: Surroundings) -> None:

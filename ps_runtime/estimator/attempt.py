@@ -33,6 +33,7 @@ from psflow.ps_runtime.roles.job_spec import JobSpec
 from psflow.ps_runtime.roles.logs import FROM_A_ROLE
 from psflow.ps_runtime.specs.run_config import RunConfig
 from psflow.ps_runtime.specs.schema import InputSchema
+from psflow.ps_runtime.specs.worker_context import check_task
 from psflow.ps_runtime.transport.connecting import transport_named
 
 __all__ = ["COMPLETED_STEP", "ENDED_STEP", "Attempt", "job_seed"]
@@ -181,7 +182,8 @@ class Attempt:
             self._let_go()
 
     def check(self) -> None:
-        """Raise ModelDirError if the job is another's by now."""
+        """Raise ModelDirError if the job is another's by now, StoppedError if the task of this thread is to end."""
+        check_task()
         if self._loss is not None:
             raise self._loss
 

@@ -22,6 +22,7 @@ from psflow.ps_runtime.roles.lent_session import LentSession
 from psflow.ps_runtime.roles.trainer import train
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.roles import Role, RoleId
+from psflow.ps_runtime.specs.worker_context import check_task
 
 __all__ = ["JOIN_TIMEOUT_SECS", "run_by_hand", "serve_by_hand"]
 
@@ -85,11 +86,17 @@ def run_by_hand(
     model_dir = estimator.model_dir
     role = _checked_role(task, model_dir)
     drive, check_lent = (train, never_stop) if lent is None else (lent.lend, lent.check)
+
+    def check_both() -> None:
+        check_lent()
+        check_task()
+
     facts = program_facts(estimator.caller.params, estimator.config, train_spec, eval_specs)
     if role.role is not Role.CHIEF:
         own = OwnProgram(facts, train_spec.input_fn if train_spec.each_worker_reads_all else None, drive)
         logger.warning("%s: %s", role, SHARED if own.input_fn is None else OF_CHIEF)
-        join(task.cluster, role, model_dir, own, _log_own if on_event is None else on_event, check=check_lent)
+        on_event = _log_own if on_event is None else on_event
+        join(task.cluster, role, model_dir, own, on_event, check=check_both)
         return {}
     if (refusal := JobFile(model_dir).refusal()) is not None:  # before its certificate is replaced
         raise ModelDirError((refusal,))

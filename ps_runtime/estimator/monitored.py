@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -22,6 +22,7 @@ from psflow.ps_runtime.roles.session import MonitoredSession
 from psflow.ps_runtime.specs.arguments import ArgumentFaults
 from psflow.ps_runtime.specs.cluster_task import ClusterTask
 from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, SessionCreator, WorkerSessionCreator
+from psflow.ps_runtime.specs.worker_context import get_current_worker_context, within
 
 __all__ = ["MonitoredTrainingSession"]
 
@@ -190,7 +191,13 @@ def _opened_by_hand(estimator: Estimator, spec: TrainSpec, task: ClusterTask, ro
     cluster, lent = task.cluster, LentSession(role)
     num_ps, num_workers = len(cluster.ps), len(cluster.workers)
     plan = partial(Attempt, estimator, spec, None, num_ps=num_ps, num_workers=num_workers, reads_again=True)
-    run = partial(run_by_hand, task, estimator, spec, (), partial(plan, is_by_hand=True), None, None, lent)
+    make_attempt = partial(plan, is_by_hand=True)
+    context = get_current_worker_context()
+
+    def run() -> None:
+        with nullcontext() if context is None else within(context):  # in the thread of the role, too
+            run_by_hand(task, estimator, spec, (), make_attempt, None, None, lent)
+
     with lent.borrowed(run) as session:
         yield session
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from psflow.ps_runtime.specs.strategy import Strategy
 from psflow.ps_runtime.specs.task_facts import ClusterSpec
 from psflow.ps_runtime.specs.tf_config import TfConfig
 
-__all__ = ["Barrier", "WorkerContext", "check_not_within", "get_current_worker_context", "within"]
+__all__ = ["Barrier", "WorkerContext", "check_not_within", "check_task", "get_current_worker_context", "within"]
 
 WAIT_SECS = 7200.0
 """For other workers, and for a session of the chief."""
@@ -54,6 +54,8 @@ class WorkerContext:
         Where the workers wait for each other.
     told : TfConfig
         What a RunConfig of this task is told.
+    check : callable
+        Raises StoppedError when this task is to end.
     """
 
     strategy: Strategy | None
@@ -64,6 +66,7 @@ class WorkerContext:
     rpc_layer: str
     barrier: Barrier | None
     told: TfConfig
+    check: Callable[[], None]
 
     @property
     def is_chief(self) -> bool:
@@ -209,6 +212,12 @@ def get_current_worker_context() -> WorkerContext | None:
     """Return who this thread is, within a function that the distribute coordinator calls; else None."""
     found: WorkerContext | None = getattr(_current, "context", None)
     return found
+
+
+def check_task() -> None:
+    """Raise StoppedError if this thread calls a worker_fn whose task is to end."""
+    if (context := get_current_worker_context()) is not None:
+        context.check()
 
 
 def check_not_within() -> None:

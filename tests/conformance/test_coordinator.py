@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
 from contextlib import nullcontext
 
 import pytest
 
 from psflow import (
     CoordinatorMode,
-    Estimator,
-    EvalSpec,
-    MonitoredTrainingSession,
-    ParameterServerStrategy,
-    RunConfig,
-    TrainSpec,
     get_current_worker_context,
     run_distribute_coordinator,
-    train_and_evaluate,
 )
 from psflow.ps_runtime.client.shard_client import never_stop
 from psflow.ps_runtime.cluster.role_calls import Surroundings
 from psflow.ps_runtime.coordinator import independent, standalone
 from psflow.ps_runtime.errors import ArgumentTypeError, ConfigError, UsageError
 from psflow.ps_runtime.specs.session_creator import ChiefSessionCreator, WorkerSessionCreator
-from tests.conformance.programs import estimator_in, line, rows
+from tests.conformance.coordinated import STRATEGY, context_of
 from tests.parity.coordinator import CALLS_FILE, CASES, CLIENT, FULL, INDEPENDENT, NO_CHIEF, Strategy, called
 
 TENSORFLOW = json.loads(CALLS_FILE.read_text())
-STRATEGY = ParameterServerStrategy()
 
 
 @pytest.fixture(autouse=True)
@@ -70,20 +61,6 @@ def here(monkeypatch):
     for module in (standalone, independent):
         monkeypatch.setattr(module, "serve", found.serve)
     return found
-
-
-def context_of(mode=INDEPENDENT, strategy=STRATEGY, **options):
-    """Return the context of one call, and what the look at it returned."""
-    found = []
-    look = options.pop("look", lambda context: None)
-    run_distribute_coordinator(
-        lambda own: found.append((get_current_worker_context(), look(get_current_worker_context()))),
-        strategy,
-        mode=mode,
-        **options,
-    )
-    [(context, seen)] = found
-    return context, seen
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -249,65 +226,6 @@ def test_what_a_session_creator_does_not_take():
     ]
 
 
-def test_a_session_of_a_worker_fn_trains_without_a_cluster(tmp_path, monkeypatch):
-    monkeypatch.delenv("TF_CONFIG")
-    estimator, steps = estimator_in(tmp_path / "model"), []
-
-    def train(context):
-        creator = context.session_creator(checkpoint_dir=estimator.model_dir)
-        with MonitoredTrainingSession(estimator, rows, session_creator=creator) as session:
-            while not session.should_stop():
-                steps.append(session.run("global_step"))
-
-    context_of(look=train)
-    assert steps == [1, 2, 3]
-
-
-@pytest.mark.parametrize(
-    ("creator", "words"),
-    [
-        (ChiefSessionCreator("", {}, "/other"), "session_creator has checkpoint_dir '/other', and the Estimator has"),
-        (
-            WorkerSessionCreator("", {}, 5),
-            "session_creator is that of a worker, which trains with a chief, and the Run",
-        ),
-        (3, "session_creator should be what session_creator() of a worker context returns, or None, got int 3"),
-    ],
-)
-def test_a_session_that_would_not_begin_so_is_refused(creator, words, tmp_path, monkeypatch):
-    monkeypatch.delenv("TF_CONFIG")
-    with pytest.raises(UsageError, match=f"^MonitoredTrainingSession: {re.escape(words)}"):
-        MonitoredTrainingSession(estimator_in(tmp_path), rows, session_creator=creator)
-
-
-@pytest.mark.parametrize(
-    ("cluster", "kind", "index", "role"),
-    [
-        (FULL, "worker", 1, "worker-1"),
-        (NO_CHIEF, "worker", 0, "chief-0"),
-        (NO_CHIEF, "worker", 2, "worker-1"),
-        (FULL, "evaluator", 0, "evaluator-0"),
-    ],
-)
-def test_a_run_config_has_the_cluster_of_the_coordinator(cluster, kind, index, role):
-    _, config = context_of(cluster_spec=cluster, task_type=kind, task_id=index, look=lambda context: RunConfig())
-    assert str(config.cluster.role) == role
-    assert config.model_dir == "/models/a"
-    assert "evaluator" not in config.cluster_spec.jobs
-    assert bool(config.cluster_spec) == (kind != "evaluator")
-    assert RunConfig().cluster is None
-
-
-def test_within_a_cluster_nobody_trains_alone(monkeypatch):
-    monkeypatch.setenv("TF_CONFIG", '{"model_dir": "memory://coordinator"}')
-    options = {"cluster_spec": FULL, "task_type": "worker", "task_id": 1}
-    with pytest.raises(UsageError, match=r"^model_dir memory://coordinator: these processes meet in a directory"):
-        context_of(look=lambda _: train_and_evaluate(Estimator(line), TrainSpec(rows), EvalSpec(rows)), **options)
-    alone = r"^TF_CONFIG says that this process is worker 1 of a cluster whose chief is at c:1, but this call trains"
-    with pytest.raises(UsageError, match=alone):
-        context_of(look=lambda _: Estimator(line).train(rows), **options)
-
-
 def test_the_cluster_of_tf_config_is_that_of_who_names_none(monkeypatch, here):
     def place(cluster, task=None, **more):
         content = {"cluster": cluster, "model_dir": "/models/a", **({"task": task} if task else {}), **more}
@@ -392,3 +310,10 @@ def test_arguments_of_another_type_are_refused_together():
     with pytest.raises(ArgumentTypeError, match=r"^client should be a distributed.Client or None, got str 'x'$"):
         run_distribute_coordinator(print, STRATEGY, client="x")
     assert CLIENT == CoordinatorMode.STANDALONE_CLIENT
+
+
+def test_without_a_cluster_who_evaluates_nothing_is_warned(caplog):
+    for eval_fn, warnings in ((None, ["there is no evaluation"]), (print, [])):
+        caplog.clear()
+        run_distribute_coordinator(lambda own: None, STRATEGY, eval_fn)
+        assert [record.getMessage().partition(":")[0] for record in caplog.records] == warnings
