@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 
@@ -13,8 +12,7 @@ from psflow.ps_runtime.signals import sigterm_leaves
 
 def test_sigterm_leaves_the_block_with_the_code_of_a_shell() -> None:
     with pytest.raises(SystemExit) as caught, sigterm_leaves():
-        os.kill(os.getpid(), signal.SIGTERM)
-        threading.Event().wait(60)
+        signal.raise_signal(signal.SIGTERM)
     assert caught.value.code == 143
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -24,7 +22,7 @@ def test_who_takes_the_signal_already_keeps_it() -> None:
     signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     try:
         with sigterm_leaves():
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
     assert seen == [signal.SIGTERM]
