@@ -50,9 +50,9 @@ class Program:
 
     def run_task(self, place: Place, barrier: Barrier | None = None, check: Callable[[], None] = never_stop) -> Any:
         """Call the function of one task; return what it returns. `check` raises StoppedError when it is to end."""
-        function, strategy = self.worker_fn, self.strategy
-        if place.task_type is TaskType.EVALUATOR:
-            function, strategy = self.eval_fn or self.worker_fn, self.eval_strategy
+        is_evaluator = place.task_type is TaskType.EVALUATOR
+        function = self.eval_fn or self.worker_fn if is_evaluator else self.worker_fn
+        strategy = self.eval_strategy if is_evaluator else self.strategy
         return self._call(function, strategy, place, place.task_type, place.task_id, barrier, check)
 
     def run_for_all(self, place: Place) -> Any:
