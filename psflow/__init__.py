@@ -104,6 +104,7 @@ if TYPE_CHECKING:
         PsListening,
         Restored,
         RoleEnded,
+        RoleLost,
         RoleStarted,
         SummaryFile,
     )
@@ -205,6 +206,7 @@ _MODULES = {
         "Metrics",
         "PsListening",
         "Restored",
+        "RoleLost",
         "RoleEnded",
         "RoleStarted",
         "SummaryFile",
@@ -308,6 +310,7 @@ __all__ = [
     "RegressionHead",
     "Restored",
     "RoleEnded",
+    "RoleLost",
     "RoleStarted",
     "RunConfig",
     "Saver",

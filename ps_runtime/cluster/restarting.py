@@ -21,7 +21,7 @@ SlotOf = Callable[[RoleId], str | None]
 
 LOOK_SECS = 1.0
 """Between two looks for a free slot."""
-NO_SLOT_SECS = 60.0
+NO_SLOT_SECS = 300.0
 """For a slot, once the job does not train without it, or no other role of it is left."""
 SAY_AGAIN_SECS = 30.0
 """Until somebody reads whom the job misses, and between two such lines."""

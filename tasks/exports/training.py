@@ -7,6 +7,7 @@ from typing import Any
 
 from distributed import Client
 
+from psflow.ps_runtime.cluster.launch import MAX_RESTARTS
 from psflow.ps_runtime.errors import UsageError
 from psflow.ps_runtime.estimator.estimator import Estimator
 from psflow.ps_runtime.model.export_bundle import ModelWriter
@@ -28,6 +29,7 @@ def train_and_evaluate(
     num_ps: int = 1,
     num_workers: int = 0,
     transport: str = "auto",
+    max_restarts: int = MAX_RESTARTS,
     writer: ModelWriter | None = None,
     on_event: Callable[[Event], None] | None = None,
 ) -> dict[str, dict[str, Any]]:
@@ -55,6 +57,8 @@ def train_and_evaluate(
         Workers beside the chief, likewise.
     transport : str
         How replicas reach the ps: ``auto``, ``shm``, ``unix`` or ``tcp``.
+    max_restarts : int
+        With `client`: how often within an hour a role begins again whose Dask worker is lost; from 0.
     writer : ModelWriter, optional
         Writes what the exporters choose, as ``model_dir/export/<exporter>/<version>/``. Default: an MLflow model, which
         holds the code of model_fn.
@@ -84,12 +88,16 @@ def train_and_evaluate(
     """
     who = "train_and_evaluate"
     eval_specs = checked_eval_specs(who, estimator, train_spec, eval_spec, writer, on_event, may_be_none=False)
-    check_cluster(who, client, num_ps, num_workers, may_be_none=True)
+    check_cluster(who, client, num_ps, num_workers, max_restarts, may_be_none=True)
     _check_sizes(client, estimator.config.cluster, num_ps, num_workers)
+    if client is None and max_restarts != MAX_RESTARTS:
+        raise UsageError((f"max_restarts={max_restarts} needs a cluster: pass client=distributed.Client(...)",))
     executor = TrainingExecutor(
         estimator, train_spec, eval_specs, transport=transport, writer=writer, on_event=on_event
     )
-    return executor.run() if client is None else executor.run_on(client, num_ps=num_ps, num_workers=num_workers)
+    if client is None:
+        return executor.run()
+    return executor.run_on(client, num_ps=num_ps, num_workers=num_workers, max_restarts=max_restarts)
 
 
 def _check_sizes(client: Client | None, task: ClusterTask | None, num_ps: int, num_workers: int) -> None:

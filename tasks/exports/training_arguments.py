@@ -44,8 +44,10 @@ def checked_eval_specs(
     return specs
 
 
-def check_cluster(who: str, client: Any, num_ps: Any, num_workers: Any, *, may_be_none: bool) -> None:
-    """Refuse what is no Dask cluster, or no number of its roles; `may_be_none` says whether there may be no client.
+def check_cluster(
+    who: str, client: Any, num_ps: Any, num_workers: Any, max_restarts: Any, *, may_be_none: bool
+) -> None:
+    """Refuse what is no Dask cluster, or no number of roles or restarts; `may_be_none`: whether there may be no client.
 
     Raises
     ------
@@ -55,7 +57,8 @@ def check_cluster(who: str, client: Any, num_ps: Any, num_workers: Any, *, may_b
     faults = ArgumentFaults(f"{who}: ")
     if not isinstance(client, Client) and not (client is None and may_be_none):
         faults.add_type("client", "a distributed.Client" + (" or None" if may_be_none else ""), client)
-    for name, given, least in (("num_ps", num_ps, 1), ("num_workers", num_workers, 0)):
+    numbers = (("num_ps", num_ps, 1), ("num_workers", num_workers, 0), ("max_restarts", max_restarts, 0))
+    for name, given, least in numbers:
         if not isinstance(given, int) or isinstance(given, bool):
             faults.add_type(name, "an int", given)
         elif given < least:

@@ -1,0 +1,205 @@
+"""Train digits while the processes of random roles are killed, and end as if nothing had happened.
+
+Run as ``python examples/survive.py [--secs 120] [--every 10] [--seed 1] [--picture survive.png]``. It starts five Dask
+workers, one for each role, kills one of them now and then, and says what follows. At the end it trains as many steps
+once more without a kill, and shows both accuracies. The picture has the steps over time, and each kill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import math
+import os
+import random
+import re
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from distributed import Client, LocalCluster
+
+from psflow import (
+    Adam,
+    Dataset,
+    DNNClassifier,
+    EvalSpec,
+    Event,
+    FirstStep,
+    Metrics,
+    Restored,
+    RoleLost,
+    RunConfig,
+    SessionRunContext,
+    SessionRunHook,
+    SessionRunValues,
+    TrainSpec,
+    train_and_evaluate,
+)
+
+NUM_TRAINED_ON = 1437
+"""Of 1,797 images; the others are evaluated on."""
+NUM_ROLES = 5
+"""A ps, the chief, two workers, the evaluator."""
+STEP_SECS = 0.01
+"""What each step of a replica takes at least."""
+ROLE_TASK = re.compile(r"psflow-[0-9a-f]+-\d+-(.+)-\d+")
+"""How psflow names the Dask tasks of roles."""
+
+
+class Pace(SessionRunHook):
+    """Takes its time for each step, and ends training once there is a file."""
+
+    def __init__(self, end_file: Path) -> None:
+        self.end_file = end_file
+
+    def after_run(self, run_context: SessionRunContext, run_values: SessionRunValues) -> None:
+        """Sleep, and look for the file."""
+        time.sleep(STEP_SECS)
+        if self.end_file.exists():
+            run_context.request_stop()
+
+
+@dataclass
+class Record:
+    """What happened when, in seconds since the first step."""
+
+    started_at: float = math.inf
+    has_started: threading.Event = field(default_factory=threading.Event)
+    steps: list[tuple[float, int]] = field(default_factory=list)
+    kills: list[tuple[float, str]] = field(default_factory=list)
+
+    def take(self, event: Event) -> None:
+        """Take an event of the job, and print what concerns a loss."""
+        if isinstance(event, FirstStep) and not self.has_started.is_set():
+            self.started_at = event.time
+            self.has_started.set()
+        at = event.time - self.started_at
+        match event:
+            case Metrics() if "steps_per_sec" in event.values:
+                self.steps.append((at, event.step))
+            case RoleLost():
+                print(f"{at:6.1f} s: {event.role} is lost{', and all training goes back' if event.goes_back else ''}")
+            case Restored() if self.has_started.is_set():
+                print(f"{at:6.1f} s: training goes on from step {event.step}")
+            case _:
+                pass
+
+
+def images(start: int, stop: int | None) -> Dataset:
+    """Return images as pixels in [0, 1], with the digits that they show."""
+    from sklearn.datasets import load_digits  # it takes its time, and a new process should start soon
+
+    digits = load_digits()
+    pixels = (digits.data[start:stop] / 16).astype(np.float32)
+    return Dataset({"pixels": pixels}, digits.target[start:stop].astype(np.int64))
+
+
+def train_input_fn() -> Dataset:
+    """Read each image once an epoch, over all replicas."""
+    return images(0, NUM_TRAINED_ON).shuffle(NUM_TRAINED_ON, seed=1).batch(32).repeat()
+
+
+def eval_input_fn() -> Dataset:
+    """Read the other images once."""
+    return images(NUM_TRAINED_ON, None).batch(128)
+
+
+def train(client: Client, directory: Path, max_steps: int | None, take: Callable[[Event], None]) -> tuple[int, float]:
+    """Train until ``directory/end`` is there, or up to `max_steps`; return the last step, and the accuracy there."""
+    config = RunConfig(tf_random_seed=7, save_checkpoints_steps=200, log_step_count_steps=20)
+    estimator = DNNClassifier(
+        [64], n_classes=10, optimizer=Adam(learning_rate=0.001), model_dir=str(directory / "model"), config=config
+    )
+    reports = train_and_evaluate(
+        estimator,
+        TrainSpec(train_input_fn, max_steps, hooks=[Pace(directory / "end")]),
+        EvalSpec(eval_input_fn, None, start_delay_secs=0, throttle_secs=0),
+        client=client,
+        num_workers=2,
+        max_restarts=1000,
+        on_event=take,
+    )
+    step = reports["chief-0"]["statistics"]["job"]["global_step"]
+    return step, estimator.evaluate(eval_input_fn)["accuracy"]
+
+
+def roles_by_worker(client: Client) -> dict[str, str]:
+    """Return the address of the Dask worker of each role that runs."""
+    running = [(str(key), address) for address, keys in client.processing().items() for key in keys]
+    return {found[1]: address for key, address in running if (found := ROLE_TASK.fullmatch(key))}
+
+
+def kill_now_and_then(client: Client, record: Record, secs: float, every: float, seed: int, end: Path) -> None:
+    """Kill the process of a random role every `every` seconds; once `secs` are over, have training end."""
+    draw, never = random.Random(seed), threading.Event()
+    record.has_started.wait()
+    while (elapsed := time.time() - record.started_at) < secs:
+        never.wait(min(every, secs - elapsed))
+        found = roles_by_worker(client)
+        if found and time.time() - record.started_at < secs:
+            role = draw.choice(sorted(found))
+            pids = client.run(os.getpid, workers=[found[role]], on_error="ignore")
+            for pid in pids.values():
+                record.kills.append((time.time() - record.started_at, role))
+                os.kill(pid, signal.SIGKILL)
+    end.touch()
+
+
+def draw(record: Record, picture: str) -> None:
+    """Draw the steps over time, and each kill."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(9, 4))
+    times, steps = np.array(sorted(record.steps)).T
+    axes.plot(times, steps, color="black", linewidth=1)
+    for at, role in record.kills:
+        axes.axvline(at, color="tab:red", linewidth=0.8, alpha=0.6)
+        axes.text(at, axes.get_ylim()[1], f" {role}", rotation=90, va="top", ha="right", fontsize=8, color="tab:red")
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("global step")
+    figure.tight_layout()
+    figure.savefig(picture, dpi=120)
+
+
+def main() -> None:
+    """Train with kills, then as far without."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--secs", type=float, default=120.0, help="how long to kill roles")
+    parser.add_argument("--every", type=float, default=10.0, help="seconds between two kills")
+    parser.add_argument("--seed", type=int, default=1, help="decides which role is killed")
+    parser.add_argument("--picture", help="a file to draw the steps over time into")
+    options = parser.parse_args()
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # it tells at length of each killed process
+    options_of_cluster: dict[str, Any] = {"threads_per_worker": 1, "dashboard_address": None, "security": True}
+    with (
+        tempfile.TemporaryDirectory() as name,
+        LocalCluster(n_workers=NUM_ROLES, **options_of_cluster) as cluster,
+        Client(cluster) as client,
+    ):
+        directory, record = Path(name), Record()
+        kills = (client, record, options.secs, options.every, options.seed, directory / "end")
+        killer = threading.Thread(target=kill_now_and_then, args=kills, daemon=True)
+        killer.start()
+        step, accuracy = train(client, directory, None, record.take)
+        killer.join()
+        client.wait_for_workers(NUM_ROLES, timeout=60)
+        undisturbed = directory / "undisturbed"
+        undisturbed.mkdir()
+        _, expected = train(client, undisturbed, step, lambda event: None)
+    print(f"{len(record.kills)} kills, {step} steps: accuracy {accuracy:.4f}, and without a kill {expected:.4f}")
+    if options.picture:
+        draw(record, options.picture)
+
+
+if __name__ == "__main__":
+    main()
