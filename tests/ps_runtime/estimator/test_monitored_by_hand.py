@@ -6,8 +6,9 @@ import copy
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import dask
 import numpy as np
@@ -18,7 +19,9 @@ from psflow import MonitoredTrainingSession, Server
 from psflow.ps_runtime.checkpoint.records import read_finished
 from psflow.ps_runtime.checkpoint.store import CheckpointStore
 from psflow.ps_runtime.errors import RoleFailedError, StoppedError, UsageError
+from psflow.ps_runtime.estimator import monitored
 from psflow.ps_runtime.specs.consistency import Consistency
+from psflow.ps_runtime.specs.worker_context import WorkerContext, get_current_worker_context, within
 
 Loop = Callable[[MonitoredTrainingSession], Any]
 
@@ -167,6 +170,18 @@ def test_an_error_in_the_loop_of_the_chief_ends_all(tmp_path: Path, beside: Call
         with pytest.raises(StoppedError, match=words):
             end.result(30)
     assert read_finished(processes.model_dir) is None
+
+
+def test_the_role_of_a_worker_fn_knows_its_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(monitored, "run_by_hand", lambda *given: seen.append(get_current_worker_context()))
+    config = psflow.RunConfig(cluster=Server({"ps": ["a:1"], "chief": ["a:2"]}, "chief", 0).target)
+    estimator, task = psflow.Estimator(model_fn, tmp_path, config), cast(WorkerContext, object())
+    for context in (nullcontext(), within(task)):
+        words = "the job was over before it had begun"
+        with context, pytest.raises(StoppedError, match=words), MonitoredTrainingSession(estimator, batches(1)):
+            raise AssertionError("there is no session")
+    assert seen == [None, task]
 
 
 @pytest.mark.parametrize(("kind", "index"), [("ps", 0), ("evaluator", 0)])
